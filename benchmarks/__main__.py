@@ -14,37 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.cache import directory
+from benchmarks.cache import cache_directory
 from benchmarks.peers.compare import compare_peers
-from benchmarks.process import SERVERS as ASGI_SERVERS, Process, serving
-from benchmarks.rounds import QUICK, THOROUGH, Plan, Result, measure
+from benchmarks.process import SERVERS as ASGI_SERVERS, Process, serve_asgi
+from benchmarks.rounds import QUICK, THOROUGH, Plan, RowResult, measure_rows
 from benchmarks.rows import APP, SERVERS, Row, rows
 from benchmarks.streams import KINDS, StreamFigures, measure_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that the arguments select."""
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.prepare:
-        prepare(options.prepare)
-        show(f"{options.prepare} is ready.")
+        prepare_database(options.prepare)
+        print_result(f"{options.prepare} is ready.")
         return
-    before = report.environment()
-    show(", ".join(f"{name} {value}" for name, value in before.items()))
+    before = report.describe_environment()
+    print_result(", ".join(f"{name} {value}" for name, value in before.items()))
     plan = QUICK if options.quick else THOROUGH
-    database = directory() / "rows.sqlite3"
-    bearers = prepare(database)
+    database = cache_directory() / "rows.sqlite3"
+    bearers = prepare_database(database)
     if options.peers:
-        document = peers(plan, database)
+        document = run_peers(plan, database)
     else:
-        document = run(plan, database, chosen(rows(*bearers), options.only), options)
-    show(f"load at the end {report.environment()['load']}")
+        document = run_rows(plan, database, select_rows(rows(*bearers), options.only), options)
+    print_result(f"load at the end {report.describe_environment()['load']}")
     if options.json:
         document["environment"] = before
         options.json.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the argument parser of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     made.add_argument(
@@ -66,52 +66,52 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def prepare(path: Path) -> tuple[str, str, str]:
+def prepare_database(path: Path) -> tuple[str, str, str]:
     """Create the database; return bearer tokens for the servers that require one."""
     os.environ["BENCH_DB"] = str(path.resolve())
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.site.settings"
     import django
 
     django.setup()
-    from benchmarks.site.database import prepare as make
+    from benchmarks.site.database import create_rows as make
 
     return make()
 
 
-def run(plan: Plan, database: Path, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
+def run_rows(plan: Plan, database: Path, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
     """Measure the rows and the streams and print them; return all figures for JSON."""
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(start(options.server, database, name))
+            name: stack.enter_context(start_site(options.server, database, name))
             for name in {row.server for row in wanted}
         }
-        results = measure(wanted, servers, plan, say=say)
+        results = measure_rows(wanted, servers, plan, say=print_progress)
     streams = [] if options.no_streams else stream_figures(plan, database, options)
     show_results(results)
     if streams:
-        show(report.stream_table(streams))
-    return report.document(plan, results, streams)
+        print_result(report.stream_table(streams))
+    return report.build_document(plan, results, streams)
 
 
-def start(server: str, database: Path, name: str) -> AbstractContextManager[Process]:
+def start_site(server: str, database: Path, name: str) -> AbstractContextManager[Process]:
     """Start the site with one of the environments that rows use."""
-    return serving(APP, {"BENCH_DB": str(database), **SERVERS[name]}, server=server)
+    return serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS[name]}, server=server)
 
 
-def peers(plan: Plan, database: Path) -> Any:
+def run_peers(plan: Plan, database: Path) -> Any:
     """Measure other servers and this package and print them; return all figures for JSON."""
-    results, versions = compare_peers(plan, database, say=say)
+    results, versions = compare_peers(plan, database, say=print_progress)
     show_results(results)
-    return {**report.document(plan, results, []), "peers": versions}
+    return {**report.build_document(plan, results, []), "peers": versions}
 
 
-def show_results(results: Sequence[Result]) -> None:
+def show_results(results: Sequence[RowResult]) -> None:
     """Print the ratios and the figures that they are computed from."""
-    show(report.ratio_table(results))
-    show(report.figure_table(results))
+    print_result(report.ratio_table(results))
+    print_result(report.figure_table(results))
 
 
-def chosen(every: Sequence[Row], text: str | None) -> Sequence[Row]:
+def select_rows(every: Sequence[Row], text: str | None) -> Sequence[Row]:
     """Return the rows whose name contains the text, and all rows they are compared with."""
     needed: set[str] = set()
     # A baseline comes before the rows that are compared with it.
@@ -127,8 +127,8 @@ def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> l
     streams = options.streams or (100 if quick else 1000)
     found = []
     for kind, mount in product(KINDS, ("/mcp", "/raw")):
-        say(f"{streams} streams of {kind} on {mount}")
-        with start(options.server, database, "channel_layer") as server:
+        print_progress(f"{streams} streams of {kind} on {mount}")
+        with start_site(options.server, database, "channel_layer") as server:
             measuring = measure_streams(
                 server, database, mount, kind, streams=streams, changes=5 if quick else 20
             )
@@ -136,12 +136,12 @@ def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> l
     return found
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress to stderr."""
     sys.stderr.write(f"{text}\n")
 
 
-def show(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result to stdout."""
     sys.stdout.write(f"{text}\n\n")
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def directory() -> Path:
+def cache_directory() -> Path:
     """Return the directory, created if missing: ``BENCH_CACHE``, or one in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     found = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")

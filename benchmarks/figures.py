@@ -48,7 +48,7 @@ class Spread:
     most: float
 
     def __str__(self) -> str:
-        return f"{short(self.median)} ({short(self.least)} to {short(self.most)})"
+        return f"{format_number(self.median)} ({format_number(self.least)} to {format_number(self.most)})"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -79,7 +79,7 @@ def ratios(row: Iterable[float], baseline: Iterable[float]) -> Spread:
     return spread(one / other for one, other in zip(row, baseline, strict=True))
 
 
-def short(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number with three significant digits, never as a power of ten."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"

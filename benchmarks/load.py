@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from benchmarks.wire import HOST
 
 CONNECTIONS = 16
-PATIENCE_SECONDS = 30
+TIMEOUT_SECONDS = 30
 CHUNK = 256 * 1024
 HEAD_END = b"\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -25,7 +25,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 
 
-class UnexpectedAnswer(Exception):
+class UnexpectedResponse(Exception):
     """The response is not the one that the row expects."""
 
 
@@ -41,17 +41,17 @@ class Connection:
     """A connection that sends its request again once it has the response."""
 
     def __init__(self, port: int, request: bytes, *, status: int = 200) -> None:
-        self.socket = socket.create_connection((HOST, port), PATIENCE_SECONDS)
+        self.socket = socket.create_connection((HOST, port), TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request
-        self._begins = b"HTTP/1.1 %d " % status
+        self._starts_task = b"HTTP/1.1 %d " % status
         self._answer = bytearray()
-        self._started = 0.0
+        self._thread_count = 0.0
 
     def send(self) -> None:
         """Send the request again."""
         self._answer.clear()
-        self._started = time.perf_counter()
+        self._thread_count = time.perf_counter()
         self.socket.sendall(self._request)
 
     def receive(self) -> float | None:
@@ -62,9 +62,9 @@ class Connection:
         """
         part = self.socket.recv(CHUNK)
         self._answer += part
-        if not part or not self._answer.startswith(self._begins[: len(self._answer)]):
-            raise UnexpectedAnswer(bytes(self._answer[:2000]).decode("latin-1") or "closed")
-        return time.perf_counter() - self._started if is_complete(self._answer) else None
+        if not part or not self._answer.startswith(self._starts_task[: len(self._answer)]):
+            raise UnexpectedResponse(bytes(self._answer[:2000]).decode("latin-1") or "closed")
+        return time.perf_counter() - self._thread_count if is_complete(self._answer) else None
 
     @property
     def answer(self) -> bytes:
@@ -88,7 +88,7 @@ def is_complete(answer: bytes | bytearray) -> bool:
     return _CHUNKED.search(head) is not None and answer.endswith(LAST_CHUNK)
 
 
-def once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> bytes:
+def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> bytes:
     """Send one request and return the response.
 
     Raises:
@@ -102,13 +102,15 @@ def once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> byt
     finally:
         connection.close()
     if expects not in connection.answer:
-        raise UnexpectedAnswer(
+        raise UnexpectedResponse(
             f"The response does not contain {expects!r}: {connection.answer[:2000]!r}"
         )
     return connection.answer
 
 
-def drive(port: int, request: bytes, *, seconds: float, connections: int = CONNECTIONS) -> Burst:
+def send_load(
+    port: int, request: bytes, *, seconds: float, connections: int = CONNECTIONS
+) -> Burst:
     """Keep every connection busy for a number of seconds, and wait for the last responses.
 
     Raises:
@@ -122,10 +124,12 @@ def drive(port: int, request: bytes, *, seconds: float, connections: int = CONNE
         selector = stack.enter_context(selectors.DefaultSelector())
         for one in opened:
             selector.register(one.socket, selectors.EVENT_READ, one)
-        return _drive(selector, opened, seconds)
+        return _send_load(selector, opened, seconds)
 
 
-def _drive(selector: selectors.BaseSelector, opened: Iterable[Connection], seconds: float) -> Burst:
+def _send_load(
+    selector: selectors.BaseSelector, opened: Iterable[Connection], seconds: float
+) -> Burst:
     latencies: list[float] = []
     started = time.perf_counter()
     ends = started + seconds
@@ -134,9 +138,9 @@ def _drive(selector: selectors.BaseSelector, opened: Iterable[Connection], secon
         one.send()
         busy += 1
     while busy:
-        ready = selector.select(PATIENCE_SECONDS)
+        ready = selector.select(TIMEOUT_SECONDS)
         if not ready:
-            raise TimeoutError(f"No response within {PATIENCE_SECONDS} seconds.")
+            raise TimeoutError(f"No response within {TIMEOUT_SECONDS} seconds.")
         for key, _ in ready:
             latency = key.data.receive()
             if latency is None:

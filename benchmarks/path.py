@@ -17,28 +17,28 @@ from django.core.handlers.asgi import ASGIRequest
 from benchmarks import wire
 from benchmarks.site.mcp import server
 from benchmarks.stages import Stage
-from mcp_django.asgi import endpoint_of
+from mcp_django.asgi import find_endpoint
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import SERVED_VERSIONS
 from mcp_django.core.context import Cancellation
 from mcp_django.execution import invoke
-from mcp_django.execution.pipeline import dispatch, respond
-from mcp_django.execution.policy import admit_connection
-from mcp_django.execution.threads import pool, with_request_signals
+from mcp_django.execution.pipeline import dispatch, encode_response
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.transports import asgi_handler, http, request_checks
-from mcp_django.transports.answer import Ticket
-from mcp_django.transports.asgi_handler import LaneHandler
+from mcp_django.transports.answer import InFlight
+from mcp_django.transports.asgi_handler import FastASGIHandler
 from mcp_django.transports.exchange import Work, json_reply
-from mcp_django.transports.request_checks import Receive, Send, until_gone
+from mcp_django.transports.request_checks import Receive, Send, run_until_disconnect
 
 Scope = dict[str, Any]
 
 
-def scope_of(request: bytes) -> tuple[Scope, bytes]:
+def build_scope(request: bytes) -> tuple[Scope, bytes]:
     """Return the ASGI scope of a request as a server builds it, and the request's body."""
     head, _, body = request.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
@@ -62,7 +62,7 @@ def scope_of(request: bytes) -> tuple[Scope, bytes]:
     return scope, body
 
 
-def connection(body: bytes) -> tuple[Receive, Send]:
+def fake_connection(body: bytes) -> tuple[Receive, Send]:
     """Return ``receive`` and ``send`` of a client that stays until it has the response."""
     answered = asyncio.Event()
     parts = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -84,21 +84,21 @@ class Call:
     """One ``tools/call`` of the raw mount, with the values between its stages."""
 
     def __init__(self, tool: str) -> None:
-        self.scope, self.body = scope_of(wire.call("/raw", tool, a=2, b=3))
+        self.scope, self.body = build_scope(wire.call("/raw", tool, a=2, b=3))
         head = asgi_handler.exchange_of(self.scope, Cancellation())
         self.exchange = replace(head, body=self.body)
-        received = http.receive(server, self.exchange)
-        assert isinstance(received, http.Received), received
+        received = http.parse_request(server, self.exchange)
+        assert isinstance(received, http.ParsedRequest), received
         self.received = received
         assert isinstance(received.message, Request)
         self.request = received.message
-        work = http.admit(received)
+        work = http.authorize_request(received)
         assert isinstance(work, Work), work
         self.work = work
         self.incoming = work.invocation.incoming
         self.tool = server.tools[tool]
-        self.result = work.invocation.conclude("5")
-        self.reply = json_reply(200, respond(self.incoming, self.result))
+        self.result = work.invocation.to_result("5")
+        self.reply = json_reply(200, encode_response(self.incoming, self.result))
 
     def authenticate(self) -> None:
         """Authenticate the caller and authorize the connection."""
@@ -106,31 +106,31 @@ class Call:
         credentials = Credentials(
             headers=exchange.headers, query=exchange.query, request=exchange.request
         )
-        admit_connection(server, authenticate(server.auth, credentials))
+        authorize_connection(server, authenticate(server.auth, credentials))
 
     async def read(self) -> None:
         """Read the request from the server."""
-        await asgi_handler.read(server, self.scope, *connection(self.body), Ticket())
+        await asgi_handler.read_request(server, self.scope, *fake_connection(self.body), InFlight())
 
     async def send(self) -> None:
         """Send the response to the server."""
-        await asgi_handler.send_reply(self.reply, connection(self.body)[1])
+        await asgi_handler.send_reply(self.reply, fake_connection(self.body)[1])
 
     async def through(self, application: Any) -> None:
         """Send the whole request through an ASGI application."""
-        receive, send = connection(self.body)
+        receive, send = fake_connection(self.body)
         await application(self.scope, receive, send)
 
 
-async def watched() -> None:
+async def respond_with_disconnect_watch() -> None:
     """Send an immediate response while watching for a disconnect of the client."""
-    receive, send = connection(b"")
+    receive, send = fake_connection(b"")
     await receive()
 
     async def answer() -> None:
         await send({"type": "http.response.body", "body": b""})
 
-    await until_gone(receive, answer(), Cancellation())
+    await run_until_disconnect(receive, answer(), Cancellation())
 
 
 def stages() -> Sequence[Stage]:
@@ -143,9 +143,13 @@ def _path(call: Call) -> Sequence[Stage]:
     arguments = b'{"a": 2, "b": 3}'
     return (
         Stage(name="read", astep=call.read),
-        Stage(name="check the head", step=partial(http.look, server, call.exchange), part=True),
-        Stage(name="watch for a disconnect", astep=watched),
-        Stage(name="receive", step=partial(http.receive, server, call.exchange)),
+        Stage(
+            name="check the head",
+            step=partial(http.check_request_head, server, call.exchange),
+            part=True,
+        ),
+        Stage(name="watch for a disconnect", astep=respond_with_disconnect_watch),
+        Stage(name="receive", step=partial(http.parse_request, server, call.exchange)),
         Stage(
             name="request checks",
             step=partial(request_checks.check_head, call.exchange, SERVED_VERSIONS),
@@ -153,7 +157,7 @@ def _path(call: Call) -> Sequence[Stage]:
         ),
         Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
         Stage(name="does it need a thread", step=partial(asgi_handler.needs_thread, call.received)),
-        Stage(name="authorize", step=partial(http.admit, call.received)),
+        Stage(name="authorize", step=partial(http.authorize_request, call.received)),
         Stage(name="authenticate", step=call.authenticate, part=True),
         Stage(
             name="classify",
@@ -162,8 +166,8 @@ def _path(call: Call) -> Sequence[Stage]:
         ),
         Stage(name="dispatch", step=partial(dispatch, call.incoming), part=True),
         Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
-        Stage(name="call", astep=partial(invoke.execute, call.work.invocation)),
-        Stage(name="respond", step=partial(respond, call.incoming, call.result)),
+        Stage(name="call", astep=partial(invoke.run_from_event_loop, call.work.invocation)),
+        Stage(name="respond", step=partial(encode_response, call.incoming, call.result)),
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
         Stage(name="send", astep=call.send),
@@ -172,30 +176,30 @@ def _path(call: Call) -> Sequence[Stage]:
 
 
 def _threads(call: Call) -> Sequence[Stage]:
-    lane = LaneHandler()
+    handler = FastASGIHandler()
     scope = {**call.scope, "path": "/mcp", "raw_path": b"/mcp"}
     request: Any = ASGIRequest(scope, BytesIO(call.body))
-    request.mcp_ticket = Ticket()
+    request.mcp_ticket = InFlight()
 
     async def hop() -> None:
-        await pool("work").run(partial(with_request_signals, str))
+        await get_pool("work").run(partial(run_with_request_signals, str))
 
     return (
         Stage(name="switch to a pooled thread and back, with Django's signals", astep=hop),
         Stage(
             name="signals around the work of a thread",
-            step=partial(with_request_signals, str),
+            step=partial(run_with_request_signals, str),
             part=True,
         ),
         Stage(name="call, in the thread", step=partial(invoke.run, call.work.invocation)),
         Stage(name="the raw mount, sync tool, in total", astep=partial(call.through, server.asgi)),
         Stage(
             name="the fast ASGI handler's work in its thread",
-            step=lambda: lane._respond(scope, call.body, Ticket()),
+            step=lambda: handler._respond(scope, call.body, InFlight()),
         ),
         Stage(name="the view", step=partial(server.view, request), part=True),
         Stage(
             name="the fast ASGI handler, sync tool, in total",
-            astep=lambda: lane(scope, *connection(call.body), endpoint_of("/mcp")),
+            astep=lambda: handler(scope, *fake_connection(call.body), find_endpoint("/mcp")),
         ),
     )

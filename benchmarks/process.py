@@ -82,7 +82,7 @@ def _ticks(stat: Path) -> int:
 
 
 @contextmanager
-def serving(
+def serve_asgi(
     app: str,
     environ: Mapping[str, str],
     *,
@@ -96,12 +96,14 @@ def serving(
     """
     port = free_port()
     arguments = [part.format(port=port, app=app) for part in SERVERS[server]]
-    with running([python, "-m", server, *arguments], environ, port=port) as process:
+    with run_server([python, "-m", server, *arguments], environ, port=port) as process:
         yield process
 
 
 @contextmanager
-def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) -> Iterator[Process]:
+def run_server(
+    command: Sequence[str], environ: Mapping[str, str], *, port: int
+) -> Iterator[Process]:
     """Run a server that listens on a port; stop it when the block ends."""
     raise_file_limit()
     with subprocess.Popen(
@@ -114,10 +116,10 @@ def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) ->
         start_new_session=True,
     ) as popen:
         try:
-            _wait_for(popen, port)
+            _wait_until_listening(popen, port)
             yield Process(popen=popen, port=port)
         finally:
-            _end(popen)
+            _stop_process(popen)
 
 
 def raise_file_limit() -> None:
@@ -134,19 +136,19 @@ def free_port() -> int:
         return port
 
 
-def _wait_for(popen: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_listening(popen: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and popen.poll() is None:
         with closing(socket.socket()) as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(0.05)
-    _end(popen)
+    _stop_process(popen)
     assert popen.stderr is not None
     raise NotStarted(popen.stderr.read().decode(errors="replace"))
 
 
-def _end(popen: subprocess.Popen[bytes]) -> None:
+def _stop_process(popen: subprocess.Popen[bytes]) -> None:
     popen.terminate()
     try:
         popen.wait(STOP_SECONDS)

@@ -9,19 +9,19 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.figures import short
-from benchmarks.rounds import Comparison, Plan, Result, compare
+from benchmarks.figures import format_number
+from benchmarks.rounds import Comparison, Plan, RowResult, compare_results
 from benchmarks.streams import StreamFigures
 
 PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
 
 
-def environment() -> dict[str, str]:
+def describe_environment() -> dict[str, str]:
     """Return the versions and the machine that the figures depend on, and its load."""
     found = {
         "python": platform.python_version(),
         "processors": str(os.cpu_count()),
-        "load": short(os.getloadavg()[0]),
+        "load": format_number(os.getloadavg()[0]),
     }
     for name in PACKAGES:
         try:
@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
     return found
 
 
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
     rows = [head, *lines]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -48,37 +48,39 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {' | '.join(padded)} |"
 
 
-def comparison(result: Result, by_name: Mapping[str, Result]) -> Comparison | None:
+def compare_to_baseline(result: RowResult, by_name: Mapping[str, RowResult]) -> Comparison | None:
     """Compare a row with its baseline; return None if it does not have one or is one."""
     against = result.row.against
-    return compare(result, by_name[against]) if against not in {"", result.row.name} else None
+    return (
+        compare_results(result, by_name[against]) if against not in {"", result.row.name} else None
+    )
 
 
-def ratio_table(results: Sequence[Result]) -> str:
+def ratio_table(results: Sequence[RowResult]) -> str:
     """Return the table of ratios to the baselines; above 1, the row is better."""
     by_name = {result.row.name: result for result in results}
     lines = []
     for result in results:
         row = result.row
-        found = comparison(result, by_name)
+        found = compare_to_baseline(result, by_name)
         if found is not None:
             lines.append((row.name, row.against, str(found.rate), str(found.cpu), row.target))
-    return table(("row", "compared with", "requests/s", "CPU", "target"), lines)
+    return markdown_table(("row", "compared with", "requests/s", "CPU", "target"), lines)
 
 
-def figure_table(results: Sequence[Result]) -> str:
+def figure_table(results: Sequence[RowResult]) -> str:
     """Return the table of absolute figures, which are medians of the rounds."""
     lines = [
         (
             result.row.name,
             str(result.cpu),
-            short(result.rate.median),
-            short(result.p50.median),
-            short(result.p99.median),
+            format_number(result.rate.median),
+            format_number(result.p50.median),
+            format_number(result.p99.median),
         )
         for result in results
     ]
-    return table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
+    return markdown_table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
 
 
 def stream_table(figures: Sequence[StreamFigures]) -> str:
@@ -100,20 +102,22 @@ def stream_table(figures: Sequence[StreamFigures]) -> str:
             one.mount,
             one.kind,
             str(one.streams),
-            short(one.bytes_each / 1024),
+            format_number(one.bytes_each / 1024),
             str(one.threads),
             str(one.database_connections),
-            short(one.open_cpu),
-            short(one.event_cpu),
-            short(one.event_ms),
-            short(one.stop_seconds),
+            format_number(one.open_cpu),
+            format_number(one.event_cpu),
+            format_number(one.event_ms),
+            format_number(one.stop_seconds),
         )
         for one in figures
     ]
-    return table(head, lines)
+    return markdown_table(head, lines)
 
 
-def document(plan: Plan, results: Sequence[Result], figures: Sequence[StreamFigures]) -> Any:
+def build_document(
+    plan: Plan, results: Sequence[RowResult], figures: Sequence[StreamFigures]
+) -> Any:
     """Return all figures as a JSON-serializable object."""
     by_name = {result.row.name: result for result in results}
     return {
@@ -126,7 +130,7 @@ def document(plan: Plan, results: Sequence[Result], figures: Sequence[StreamFigu
                 "p50_ms": asdict(result.p50),
                 "p99_ms": asdict(result.p99),
                 "against": result.row.against,
-                "ratio": asdict(found) if (found := comparison(result, by_name)) else None,
+                "ratio": asdict(found) if (found := compare_to_baseline(result, by_name)) else None,
                 "target": result.row.target,
             }
             for result in results

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.figures import Sample, Spread, ratios, spread
-from benchmarks.load import drive, once
+from benchmarks.load import send_load, send_once
 from benchmarks.process import Process
 from benchmarks.rows import Row
 
@@ -25,7 +25,7 @@ QUICK = Plan(rounds=3, seconds=0.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RowResult:
     """A row with its samples, one for each round."""
 
     row: Row
@@ -63,22 +63,22 @@ class Comparison:
     """The row's requests per second divided by the baseline's."""
 
 
-def compare(result: Result, yardstick: Result) -> Comparison:
+def compare_results(result: RowResult, baseline: RowResult) -> Comparison:
     """Compare a row with its baseline, round by round."""
-    mine, theirs = result.samples, yardstick.samples
+    mine, theirs = result.samples, baseline.samples
     return Comparison(
         cpu=ratios((one.cpu for one in theirs), (one.cpu for one in mine)),
         rate=ratios((one.rate for one in mine), (one.rate for one in theirs)),
     )
 
 
-def measure(
+def measure_rows(
     rows: Sequence[Row],
     servers: Mapping[str, Process],
     plan: Plan,
     *,
     say: Callable[[str], None],
-) -> list[Result]:
+) -> list[RowResult]:
     """Warm up every row, then measure all of them round by round.
 
     Raises:
@@ -88,9 +88,9 @@ def measure(
     for row in rows:
         port = servers[row.server].port
         request = row.prepared(port)
-        once(port, request, expects=row.expects)
-        drive(port, request, seconds=plan.seconds / 4)
-        results.append(Result(row=row, request=request))
+        send_once(port, request, expects=row.expects)
+        send_load(port, request, seconds=plan.seconds / 4)
+        results.append(RowResult(row=row, request=request))
     for number in range(plan.rounds):
         say(f"round {number + 1} of {plan.rounds}")
         for result in results:
@@ -101,7 +101,7 @@ def measure(
 
 def _sample(request: bytes, server: Process, seconds: float) -> Sample:
     before = server.cpu_seconds
-    burst = drive(server.port, request, seconds=seconds)
+    burst = send_load(server.port, request, seconds=seconds)
     return Sample(
         requests=len(burst.latencies),
         seconds=burst.seconds,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.sessions import in_session
-from benchmarks.wire import call, get, modern, post
+from benchmarks.sessions import session_request
+from benchmarks.wire import call, get, post, request_2026
 
 APP = "benchmarks.site.asgi:application"
 
@@ -64,18 +64,18 @@ def rows(bearer: str, oauth: str = "", signed: str = "") -> Sequence[Row]:
     """
     return (
         Row(name=BARE, request=post("/bare", {"jsonrpc": "2.0"}), expects=SUM),
-        *_raw(bearer),
-        *_lane(bearer),
+        *_raw_mount(bearer),
+        *_fast_handler(bearer),
         *_bearers(oauth, signed),
         *_queries(),
         *_generated(),
         *_sessions(),
         *_logged(),
-        *_other(),
+        *_other_rows(),
     )
 
 
-def _raw(bearer: str) -> Sequence[Row]:
+def _raw_mount(bearer: str) -> Sequence[Row]:
     return (
         Row(
             name="raw, async tool",
@@ -102,7 +102,7 @@ def _raw(bearer: str) -> Sequence[Row]:
     )
 
 
-def _lane(bearer: str) -> Sequence[Row]:
+def _fast_handler(bearer: str) -> Sequence[Row]:
     return (
         Row(
             name="fast ASGI handler, async tool", request=call("/mcp", "add", a=2, b=3), expects=SUM
@@ -248,27 +248,27 @@ def _sessions() -> Sequence[Row]:
     return (
         Row(
             name="raw in a session, async tool",
-            request=partial(in_session, path="/raw", **adding),
+            request=partial(session_request, path="/raw", **adding),
             expects=SUM,
             against="raw, async tool",
         ),
         Row(
             name="raw in a session, async tool, layer and connection kept",
             server="layer",
-            request=partial(in_session, path="/raw", **adding),
+            request=partial(session_request, path="/raw", **adding),
             expects=SUM,
             against="raw, async tool",
             target="at least 0.7",
         ),
         Row(
             name="raw in a session, sync tool, one query",
-            request=partial(in_session, path="/raw", **querying),
+            request=partial(session_request, path="/raw", **querying),
             expects=TENTH_ROW,
             against=query,
         ),
         Row(
             name="fast ASGI handler in a session, sync tool, one query",
-            request=partial(in_session, path="/mcp", **querying),
+            request=partial(session_request, path="/mcp", **querying),
             expects=TENTH_ROW,
             against="fast ASGI handler, sync tool, one query",
         ),
@@ -310,25 +310,29 @@ def _logged() -> Sequence[Row]:
     )
 
 
-def _other() -> Sequence[Row]:
+def _other_rows() -> Sequence[Row]:
     tools = b'"tools"'
     return (
-        Row(name="raw, tools/list, 10 tools", request=modern("/raw", "tools/list"), expects=tools),
+        Row(
+            name="raw, tools/list, 10 tools",
+            request=request_2026("/raw", "tools/list"),
+            expects=tools,
+        ),
         Row(
             name="raw, tools/list, 100 tools",
             server="many",
-            request=modern("/raw", "tools/list"),
+            request=request_2026("/raw", "tools/list"),
             expects=tools,
         ),
         Row(
             name="fast ASGI handler, tools/list, 100 tools",
             server="many",
-            request=modern("/mcp", "tools/list"),
+            request=request_2026("/mcp", "tools/list"),
             expects=tools,
         ),
         Row(
             name="raw, server/discover",
-            request=modern("/raw", "server/discover"),
+            request=request_2026("/raw", "server/discover"),
             expects=b'"supportedVersions"',
         ),
         Row(name="raw, big(100)", request=call("/raw", "big", kb=100), expects=b"x" * 102_400),

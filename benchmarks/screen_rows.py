@@ -15,12 +15,12 @@ from benchmarks.site.mcp import filler
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component, Task
-from mcp_django.overrides.sync import manageable, sync
+from mcp_django.overrides.sync import components_with_rows, sync_rows
 from mcp_django.server import all_servers
 
 SERVERS = 4
 # SQL that differs between databases: a number series, a time some seconds ago, and a JSON type.
-WORDS = {
+DIALECTS = {
     "sqlite": {
         "numbers": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s)",
         "ago": "datetime('now', '-' || {} || ' seconds')",
@@ -50,26 +50,26 @@ FROM n
 USERS = 50
 STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
 
-_kept: list[MCPServer] = []
+_servers: list[MCPServer] = []
 
 
-def make_components(count: int) -> None:
+def create_components(count: int) -> None:
     """Create components on all servers with a row for each; every tenth row has an override."""
-    missing = count - sum(1 for server in all_servers() for _ in manageable(server))
+    missing = count - sum(1 for server in all_servers() for _ in components_with_rows(server))
     for number in range(SERVERS):
         server = MCPServer(f"server-{number}", permission=AllowAny)
         # Servers are registered by weak reference, so keep one here.
-        _kept.append(server)
+        _servers.append(server)
         for n in range(number, missing, SERVERS):
             server.tool(f"tool-{1000 + n}", read_only=True)(filler)
-    sync(all_servers())
+    sync_rows(all_servers())
     tenth = Component.objects.filter(key__endswith="0", kind=Component.Kind.TOOL)
     tenth.update(title="Look it up", rate="100/h")
 
 
-def make_calls(count: int) -> None:
+def create_calls(count: int) -> None:
     """Create call records of these tools, one every eight seconds until now."""
-    words = WORDS[connection.vendor]
+    words = DIALECTS[connection.vendor]
     statement = CALLS.format(
         numbers=words["numbers"],
         ago=words["ago"].format(f"(({count:d} - i) * 8)"),
@@ -82,7 +82,7 @@ def make_calls(count: int) -> None:
         cursor.execute("ANALYZE")
 
 
-def make_tasks(count: int) -> None:
+def create_tasks(count: int) -> None:
     """Create tasks of some users, each with a result of one kilobyte."""
     model, expires_at = get_user_model(), timezone.now() + timedelta(hours=1)
     users = model.objects.bulk_create(model(username=f"user-{n}") for n in range(USERS))

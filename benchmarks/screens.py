@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Spread, short, spread
-from benchmarks.report import table
+from benchmarks.figures import Spread, format_number, spread
+from benchmarks.report import markdown_table
 
 COMPONENTS = 1_000
 CALLS = 1_000_000
@@ -41,7 +41,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class PageMeasurement:
     """The measured queries and times of a page."""
 
     page: Page
@@ -57,7 +57,7 @@ class Opened:
         if self.queries > most.queries:
             yield f"{name}: {self.queries} queries, limit is {most.queries}"
         if timed and self.milliseconds.least > most.milliseconds:
-            yield f"{name}: {self.milliseconds} ms, limit is {short(most.milliseconds)}"
+            yield f"{name}: {self.milliseconds} ms, limit is {format_number(most.milliseconds)}"
 
 
 def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
@@ -88,28 +88,28 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Create the rows in a new database, open the pages, and print the measurements."""
-    options = parser().parse_args(arguments)
-    with database(options.postgres):
-        from benchmarks.screen_rows import make_calls, make_components, make_tasks
+    options = build_parser().parse_args(arguments)
+    with temporary_database(options.postgres):
+        from benchmarks.screen_rows import create_calls, create_components, create_tasks
         from mcp_django.admin.base import MAX_COUNTED
 
-        make_components(options.components)
-        make_calls(options.calls)
-        make_tasks(options.tasks)
+        create_components(options.components)
+        create_calls(options.calls)
+        create_tasks(options.tasks)
         # A page has a hundred rows.
         every = pages(
             last_of_components=max(1, options.components // 100),
             last_of_calls=max(1, min(MAX_COUNTED, options.calls) // 100),
         )
-        opened = measure(every, options.rounds)
-    sys.stdout.write(f"{report(opened)}\n")
+        opened = measure_pages(every, options.rounds)
+    sys.stdout.write(f"{build_report(opened)}\n")
     faults = [fault for one in opened for fault in one.faults(timed=not options.untimed)]
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the argument parser of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.screens", description=__doc__)
     made.add_argument("--components", type=int, default=COMPONENTS)
@@ -124,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def database(server: str | None) -> Iterator[None]:
+def temporary_database(server: str | None) -> Iterator[None]:
     """Set up the site with a temporary database."""
     with tempfile.TemporaryDirectory() as directory:
         file = str(Path(directory) / "screens.sqlite3")
@@ -149,7 +149,7 @@ def database(server: str | None) -> Iterator[None]:
             connection.creation.destroy_test_db(name, verbosity=0)
 
 
-def measure(pages: Sequence[Page], rounds: int) -> list[Opened]:
+def measure_pages(pages: Sequence[Page], rounds: int) -> list[PageMeasurement]:
     """Open every page once to warm up, then measure all pages round by round."""
     from django.contrib.auth import get_user_model
     from django.test import Client, override_settings
@@ -164,7 +164,7 @@ def measure(pages: Sequence[Page], rounds: int) -> list[Opened]:
                 if number:
                     times.append(took)
     return [
-        Opened(
+        PageMeasurement(
             page=page,
             shown=times[-1][0],
             queries=max(queries for _, queries, _ in times),
@@ -194,7 +194,7 @@ def _open(client: Any, page: Page) -> tuple[int, int, float]:
     return len(response.context_data["cl"].result_list), len(captured), took * 1000
 
 
-def report(opened: Sequence[Opened]) -> str:
+def build_report(opened: Sequence[PageMeasurement]) -> str:
     """Return the table of the pages with their measurements and limits."""
     lines = [
         (
@@ -202,11 +202,11 @@ def report(opened: Sequence[Opened]) -> str:
             str(one.shown),
             f"{one.queries} of {one.page.queries}",
             str(one.milliseconds),
-            short(one.page.milliseconds),
+            format_number(one.page.milliseconds),
         )
         for one in opened
     ]
-    return table(("page", "rows shown", "queries", "ms", "limit"), lines)
+    return markdown_table(("page", "rows shown", "queries", "ms", "limit"), lines)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from benchmarks.load import once
+from benchmarks.load import send_once
 from benchmarks.wire import CLIENT, HOST, post
 
 VERSION = "2025-11-25"
@@ -15,21 +15,21 @@ ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
 def open_session(port: int, path: str) -> dict[str, str]:
     """Initialize a session; return the headers of every further request of the session."""
     info = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
-    answer = once(port, post(path, _request("initialize", info)), expects=b'"serverInfo"')
+    answer = send_once(port, post(path, _request("initialize", info)), expects=b'"serverInfo"')
     found = ID.search(answer)
     assert found is not None, answer
     headers = {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": VERSION}
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    once(port, post(path, ready, headers), expects=b"", status=202)
+    send_once(port, post(path, ready, headers), expects=b"", status=202)
     return headers
 
 
-def in_session(port: int, path: str, method: str, **params: Any) -> bytes:
+def session_request(port: int, path: str, method: str, **params: Any) -> bytes:
     """Open a session and return a request in it."""
     return post(path, _request(method, params), open_session(port, path))
 
 
-def standing(path: str, headers: dict[str, str]) -> bytes:
+def get_stream_request(path: str, headers: dict[str, str]) -> bytes:
     """Return the request that opens the GET stream of a session."""
     lines = {"Host": HOST, "Accept": "text/event-stream", **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -38,7 +38,9 @@ def standing(path: str, headers: dict[str, str]) -> bytes:
 
 def subscribe(port: int, path: str, headers: dict[str, str], uri: str) -> None:
     """Subscribe to updates of a resource."""
-    once(port, post(path, _request("resources/subscribe", {"uri": uri}), headers), expects=b"{}")
+    send_once(
+        port, post(path, _request("resources/subscribe", {"uri": uri}), headers), expects=b"{}"
+    )
 
 
 def _request(method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.cache import directory
-from benchmarks.figures import short
-from benchmarks.report import table as markdown
+from benchmarks.cache import cache_directory
+from benchmarks.figures import format_number
+from benchmarks.report import markdown_table as markdown
 
 ITERATIONS = 2000
 BATCHES = 7
@@ -47,21 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made.add_argument("--iterations", type=int, default=ITERATIONS)
     made.add_argument("--batches", type=int, default=BATCHES)
     options = made.parse_args(arguments)
-    make_ready()
+    set_up_site()
     from benchmarks.path import stages
 
-    timings = measure(stages(), iterations=options.iterations, batches=options.batches)
-    sys.stdout.write(f"{table(timings)}\n")
+    timings = measure_stages(stages(), iterations=options.iterations, batches=options.batches)
+    sys.stdout.write(f"{stage_table(timings)}\n")
 
 
-def make_ready() -> None:
+def set_up_site() -> None:
     """Set up the site in this process."""
-    from benchmarks.__main__ import prepare
+    from benchmarks.__main__ import prepare_database
 
-    prepare(directory() / "rows.sqlite3")
+    prepare_database(cache_directory() / "rows.sqlite3")
 
 
-def measure(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[Timing]:
+def measure_stages(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[Timing]:
     """Measure each stage in batches, all stages in turn; use the median batch."""
     found: list[list[float]] = [[] for _ in stages]
     with asyncio.Runner(loop_factory=_loop) as runner:
@@ -106,9 +106,11 @@ async def _asynchronous(step: Callable[[], Awaitable[Any]], iterations: int) -> 
     return time.process_time_ns() - started
 
 
-def table(timings: Sequence[Timing]) -> str:
+def stage_table(timings: Sequence[Timing]) -> str:
     """Return the table of the stages, with their parts marked."""
-    lines = [(f"{'· ' * one.stage.part}{one.stage.name}", short(one.cpu)) for one in timings]
+    lines = [
+        (f"{'· ' * one.stage.part}{one.stage.name}", format_number(one.cpu)) for one in timings
+    ]
     return markdown(("stage", "CPU µs"), lines)
 
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.load import UnexpectedAnswer, drive, once
+from benchmarks.load import UnexpectedResponse, send_load, send_once
 from benchmarks.process import Process
-from benchmarks.sessions import open_session, standing, subscribe
-from benchmarks.wire import HOST, call, modern
+from benchmarks.sessions import get_stream_request, open_session, subscribe
+from benchmarks.wire import HOST, call, request_2026
 
 TOUCHED = "bench://touched"
 LISTEN, GET = KINDS = ("listen", "GET")
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 # Changes within 50 ms of each other are merged into one event; this is well above.
-APART_SECONDS = 0.2
+CHANGE_INTERVAL_SECONDS = 0.2
 WARM_UP_SECONDS = 0.3
 
 
@@ -57,13 +57,13 @@ class Listener:
     async def listen(self, mount: str) -> None:
         """Request the stream of 2026-07-28 and wait for the acknowledgment."""
         wanted = {"notifications": {"resourceSubscriptions": [TOUCHED]}}
-        self._writer.write(modern(mount, "subscriptions/listen", wanted))
+        self._writer.write(request_2026(mount, "subscriptions/listen", wanted))
         await self.event(b"/acknowledged")
 
     async def stand(self, port: int, mount: str) -> None:
         """Open a session with its GET stream, and subscribe to the resource."""
         headers = await asyncio.to_thread(open_session, port, mount)
-        self._writer.write(standing(mount, headers))
+        self._writer.write(get_stream_request(mount, headers))
         await self._line(b"content-type: text/event-stream")
         await asyncio.to_thread(subscribe, port, mount, headers, TOUCHED)
 
@@ -78,12 +78,12 @@ class Listener:
 
     async def _line(self, begins: bytes, holding: bytes = b"") -> None:
         seen = bytearray()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while line := await self._reader.readline():
                 if line.lower().startswith(begins) and holding in line:
                     return
                 seen += line
-        raise UnexpectedAnswer(seen.decode("latin-1") or "closed")
+        raise UnexpectedResponse(seen.decode("latin-1") or "closed")
 
     def close(self) -> None:
         """Close the connection."""
@@ -91,7 +91,7 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(
+async def open_streams(
     port: int, mount: str, kind: str, streams: int
 ) -> AsyncIterator[Sequence[Listener]]:
     """Open a number of streams, and close them when the block ends."""
@@ -111,14 +111,14 @@ async def measure_streams(
     """Open streams, measure them idle, cause some events, and stop the server."""
     await _warm_up(server, mount, kind)
     memory, threads, cpu = server.memory, server.threads, server.cpu_seconds
-    async with listening(server.port, mount, kind, streams) as opened:
+    async with open_streams(server.port, mount, kind, streams) as opened:
         opened_at = server.cpu_seconds
         await asyncio.sleep(1)
         idle = server.memory, server.threads, server.open_files(database)
         before = server.cpu_seconds
-        delays = [await _change(server, opened) for _ in range(changes)]
+        delays = [await _measure_change(server, opened) for _ in range(changes)]
         delivering = server.cpu_seconds - before
-        stopped = await _stop(server)
+        stopped = await _measure_stop(server)
     return StreamFigures(
         mount=mount,
         kind=kind,
@@ -135,24 +135,24 @@ async def measure_streams(
 
 async def _warm_up(server: Process, mount: str, kind: str) -> None:
     """Make the server start the threads of its pools, which do not belong to a stream."""
-    for request in (call("/mcp", "add_sync", a=2, b=3), modern("/mcp", "tools/list")):
-        await asyncio.to_thread(drive, server.port, request, seconds=WARM_UP_SECONDS)
-    async with listening(server.port, mount, kind, 20) as opened:
-        await _change(server, opened)
+    for request in (call("/mcp", "add_sync", a=2, b=3), request_2026("/mcp", "tools/list")):
+        await asyncio.to_thread(send_load, server.port, request, seconds=WARM_UP_SECONDS)
+    async with open_streams(server.port, mount, kind, 20) as opened:
+        await _measure_change(server, opened)
 
 
-async def _change(server: Process, opened: Sequence[Listener]) -> float:
+async def _measure_change(server: Process, opened: Sequence[Listener]) -> float:
     """Change the resource; return the seconds until every listener has the event."""
     touch = call("/raw", "touch")
     started = time.perf_counter()
-    await asyncio.to_thread(once, server.port, touch, expects=b"touched")
+    await asyncio.to_thread(send_once, server.port, touch, expects=b"touched")
     await asyncio.gather(*(one.event(b"/updated") for one in opened))
     took = time.perf_counter() - started
-    await asyncio.sleep(APART_SECONDS)
+    await asyncio.sleep(CHANGE_INTERVAL_SECONDS)
     return took
 
 
-async def _stop(server: Process) -> float:
+async def _measure_stop(server: Process) -> float:
     started = time.perf_counter()
     server.popen.terminate()
     await asyncio.to_thread(server.popen.wait)

@@ -31,7 +31,7 @@ def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept: */*\r\n\r\n".encode()
 
 
-def modern(
+def request_2026(
     path: str, method: str, params: Mapping[str, Any] | None = None, *, bearer: str = ""
 ) -> bytes:
     """Return a request of 2026-07-28, with its envelope and the headers that repeat it."""
@@ -53,4 +53,4 @@ def modern(
 def call(path: str, tool: str, *, bearer: str = "", **arguments: Any) -> bytes:
     """Return a ``tools/call`` of 2026-07-28."""
     params = {"name": tool, "arguments": arguments}
-    return modern(path, "tools/call", params, bearer=bearer)
+    return request_2026(path, "tools/call", params, bearer=bearer)

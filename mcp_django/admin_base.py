@@ -55,7 +55,7 @@ else:
         _Themed = import_base_class()
 
 
-class Base(_Themed):
+class MCPModelAdmin(_Themed):
     """A ``ModelAdmin`` that never fails with a server error because of the URL or the query."""
 
     linked_lookups: ClassVar[tuple[str, ...]] = ()
@@ -120,10 +120,10 @@ class Base(_Themed):
             raise IncorrectLookupParameters("A number is too large for the database.") from None
 
 
-REFUSED = gettext_lazy("Choose a user who has no more permissions and groups than you have.")
+NOT_DELEGABLE = gettext_lazy("Choose a user who has no more permissions and groups than you have.")
 
 
-def may_give_access(by: Any, user: Any) -> bool:
+def may_delegate_access(by: Any, user: Any) -> bool:
     """Return whether ``by`` may let others act as ``user``: by a token, an identity or a client.
 
     Users cannot delegate more access than they have. So ``user`` may not have a permission or a
@@ -142,7 +142,7 @@ def _groups(user: Any) -> set[Any]:
     return set(user.groups.values_list("pk", flat=True)) if hasattr(user, "groups") else set()
 
 
-class ActingAdmin(Base):
+class DelegationAdmin(MCPModelAdmin):
     """Rows that let others act as a user, who is in the field ``acts_as``.
 
     To write a row, the requesting user must be allowed to give access to that user, and to the
@@ -155,7 +155,7 @@ class ActingAdmin(Base):
         """Return whether the user may change such rows, and give access to the row's user."""
         user = getattr(obj, self.acts_as, None)
         return super().has_change_permission(request, obj) and (
-            user is None or may_give_access(request.user, user)
+            user is None or may_delegate_access(request.user, user)
         )
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -166,10 +166,10 @@ class ActingAdmin(Base):
         """
         base = super().get_form(request, obj, *args, **kwargs)
         known = {"by": request.user, "acts_as": self.acts_as}
-        made: Any = type(base.__name__, (_ActingForm, base), known)
+        made: Any = type(base.__name__, (_DelegationForm, base), known)
         field = made.base_fields.get(self.acts_as)
         if field is not None:
-            field.error_messages["invalid_choice"] = REFUSED
+            field.error_messages["invalid_choice"] = NOT_DELEGABLE
             if not _may_view_users(request.user):
                 _hide_other_labels(field.widget, getattr(obj, f"{self.acts_as}_id", None))
         return made
@@ -190,7 +190,7 @@ def _hide_other_labels(widget: Any, known: Any) -> None:
         )
 
 
-class _ActingForm:
+class _DelegationForm:
     """A form mixin that rejects a user to whom the requesting user may not give access."""
 
     by: Any
@@ -199,12 +199,12 @@ class _ActingForm:
     def clean(self) -> Any:
         cleaned = super().clean()  # type: ignore[misc]  # of a ModelForm
         user = self.cleaned_data.get(self.acts_as)  # type: ignore[attr-defined]
-        if user is not None and not may_give_access(self.by, user):
-            self.add_error(self.acts_as, REFUSED)  # type: ignore[attr-defined]
+        if user is not None and not may_delegate_access(self.by, user):
+            self.add_error(self.acts_as, NOT_DELEGABLE)  # type: ignore[attr-defined]
         return cleaned
 
 
-class ReadOnlyAdmin(Base):
+class ReadOnlyAdmin(MCPModelAdmin):
     """Rows that only the package writes; read-only in the admin."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -223,7 +223,7 @@ class ReadOnlyAdmin(Base):
 # Rows that can be ended, but not deleted ----------------------------------------------------------
 
 
-class EndingAdmin(Base):
+class RevocableAdmin(MCPModelAdmin):
     """Rows that users with the delete permission can end: revoke, cancel or terminate.
 
     The package writes these rows, and the admin ends them. Django's own deletion is disabled, since
@@ -233,12 +233,12 @@ class EndingAdmin(Base):
     """
 
     change_form_template = "admin/mcp_django/ending_change_form.html"
-    word: ClassVar[str]
+    action_name: ClassVar[str]
     """The name of the action in URLs, such as ``revoke``."""
-    word_label: ClassVar[Any]
-    question: ClassVar[Any]
+    action_label: ClassVar[Any]
+    confirmation_text: ClassVar[Any]
     """The text of the confirmation page."""
-    done: ClassVar[Any]
+    done_message: ClassVar[Any]
     """The message of the admin history."""
 
     @abstractmethod
@@ -246,15 +246,15 @@ class EndingAdmin(Base):
         """End the rows, in every process."""
 
     @abstractmethod
-    def is_over(self, row: Any) -> bool:
+    def is_ended(self, row: Any) -> bool:
         """Return whether there is nothing left to end."""
 
     def end_and_log(self, request: HttpRequest, rows: Sequence[Any]) -> int:
         """End the rows that are not over, log it in the history of each, and return how many."""
-        live = [row for row in rows if not self.is_over(row)]
+        live = [row for row in rows if not self.is_ended(row)]
         if live:
             user: Any = request.user
-            LogEntry.objects.log_actions(user.pk, live, CHANGE, str(self.done))
+            LogEntry.objects.log_actions(user.pk, live, CHANGE, str(self.done_message))
             self.end(request, live)
         return len(live)
 
@@ -287,8 +287,8 @@ class EndingAdmin(Base):
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the confirmation page."""
         view = self.admin_site.admin_view(self.end_view)
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{self.word}"
-        return [path(f"<path:object_id>/{self.word}/", view, name=name), *super().get_urls()]
+        name = f"{self.opts.app_label}_{self.opts.model_name}_{self.action_name}"
+        return [path(f"<path:object_id>/{self.action_name}/", view, name=name), *super().get_urls()]
 
     def _address(self, page: str, *args: Any) -> str:
         name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
@@ -300,9 +300,9 @@ class EndingAdmin(Base):
         """Show the row, with a button that leads to the confirmation page."""
         row = self.get_object(request, unquote(object_id))
         extra = {"show_delete": False, **(extra_context or {})}
-        if row is not None and self.has_end_permission(request) and not self.is_over(row):
-            url = self._address(self.word, quote(row.pk))
-            extra |= {"end_url": url, "end_label": self.word_label}
+        if row is not None and self.has_end_permission(request) and not self.is_ended(row):
+            url = self._address(self.action_name, quote(row.pk))
+            extra |= {"end_url": url, "end_label": self.action_label}
         return super().change_view(request, object_id, form_url, extra)
 
     def end_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
@@ -315,15 +315,15 @@ class EndingAdmin(Base):
             return HttpResponseRedirect(self._address("changelist"))
         if request.method == "POST":
             if self.end_and_log(request, [row]):
-                self.message_user(request, self.done, messages.SUCCESS)
+                self.message_user(request, self.done_message, messages.SUCCESS)
             return HttpResponseRedirect(self._address("change", quote(row.pk)))
         context = {
             **self.admin_site.each_context(request),
-            "title": self.word_label,
+            "title": self.action_label,
             "opts": self.opts,
             "object": row,
-            "question": self.question,
-            "word": self.word_label,
-            "is_over": self.is_over(row),
+            "question": self.confirmation_text,
+            "word": self.action_label,
+            "is_over": self.is_ended(row),
         }
         return TemplateResponse(request, "admin/mcp_django/end_confirmation.html", context)

@@ -6,7 +6,7 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.conf import defaults_while_wrong
+from mcp_django.conf import use_defaults_if_invalid
 from mcp_django.overrides import model_signals
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.schema import secrets
@@ -29,12 +29,12 @@ class SimpleMCPConfig(AppConfig):
         # Imports models, so only after the apps are loaded.
         from mcp_django import checks
 
-        secrets.install()
+        secrets.install_log_filter()
         checks.register_all()
         # Without users, no access can be revoked.
         if apps.is_installed("django.contrib.auth"):
-            revocations.connect()
-        model_signals.connect()
+            revocations.connect_receivers()
+        model_signals.connect_signals()
         catalog_rows.connect(self, all_servers)
 
 
@@ -46,5 +46,5 @@ class MCPConfig(SimpleMCPConfig):
     def ready(self) -> None:
         """Set up the app, then import every ``mcp`` module."""
         super().ready()
-        with defaults_while_wrong():
+        with use_defaults_if_invalid():
             autodiscover_modules("mcp")

@@ -20,29 +20,29 @@ from django.urls import Resolver404, resolve
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from mcp_django.transports.asgi_handler import LaneHandler
-from mcp_django.transports.request_checks import Receive, Scope, Send, send_at_once
+from mcp_django.transports.asgi_handler import FastASGIHandler
+from mcp_django.transports.request_checks import Receive, Scope, Send, set_no_delay
 
 # The size of the cache of resolved paths; requests for many different paths only cause misses.
-REMEMBERED_PATHS = 1024
-REMEMBERED_LENGTH = 256
+PATH_CACHE_SIZE = 1024
+PATH_CACHE_MAX_LENGTH = 256
 
 
 class Application:
     """Dispatches each request to the fast ASGI handler (``LaneHandler``) or to Django."""
 
-    def __init__(self, django: Any, lane: LaneHandler | None) -> None:
+    def __init__(self, django: Any, handler: FastASGIHandler | None) -> None:
         self._django = django
-        self._lane = lane
+        self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        send_at_once(send)
+        set_no_delay(send)
         view = None
-        if self._lane is not None and scope["type"] == "http":
-            view = endpoint_of(_path_info(scope))
-        if self._lane is not None and view is not None:
-            await self._lane(scope, receive, send, view)
+        if self._handler is not None and scope["type"] == "http":
+            view = find_endpoint(_path_info(scope))
+        if self._handler is not None and view is not None:
+            await self._handler(scope, receive, send, view)
         else:
             await self._django(scope, receive, send)
 
@@ -54,7 +54,7 @@ def get_asgi_application() -> Application:
     slower.
     """
     django = get_django_application()
-    return Application(django, None if async_only_middleware() else LaneHandler())
+    return Application(django, None if async_only_middleware() else FastASGIHandler())
 
 
 def async_only_middleware() -> list[str]:
@@ -72,15 +72,19 @@ def _path_info(scope: Scope) -> str:
     return path.removeprefix(prefix) if prefix else path
 
 
-def endpoint_of(path: str) -> Any:
+def find_endpoint(path: str) -> Any:
     """Return the view of the MCP endpoint at a path, ``None`` if the path is not an endpoint.
 
     Language prefixes (``i18n_patterns``) are resolved, too.
     """
-    return _remembered(path) if len(path) <= REMEMBERED_LENGTH else _resolved(path)
+    return (
+        _resolve_endpoint_cached(path)
+        if len(path) <= PATH_CACHE_MAX_LENGTH
+        else _resolve_endpoint(path)
+    )
 
 
-def _resolved(path: str) -> Any:
+def _resolve_endpoint(path: str) -> Any:
     language = translation.get_language_from_path(path) or settings.LANGUAGE_CODE
     with translation.override(language):
         try:
@@ -90,12 +94,12 @@ def _resolved(path: str) -> Any:
     return view if hasattr(view, "mcp_server") else None
 
 
-_remembered = lru_cache(maxsize=REMEMBERED_PATHS)(_resolved)
+_resolve_endpoint_cached = lru_cache(maxsize=PATH_CACHE_SIZE)(_resolve_endpoint)
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
+def _clear_path_cache(*, setting: str, **kwargs: Any) -> None:
     if setting in {"ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N", "MCP_DJANGO"}:
-        _remembered.cache_clear()
+        _resolve_endpoint_cached.cache_clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="mcp_django.asgi")
+setting_changed.connect(_clear_path_cache, dispatch_uid="mcp_django.asgi")

@@ -56,7 +56,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _endpoint(url: str) -> str:
+def _validate_endpoint(url: str) -> str:
     """Validate the URL of an issuer's endpoint, which handles secrets or keys.
 
     Raises:
@@ -72,31 +72,31 @@ def _endpoint(url: str) -> str:
     return url
 
 
-def _issuer(url: str) -> str:
+def _validate_issuer(url: str) -> str:
     if len(url) > MAX_ISSUER_LENGTH or urlsplit(url).query:
         raise ValueError(
             f"write an issuer of at most {MAX_ISSUER_LENGTH} characters without a query"
         )
-    return _endpoint(url)
+    return _validate_endpoint(url)
 
 
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
-Issuer = Annotated[str, MinLen(1), AfterValidator(_issuer)]
+Endpoint = Annotated[str, AfterValidator(_validate_endpoint)]
+Issuer = Annotated[str, MinLen(1), AfterValidator(_validate_issuer)]
 
 
-def _import_path(path: str) -> str:
+def _validate_import_path(path: str) -> str:
     # For a relative path, ``import_string`` raises other exceptions than ImportError.
     if path and not all(part.isidentifier() for part in path.split(".")):
         raise ValueError(f"{path!r} is not a dotted path; write 'package.module.name'")
     return path
 
 
-ImportPath = Annotated[str, AfterValidator(_import_path)]
+ImportPath = Annotated[str, AfterValidator(_validate_import_path)]
 """May be empty."""
 
 
-def _endpoint_or_none(url: str) -> str:
-    return _endpoint(url) if url else url
+def _validate_optional_endpoint(url: str) -> str:
+    return _validate_endpoint(url) if url else url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class JWTIssuer(ExternalIssuer):
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
-    jwks_url: Annotated[str, AfterValidator(_endpoint_or_none)] = ""
+    jwks_url: Annotated[str, AfterValidator(_validate_optional_endpoint)] = ""
     """The URL of the key set; empty: from the issuer's metadata."""
     algorithms: Annotated[tuple[Algorithm, ...], MinLen(1)] = ALGORITHMS
     strict_typ: bool = False
@@ -167,7 +167,7 @@ class TrustedIssuer:
     """The exact ``iss`` of the assertions."""
     jwks: dict[str, Any] | None = None
     """Its public keys (RFC 7517), instead of fetching them."""
-    jwks_url: Annotated[str, AfterValidator(_endpoint_or_none)] = ""
+    jwks_url: Annotated[str, AfterValidator(_validate_optional_endpoint)] = ""
     """The URL of the key set; empty, and no ``jwks``: from the issuer's metadata."""
     algorithms: Annotated[tuple[Algorithm, ...], MinLen(1)] = ALGORITHMS
     leeway: Annotated[float, Ge(0), Le(300)] = 30
@@ -184,7 +184,7 @@ class TrustedIssuer:
     """The dotted path of ``(claims, issuer) -> user | None``, called for an unknown subject."""
 
     @property
-    def people(self) -> ExternalIssuer:
+    def user_mapping(self) -> ExternalIssuer:
         """The options that map its subjects to users, as an ``ExternalIssuer``."""
         return ExternalIssuer(
             issuer=self.issuer,
@@ -194,7 +194,7 @@ class TrustedIssuer:
         )
 
 
-def _host(name: str) -> str:
+def _validate_host(name: str) -> str:
     if name != "*" and not re.fullmatch(r"\.?[\w-]+(\.[\w-]+)*", name):
         raise ValueError(
             f"{name!r} is not a valid host; write 'vendor.example', '.vendor.example' for its "
@@ -212,7 +212,7 @@ class OAuth:
     issuer: str = ""
     """The issuer; empty: the origin of the site."""
     cimd: bool = True
-    cimd_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ("*",)
+    cimd_hosts: tuple[Annotated[str, AfterValidator(_validate_host)], ...] = ("*",)
     dcr: Literal["open", "initial-token", "off"] = "open"
     app_redirects: tuple[str, ...] = ("cursor://anysphere.cursor-mcp/oauth/callback",)
     missing_resource: Literal["bind", "reject"] = "bind"
@@ -229,10 +229,10 @@ class OAuth:
 
 # Rates and quotas ---------------------------------------------------------------------------------
 
-Of = Literal["user", "client", "all"]
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+RateScope = Literal["user", "client", "all"]
+RATE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 # The maximum timeout of memcached; a greater number would be taken as a timestamp.
-MAX_SECONDS = 30 * 24 * 3600
+MAX_RATE_SECONDS = 30 * 24 * 3600
 _RATE = re.compile(
     r"(?:(?P<of>user|client|all)\s*:\s*)?(?P<count>[0-9]{1,9})\s*/\s*(?P<length>[0-9]{0,7})(?P<unit>[smhd])"
 )
@@ -249,41 +249,41 @@ class Rate:
 
     count: int
     seconds: int
-    of: Of = "user"
+    of: RateScope = "user"
 
     def __str__(self) -> str:
         unit, size = next(
-            (unit, size) for unit, size in reversed(UNITS.items()) if self.seconds % size == 0
+            (unit, size) for unit, size in reversed(RATE_UNITS.items()) if self.seconds % size == 0
         )
         length = self.seconds // size
         whose = "" if self.of == "user" else f"{self.of}: "
         return f"{whose}{self.count}/{'' if length == 1 else length}{unit}"
 
 
-def parse(text: str) -> Rate:
+def parse_rate(text: str) -> Rate:
     """Return the ``Rate`` of a string such as ``"100/h"``.
 
     Raises:
         ValueError: the string is invalid; the message says what to write.
     """
     found = _RATE.fullmatch(text.strip())
-    seconds = int(found["length"] or 1) * UNITS[found["unit"]] if found else 0
-    if found is None or not 0 < seconds <= MAX_SECONDS:
+    seconds = int(found["length"] or 1) * RATE_UNITS[found["unit"]] if found else 0
+    if found is None or not 0 < seconds <= MAX_RATE_SECONDS:
         raise ValueError(
             f"{text!r} is not a valid rate; write '100/h', 'client: 10/30s' or 'all: 10000/d', "
             "with a period of 1s to 30d"
         )
-    return Rate(int(found["count"]), seconds, cast(Of, found["of"] or "user"))
+    return Rate(int(found["count"]), seconds, cast(RateScope, found["of"] or "user"))
 
 
-def parse_all(texts: str | Iterable[str]) -> tuple[Rate, ...]:
+def parse_rates(texts: str | Iterable[str]) -> tuple[Rate, ...]:
     """Return the rates of a list of strings, or of one string separated by commas; may be empty.
 
     Raises:
         ValueError: one of them is invalid.
     """
     each = texts.split(",") if isinstance(texts, str) else texts
-    return tuple(parse(text) for text in each if text.strip())
+    return tuple(parse_rate(text) for text in each if text.strip())
 
 
 # The settings -------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ DEFAULT_LAYER = "default"
 Seconds = Annotated[float, Gt(0)]
 
 
-def _site(url: str) -> str:
+def _validate_site_url(url: str) -> str:
     """Validate the URL of a site, of which only scheme, host and port are used.
 
     Raises:
@@ -307,13 +307,13 @@ def _site(url: str) -> str:
     return url
 
 
-def _trace_url(url: str) -> str:
-    if url and ("{trace_id}" not in url or not _site(url)):
+def _validate_trace_url(url: str) -> str:
+    if url and ("{trace_id}" not in url or not _validate_site_url(url)):
         raise ValueError(f"{url!r} has no {{trace_id}}; write https://traces.example/{{trace_id}}")
     return url
 
 
-def _scope(name: str) -> str:
+def _validate_scope(name: str) -> str:
     if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]+", name):
         raise ValueError(
             f"{name!r} is not a valid scope; write printable ASCII without spaces, quotes and "
@@ -322,7 +322,7 @@ def _scope(name: str) -> str:
     return name
 
 
-def _rates(value: Any) -> Any:
+def _validate_rates(value: Any) -> Any:
     """Return the rates of a setting, a string or a list of strings.
 
     Raises:
@@ -331,10 +331,10 @@ def _rates(value: Any) -> Any:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
         raise ValueError(f"{value!r} is not a list of rates; write ['100/h']")
-    return parse_all(value)
+    return parse_rates(value)
 
 
-Scope = Annotated[str, AfterValidator(_scope)]
+Scope = Annotated[str, AfterValidator(_validate_scope)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +373,7 @@ class Settings:
     instructions: str = ""
     icons: tuple[Icon, ...] = ()
     protocol_versions: Annotated[tuple[str, ...], MinLen(1)] = SERVED_VERSIONS
-    base_url: Annotated[str, AfterValidator(_site)] = ""
+    base_url: Annotated[str, AfterValidator(_validate_site_url)] = ""
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
     body_seconds: Seconds = 30
@@ -403,7 +403,7 @@ class Settings:
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000
     page_size: Annotated[int, Ge(1)] = 100
     limits: Limits = Limits()
-    rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = ()
+    rate: Annotated[tuple[Rate, ...], BeforeValidator(_validate_rates)] = ()
     """The rate limits of each whole server."""
     throttle_as: Literal["error", "result"] = "error"
 
@@ -416,7 +416,9 @@ class Settings:
     session_idle: Seconds = 3600
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100
-    session_rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = parse_all("60/m")
+    session_rate: Annotated[tuple[Rate, ...], BeforeValidator(_validate_rates)] = parse_rates(
+        "60/m"
+    )
     """How often anonymous callers may open a session from one address."""
     streams_per_principal: Annotated[int, Ge(1)] = 100
     streams_per_user: Annotated[int, Ge(1)] | None = None
@@ -440,7 +442,7 @@ class Settings:
     """Whether calls of writing tools are rejected when the call log cannot be written."""
     telemetry: bool = True
     """Whether requests are reported to OpenTelemetry, if its API is installed."""
-    trace_url: Annotated[str, AfterValidator(_trace_url)] = ""
+    trace_url: Annotated[str, AfterValidator(_validate_trace_url)] = ""
     approval_seconds: Seconds = 3600
     """How long a call waits for an approval, and how long an approval is valid."""
     health: bool = False
@@ -455,33 +457,33 @@ class Settings:
         return ("tokens", "oauth") if apps.is_installed("mcp_django.oauth") else ("tokens",)
 
 
-def _capitals(shape: Any) -> tuple[str, ...]:
+def _upper_case_names(shape: Any) -> tuple[str, ...]:
     return tuple(one.name.upper() for one in fields(shape))
 
 
-KEYS = _capitals(Settings)
+KEYS = _upper_case_names(Settings)
 # The members of the keys that are dictionaries, which can be misspelled too.
 _MEMBERS = {
-    "OAUTH": _capitals(OAuth),
-    "TRUSTED_ISSUERS": _capitals(TrustedIssuer),
-    "JWT": _capitals(JWTIssuer),
-    "INTROSPECTION": _capitals(IntrospectionIssuer),
+    "OAUTH": _upper_case_names(OAuth),
+    "TRUSTED_ISSUERS": _upper_case_names(TrustedIssuer),
+    "JWT": _upper_case_names(JWTIssuer),
+    "INTROSPECTION": _upper_case_names(IntrospectionIssuer),
     "LIMITS": tuple(one.name for one in fields(Limits)),
     "RETENTION": tuple(one.name for one in fields(Retention)),
 }
 _adapter = TypeAdapter(Settings)
 
 
-def problems(values: object) -> list[tuple[str, str]]:
+def find_problems(values: object) -> list[tuple[str, str]]:
     """Return all errors in a value of ``MCP_DJANGO``, as (message, hint) pairs for the checks."""
     if not isinstance(values, Mapping):
         return [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
     found = [_unknown_key(str(key)) for key in values if key not in KEYS]
     try:
-        read = _read({key: value for key, value in values.items() if key in KEYS})
+        read = _parse_settings({key: value for key, value in values.items() if key in KEYS})
         found += _repeated_issuers(read)
     except ValidationError as exc:
-        found += [_wrong_value(error) for error in exc.errors(include_url=False)]
+        found += [_describe_error(error) for error in exc.errors(include_url=False)]
     unserved = [v for v in _versions(values) if v not in SERVED_VERSIONS]
     if unserved:
         found.append(
@@ -493,14 +495,14 @@ def problems(values: object) -> list[tuple[str, str]]:
     return found
 
 
-def _wrong_value(error: Any) -> tuple[str, str]:
+def _describe_error(error: Any) -> tuple[str, str]:
     key, *within = (one for one in error["loc"] if one != "[key]")
     key = str(key).upper()
     place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{one!r}]" for one in within)
     message, hint = error["msg"].removeprefix("Value error, "), "See docs/settings.md."
     if error["type"] == "unexpected_keyword_argument":
         inner = next((one for one in reversed(within) if one in _MEMBERS), key)
-        return f"{place}: unknown key.", _nearest(str(within[-1]), _MEMBERS[inner])
+        return f"{place}: unknown key.", _suggest_key(str(within[-1]), _MEMBERS[inner])
     if error["type"] == "tuple_type":
         message = f"Input should be a list or a tuple, not {type(error['input']).__name__}"
     if error["type"] == "literal_error":
@@ -509,7 +511,10 @@ def _wrong_value(error: Any) -> tuple[str, str]:
 
 
 def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
-    listed = {"JWT": _repeated(settings.jwt), "INTROSPECTION": _repeated(settings.introspection)}
+    listed = {
+        "JWT": _find_repeated(settings.jwt),
+        "INTROSPECTION": _find_repeated(settings.introspection),
+    }
     hint = "Keep one entry, or give each its own SERVERS."
     return [
         (f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.", hint)
@@ -518,7 +523,7 @@ def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
     ]
 
 
-def _repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
+def _find_repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
     """Return the issuers that are listed more than once for the same server, which is ambiguous."""
     places = Counter(
         (entry.issuer, server) for entry in entries for server in entry.servers or ("",)
@@ -532,23 +537,23 @@ def _versions(values: Mapping[Any, Any]) -> list[str]:
 
 
 def _unknown_key(key: str) -> tuple[str, str]:
-    hint = _nearest(key, KEYS)
+    hint = _suggest_key(key, KEYS)
     if key.upper() in _MEMBERS["OAUTH"]:
         hint = f"Write MCP_DJANGO = {{'OAUTH': {{{key.upper()!r}: …}}}}."
     return f"MCP_DJANGO has no key {key!r}.", hint
 
 
-def _nearest(key: str, known: tuple[str, ...]) -> str:
+def _suggest_key(key: str, known: tuple[str, ...]) -> str:
     spelled = {one.lower(): one for one in known}
     nearest = difflib.get_close_matches(key.lower(), spelled, n=1)
     return f"Did you mean {spelled[nearest[0]]!r}?" if nearest else f"Known: {', '.join(known)}."
 
 
-def _read(values: Mapping[str, Any]) -> Settings:
+def _parse_settings(values: Mapping[str, Any]) -> Settings:
     return _adapter.validate_python({key.lower(): value for key, value in values.items()})
 
 
-_defaults_stand_in: ContextVar[bool] = ContextVar("defaults_stand_in", default=False)
+_use_defaults: ContextVar[bool] = ContextVar("defaults_stand_in", default=False)
 
 
 def get_settings() -> Settings:
@@ -558,50 +563,50 @@ def get_settings() -> Settings:
         ImproperlyConfigured: a key is unknown, or a value is invalid.
     """
     try:
-        return _in_force()
+        return _cached_settings()
     except ImproperlyConfigured:
-        if _defaults_stand_in.get():
+        if _use_defaults.get():
             return Settings()
         raise
 
 
 @cache
-def _in_force() -> Settings:
+def _cached_settings() -> Settings:
     values = getattr(django_settings, "MCP_DJANGO", {})
-    found = problems(values)
+    found = find_problems(values)
     if found:
         raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
-    return _read(values)
+    return _parse_settings(values)
 
 
 @contextmanager
-def defaults_while_wrong() -> Iterator[None]:
+def use_defaults_if_invalid() -> Iterator[None]:
     """Context manager and decorator: use the default settings while the settings are invalid.
 
     For code that runs before the check E002 and does not serve requests.
     """
-    token = _defaults_stand_in.set(True)
+    token = _use_defaults.set(True)
     try:
         yield
     finally:
-        _defaults_stand_in.reset(token)
+        _use_defaults.reset(token)
 
 
-def with_settings(check: Check) -> Check:
+def skip_if_settings_invalid(check: Check) -> Check:
     """Decorate a system check to return nothing while the settings are invalid (see E002)."""
 
     @wraps(check)
     def inner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-        if problems(getattr(django_settings, "MCP_DJANGO", {})):
+        if find_problems(getattr(django_settings, "MCP_DJANGO", {})):
             return []
         return check(app_configs, **kwargs)
 
     return inner
 
 
-def _reload(*, setting: str, **kwargs: Any) -> None:
+def _clear_settings_cache(*, setting: str, **kwargs: Any) -> None:
     if setting == "MCP_DJANGO":
-        _in_force.cache_clear()
+        _cached_settings.cache_clear()
 
 
-setting_changed.connect(_reload, dispatch_uid="mcp_django.conf")
+setting_changed.connect(_clear_settings_cache, dispatch_uid="mcp_django.conf")

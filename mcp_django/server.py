@@ -24,30 +24,30 @@ from django.utils.module_loading import import_string
 from mcp_django.auth import endpoints
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
-from mcp_django.conf import Rate, get_settings, parse_all
-from mcp_django.core.catalog import Offered
-from mcp_django.core.component import SCOPE, Component
+from mcp_django.conf import Rate, get_settings, parse_rates
+from mcp_django.core.catalog import Catalog
+from mcp_django.core.component import SCOPE_PATTERN, Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution import task_status
-from mcp_django.execution.call import Incoming
-from mcp_django.execution.handlers.listing import published
+from mcp_django.execution.call import RequestContext
+from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.threads import after_commit
+from mcp_django.execution.threads import run_after_commit
 from mcp_django.integrations.models.generic import Generic
-from mcp_django.integrations.registration import Registering
-from mcp_django.overrides.state import Managed
+from mcp_django.integrations.registration import IntegrationRegistry
+from mcp_django.overrides.state import ServerCatalog
 from mcp_django.protocol.content import Icon, ResourceContents
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import site_pages
-from mcp_django.transports.asgi_handler import RawMount
+from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.view import EndpointView
 
 # Declared components and the site owner's overrides -----------------------------------------------
 
 
-class ManagedRegistry(Registering):
+class ManagedRegistry(IntegrationRegistry):
     """The registry of one server, to which the overrides of the admin are applied."""
 
     def __init__(
@@ -61,24 +61,24 @@ class ManagedRegistry(Registering):
         super().__init__(generic=generic)
         self.name = name
         try:
-            self._rates = parse_all(rate)
+            self._rates = parse_rates(rate)
         except ValueError as exc:
             raise ImproperlyConfigured(f"rate of the server {name!r}: {exc}.") from None
         self._log_arguments = log_arguments
-        self._managed = Managed(name, self)
+        self._managed = ServerCatalog(name, self)
 
     @property
-    def offered(self) -> Offered:
+    def catalog(self) -> Catalog:
         """The current catalog: the declared components with the overrides of the admin applied.
 
         ``tools``, ``resources``, ``templates`` and ``prompts`` are the declared components.
         """
-        return self._managed.offered
+        return self._managed.catalog
 
     @property
-    def available(self) -> Offered:
+    def declared_catalog(self) -> Catalog:
         """The catalog without the overrides of components, but with admin-defined components."""
-        return self._managed.available
+        return self._managed.declared_catalog
 
     def refresh(self, *, is_list: bool = False) -> None:
         """Reload the overrides: ``offered`` is at most one second old, and current for a list.
@@ -88,14 +88,14 @@ class ManagedRegistry(Registering):
         """
         self._managed.refresh(is_list=is_list)
 
-    def as_in_code(self) -> None:
+    def discard_overrides(self) -> None:
         """Discard the overrides of the admin until the next ``refresh``."""
-        self._managed.forget()
+        self._managed.reset()
 
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The rate limits of the whole server, from code and from the admin."""
-        return (*self.rates_in_code, *self.offered.rates)
+        return (*self.rates_in_code, *self.catalog.rates)
 
     @property
     def rates_in_code(self) -> tuple[Rate, ...]:
@@ -109,14 +109,14 @@ class ManagedRegistry(Registering):
         return get_settings().log_arguments if in_code is None else in_code
 
     @property
-    def itself(self) -> Self:
+    def unwrapped(self) -> Self:
         """This server, also when called on a wrapper of it in a test."""
         return self
 
 
 # Server -------------------------------------------------------------------------------------------
 
-NAME = re.compile(r"[A-Za-z0-9_.-]+")
+SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 ListKind = Literal["tools", "resources", "prompts"]
 _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 
@@ -160,7 +160,7 @@ class MCPServer(ManagedRegistry):
         log_arguments: bool | None = None,
     ) -> None:
         super().__init__(name, generic=generic, rate=rate, log_arguments=log_arguments)
-        if not NAME.fullmatch(name):
+        if not SERVER_NAME.fullmatch(name):
             raise ImproperlyConfigured(
                 f"{name!r} is not a valid server name; write only the characters A-Z a-z 0-9 _ - . "
                 "since it is part of the URL namespace."
@@ -176,13 +176,13 @@ class MCPServer(ManagedRegistry):
         self.website_url = website_url
         self.permission = permission
         self.upstream = upstream
-        self.scopes = self._checked("scopes", scopes)
+        self.scopes = self._check_scopes("scopes", scopes)
         self.generated_scopes = generated_scopes
         if generated_scopes:
-            self._checked("generated_scopes", [f"{generated_scopes}:read"])
+            self._check_scopes("generated_scopes", [f"{generated_scopes}:read"])
         self.resource_url = resource_url
         if resource_url:
-            self._declare(resource_url)
+            self._declare_resource_url(resource_url)
         self._instructions = instructions
         self._auth = auth
         self._page_size = page_size
@@ -191,20 +191,20 @@ class MCPServer(ManagedRegistry):
     def __repr__(self) -> str:
         return f"<MCPServer {self.name!r}>"
 
-    def _checked(self, option: str, scopes: Sequence[str]) -> tuple[str, ...]:
+    def _check_scopes(self, option: str, scopes: Sequence[str]) -> tuple[str, ...]:
         if isinstance(scopes, str):
             raise ImproperlyConfigured(f"{option} is not a list; write {option}=[{scopes!r}].")
         for scope in scopes:
-            if not SCOPE.fullmatch(str(scope)) or scope == OFFLINE_ACCESS:
+            if not SCOPE_PATTERN.fullmatch(str(scope)) or scope == OFFLINE_ACCESS:
                 raise ImproperlyConfigured(
                     f"{option} of the server {self.name!r} contains {scope!r}; write printable "
                     f"ASCII without spaces, quotes and \\, and not {OFFLINE_ACCESS}."
                 )
         return tuple(scopes)
 
-    def _declare(self, url: str) -> None:
+    def _declare_resource_url(self, url: str) -> None:
         try:
-            endpoints.declare(url, self)
+            endpoints.declare_url(url, self)
         except ValueError:
             raise ImproperlyConfigured(
                 f"resource_url of the server {self.name!r} is {url!r}; write the absolute URL of "
@@ -212,10 +212,10 @@ class MCPServer(ManagedRegistry):
             ) from None
 
     def add(self, component: Component) -> None:
-        """Register a component; the first tool with ``handle=True`` also adds ``get_result``."""
+        """Register a component; the first tool with ``polling_fallback=True`` also adds ``get_result``."""
         super().add(component)
-        if isinstance(component, Tool) and component.handle:
-            task_status.offer(self)
+        if isinstance(component, Tool) and component.polling_fallback:
+            task_status.register_get_result(self)
 
     # Server info ------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class MCPServer(ManagedRegistry):
     @property
     def instructions(self) -> str:
         """The instructions that models get for the server, with the override of the admin."""
-        return self.offered.instructions or self.instructions_in_code
+        return self.catalog.instructions or self.instructions_in_code
 
     @property
     def instructions_in_code(self) -> str:
@@ -258,8 +258,8 @@ class MCPServer(ManagedRegistry):
     def identity(self) -> dict[str, Any]:
         """Return ``serverInfo``, which clients may show."""
         settings = get_settings()
-        title = self.offered.title or self.title_in_code
-        icons = published(self.icons or (settings.icons if self.is_default else ()))
+        title = self.catalog.title or self.title_in_code
+        icons = public_icons(self.icons or (settings.icons if self.is_default else ()))
         optional = {
             "title": title,
             "description": str(self.description),
@@ -314,9 +314,9 @@ class MCPServer(ManagedRegistry):
         return EndpointView(self)
 
     @cached_property
-    def asgi(self) -> RawMount:
+    def asgi(self) -> RawASGIMount:
         """The endpoint as an ASGI application, for a ``URLRouter`` of Channels."""
-        return RawMount(self)
+        return RawASGIMount(self)
 
     # Change notifications ---------------------------------------------------------------------
 
@@ -326,8 +326,8 @@ class MCPServer(ManagedRegistry):
         It can be called from sync and async code: views, commands, signals, tools. ``using`` is
         the alias of the transaction's database.
         """
-        for address in self.addresses_of(uri):
-            self._ring_after_commit(Topic(self.name, "resource", address), using)
+        for address in self.uris_of(uri):
+            self._publish_after_commit(TopicKey(self.name, "resource", address), using)
 
     def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
         """Notify clients that the list of tools, resources or prompts changed.
@@ -337,15 +337,15 @@ class MCPServer(ManagedRegistry):
         """
         if kind not in ("tools", "resources", "prompts"):
             raise ValueError(f"kind is {kind!r}; write 'tools', 'resources' or 'prompts'.")
-        self._ring_after_commit(Topic(self.name, kind), using)
+        self._publish_after_commit(TopicKey(self.name, kind), using)
 
-    def _ring_after_commit(self, topic: Topic, using: str | None) -> None:
-        after_commit(partial(announce, topic), using=using)
+    def _publish_after_commit(self, topic: TopicKey, using: str | None) -> None:
+        run_after_commit(partial(publish, topic), using=using)
 
     # Nested reads -----------------------------------------------------------------------------
 
     def read_resource(
-        self, incoming: Incoming, uri: str, interaction: Interaction | None
+        self, incoming: RequestContext, uri: str, interaction: Interaction | None
     ) -> Sequence[ResourceContents]:
         """Read a resource for a running call, as its caller."""
         return read_contents(incoming, uri, interaction)

@@ -21,7 +21,7 @@ from tests.spec import passed
 
 if TYPE_CHECKING:
     from mcp_django import MCPServer
-    from mcp_django.execution.call_record import Entry
+    from mcp_django.execution.call_record import CallRecord
     from mcp_django.storage.call_rows import CallLog
 
 # The awkward site has its own settings; its package documents how to run it.
@@ -96,8 +96,8 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     cache.clear()
-    brute_force.known_good.clear()
-    security_log.sparingly.clear()
+    brute_force.accepted_credentials.clear()
+    security_log.event_limiter.clear()
     authentication.token_cache.clear()
 
 
@@ -107,11 +107,11 @@ def _nothing_is_managed() -> Iterator[None]:
 
     Saving an override in this process ends this state, as in any process that saves one.
     """
-    from mcp_django.overrides.state import freshness
+    from mcp_django.overrides.state import override_version
 
-    freshness.pin()
+    override_version.pin()
     yield
-    freshness.pin()
+    override_version.pin()
 
 
 @pytest.fixture
@@ -123,14 +123,14 @@ def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iter
     from mcp_django.overrides import state as module
     from mcp_django.server import all_servers
 
-    freshness = module.freshness
-    freshness.forget()
-    freshness.start_over()
+    freshness = module.override_version
+    freshness.record_change()
+    freshness.reset()
     monkeypatch.setattr(module, "FRESH_SECONDS", 1e9)
     yield
-    freshness.start_over()
+    freshness.reset()
     for server in all_servers():
-        server.as_in_code()
+        server.discard_overrides()
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.example import mcp as example
 
     example.mcp.name  # noqa: B018 - created at first use
-    known = {example.mcp.itself, example.staff, example.open_server}
+    known = {example.mcp.unwrapped, example.staff, example.open_server}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
 
 
@@ -156,10 +156,10 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.example import mcp as example
 
     example.mcp.name  # noqa: B018 - created at first use
-    known = {*_declared, example.mcp.itself}
+    known = {*_declared, example.mcp.unwrapped}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
-    named = {url: one for url, one in endpoints._declared.items() if one in known}
-    monkeypatch.setattr(endpoints, "_declared", WeakValueDictionary(named))
+    named = {url: one for url, one in endpoints._declared_servers.items() if one in known}
+    monkeypatch.setattr(endpoints, "_declared_servers", WeakValueDictionary(named))
 
 
 @pytest.fixture(autouse=True)
@@ -167,11 +167,11 @@ def _calls_are_not_logged() -> Iterator[None]:
     """Disable the call log; tests of it use ``call_log``, other tests may not have a database."""
     from mcp_django.storage.call_rows import call_log
 
-    call_log.is_muted = True
+    call_log.is_disabled = True
     yield
     call_log.flush()
-    call_log.is_muted = True
-    call_log.is_hurrying = False
+    call_log.is_disabled = True
+    call_log.is_stopping = False
 
 
 @pytest.fixture
@@ -180,18 +180,18 @@ def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> Ca
     from django.utils import timezone
 
     from mcp_django.execution import call_log as keeping
-    from mcp_django.execution.call_log import patience
+    from mcp_django.execution.call_log import anonymous_limiter
     from mcp_django.storage.call_rows import call_log
 
-    began, given_up = timezone.now(), keeping.given_up
+    began, given_up = timezone.now(), keeping.log_abandoned
 
-    def of_this_test(entry: Entry) -> None:
+    def of_this_test(entry: CallRecord) -> None:
         # Calls of earlier tests may be garbage collected at any time.
         if entry.at >= began:
             given_up(entry)
 
-    monkeypatch.setattr(keeping, "given_up", of_this_test)
-    patience.clear()
-    call_log.is_muted = False
+    monkeypatch.setattr(keeping, "log_abandoned", of_this_test)
+    anonymous_limiter.clear()
+    call_log.is_disabled = False
     call_log.lost = 0
     return call_log

@@ -71,7 +71,9 @@ class Answer:
         if not self.is_stream:
             return [self.json()]
         # The event that opens a stream of 2025-11-25 has an id and no message.
-        return [json.loads(event.data) for event in sse.Decoder().feed(self.body) if event.data]
+        return [
+            json.loads(event.data) for event in sse.EventDecoder().feed(self.body) if event.data
+        ]
 
     def response(self) -> dict[str, Any]:
         """The response, which is the last message."""
@@ -103,7 +105,7 @@ class Connection:
         self.sent: list[dict[str, Any]] = []
         self.answer = Answer()
         self.acknowledged: dict[str, Any] = {}
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
         self._events: list[Any] = []
         self.exchange = Exchange(path, {name.lower(): value for name, value in headers.items()})
         self.exchange.ask(b"".join(self._body))

@@ -18,7 +18,7 @@ from mcp_django.checks import TAG, site
 @pytest.fixture(autouse=True)
 def _own_servers(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
-    monkeypatch.setattr(endpoints, "_declared", weakref.WeakValueDictionary())
+    monkeypatch.setattr(endpoints, "_declared_servers", weakref.WeakValueDictionary())
     settings.ROOT_URLCONF = "mcp_django.urls"
 
 

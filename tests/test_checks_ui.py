@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from mcp_django import UI, MCPServer, server as server_module
-from mcp_django.checks.components import check_views_of_tools
+from mcp_django.checks.components import check_apps
 from tests.servers import open_to_all
 
 PAGES = {
@@ -59,13 +59,13 @@ def test_a_view_that_cannot_be_shown_is_found(
     server.tool("other", ui=UI("good.html", resources=["https://cdn.example.com"]))(lambda: "x")
     server.resource("ui://inline/text")(lambda: "x")
     server.tool("tool", ui=ui)(lambda: "x")
-    found = check_views_of_tools(None)
+    found = check_apps(None)
     assert [str(one.id).removeprefix("mcp_django.") for one in found] == expected
     assert all(one.hint and "'tool'" in one.msg for one in found)
 
 
 def test_the_hint_of_a_blocked_file_can_be_pasted(server: MCPServer) -> None:
     server.tool("tool", ui="blocked.html")(lambda: "x")
-    first, second = check_views_of_tools(None)
+    first, second = check_apps(None)
     assert "UI('blocked.html', resources=['https://cdn.example.com'])" in str(first.hint)
     assert "UI('blocked.html', frames=['https://video.example.com'])" in str(second.hint)

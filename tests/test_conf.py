@@ -21,9 +21,9 @@ from mcp_django.conf import (
     Rate,
     Retention,
     Settings,
+    find_problems,
     get_settings,
-    parse_all,
-    problems,
+    parse_rates,
 )
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
@@ -193,14 +193,14 @@ def test_without_a_word_the_defaults_hold() -> None:
 def test_a_value_is_read_and_forgotten_with_its_setting(key: str) -> None:
     given, expected = VALUES[key]
     with override_settings(MCP_DJANGO={key: given}):
-        assert problems({key: given}) == []
+        assert find_problems({key: given}) == []
         assert getattr(get_settings(), key.lower()) == expected
     assert get_settings() == Settings()
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG)
 def test_a_wrong_value_is_named(key: str, value: Any) -> None:
-    found = problems({key: value})
+    found = find_problems({key: value})
     assert found
     assert all(f"MCP_DJANGO[{key!r}]" in what and hint for what, hint in found)
     with override_settings(MCP_DJANGO={key: value}), pytest.raises(ImproperlyConfigured, match=key):
@@ -219,18 +219,18 @@ def test_a_wrong_value_is_named(key: str, value: Any) -> None:
     ],
 )
 def test_an_unknown_key_gets_the_nearest(key: Any, hint: str) -> None:
-    ((what, found),) = problems({key: 1})
+    ((what, found),) = find_problems({key: 1})
     assert what == f"MCP_DJANGO has no key {str(key)!r}."
     assert found.startswith(hint)
 
 
 @pytest.mark.parametrize("values", [None, [], "x", 5])
 def test_the_setting_is_a_dictionary(values: Any) -> None:
-    assert problems(values) == [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
+    assert find_problems(values) == [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
 
 
 def test_a_nested_value_is_named_with_its_place() -> None:
-    ((what, _),) = problems({"SCOPE_IMPLIES": {"orders": 5}})
+    ((what, _),) = find_problems({"SCOPE_IMPLIES": {"orders": 5}})
     assert what.startswith("MCP_DJANGO['SCOPE_IMPLIES']['orders']")
 
 
@@ -258,19 +258,19 @@ def test_a_nested_value_is_named_with_its_place() -> None:
     ],
 )
 def test_a_mistake_is_told_with_the_way_out(values: Any, what: str, hint: str) -> None:
-    ((told, way_out),) = problems(values)
+    ((told, way_out),) = find_problems(values)
     assert what in told
     assert hint in way_out
 
 
 def test_a_secret_of_the_wrong_kind_is_not_repeated() -> None:
-    ((told, hint),) = problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
+    ((told, hint),) = find_problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
     assert "sssecret" not in told + hint
 
 
 @pytest.mark.parametrize("host", ["*", "vendor.example", ".vendor.example", "localhost"])
 def test_a_host_of_documents_is_read(host: str) -> None:
-    assert problems({"OAUTH": {"CIMD_HOSTS": [host]}}) == []
+    assert find_problems({"OAUTH": {"CIMD_HOSTS": [host]}}) == []
 
 
 def test_other_settings_do_not_matter() -> None:
@@ -286,7 +286,7 @@ def test_the_page_lists_every_key_with_its_default() -> None:
     assert [key for key, *_ in rows] == [*dict.fromkeys(key for key, *_ in rows)]
     defaults["RETENTION"] = asdict(Retention())
     defaults["LIMITS"] = asdict(Limits())
-    assert parse_all("60/m") == defaults["SESSION_RATE"]
+    assert parse_rates("60/m") == defaults["SESSION_RATE"]
     defaults["SESSION_RATE"] = "60/m"
     defaults["SCOPES"] = Settings().scopes
     defaults["OAUTH"] = {key.upper(): value for key, value in asdict(OAuth()).items()}

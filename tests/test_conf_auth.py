@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.conf import ALGORITHMS, is_loopback, problems
+from mcp_django.conf import ALGORITHMS, find_problems, is_loopback
 
 JWT = {"ISSUER": "https://id.example"}
 SECRET = "hush-hush"
@@ -28,7 +28,7 @@ ASKED = {**JWT, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECRET"
     ],
 )
 def test_issuers_are_read(values: dict[str, Any]) -> None:
-    assert problems(values) == []
+    assert find_problems(values) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_issuers_are_read(values: dict[str, Any]) -> None:
 def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(
     key: str, entry: dict[str, Any], named: str
 ) -> None:
-    found = problems({key: [entry]})
+    found = find_problems({key: [entry]})
     assert any(f"MCP_DJANGO[{key!r}]{named}" in what for what, _ in found), found
     assert SECRET not in str(found)
 
@@ -71,7 +71,7 @@ def test_what_is_wrong_with_an_issuer_is_named_without_its_secret(
     "entries", [[JWT, JWT], [{**JWT, "SERVERS": ["a", "b"]}, {**JWT, "SERVERS": ["b"]}]]
 )
 def test_an_issuer_that_is_listed_twice_is_found(entries: list[dict[str, Any]]) -> None:
-    ((what, hint),) = problems({"JWT": entries})
+    ((what, hint),) = find_problems({"JWT": entries})
     assert what == "MCP_DJANGO['JWT'] lists the issuer 'https://id.example' twice."
     assert "SERVERS" in hint
 

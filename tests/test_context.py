@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_django import Context
-from mcp_django.core.context import Cancellation, Silence
+from mcp_django.core.context import Cancellation, NullPort
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.servers import open_to_all, person, post, token_for
@@ -63,7 +63,7 @@ def test_over_http_there_is_a_request() -> None:
 
 
 def test_a_client_that_asked_for_nothing_is_sent_nothing() -> None:
-    silence = Silence()
+    silence = NullPort()
     silence.progress(1, None, None)
     silence.log("info", "x", None)
 
@@ -89,7 +89,7 @@ def test_two_threads_that_cancel_at_once_call_each_callback_once() -> None:
         raise IndexError("of the site")
 
     cancellation = Cancellation()
-    cancellation.then(fails)
+    cancellation.add_callback(fails)
     with pytest.raises(IndexError, match="of the site"):
         cancellation.cancel()
 

@@ -58,7 +58,7 @@ def greet(ctx: Context) -> str:
 def pause(ctx: Context) -> str:
     """Let the client go in the middle."""
     ctx.report_progress(1)
-    ctx.hang_up(0.05)
+    ctx.close_stream(0.05)
     ctx.report_progress(2)
     return "back"
 

@@ -8,25 +8,30 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from benchmarks.peers.environments import FASTMCP, MCPZ, SDK, Environment
-from benchmarks.process import Process, free_port, running, serving
-from benchmarks.rounds import Plan, Result, measure
+from benchmarks.process import Process, free_port, run_server, serve_asgi
+from benchmarks.rounds import Plan, RowResult, measure_rows
 from benchmarks.rows import APP, SERVERS, Row
 from benchmarks.wire import HOST, call
 
 RAW = "raw, async tool"
-LANE = "fast ASGI handler, sync tool"
+FAST_HANDLER = "fast ASGI handler, sync tool"
 SUM = b'"5"'
 
 
-def ours() -> Sequence[Row]:
+def own_rows() -> Sequence[Row]:
     """Return the rows of this package that the peers are compared with."""
     return (
         Row(name=RAW, request=call("/raw", "add", a=2, b=3), expects=SUM, against=RAW),
-        Row(name=LANE, request=call("/mcp", "add_sync", a=2, b=3), expects=SUM, against=LANE),
+        Row(
+            name=FAST_HANDLER,
+            request=call("/mcp", "add_sync", a=2, b=3),
+            expects=SUM,
+            against=FAST_HANDLER,
+        ),
     )
 
 
-def theirs() -> Mapping[str, Row]:
+def peer_rows() -> Mapping[str, Row]:
     """Return the row of each peer by server name; a ratio below 1 means that the peer is slower."""
     path = "/mcp"
     return {
@@ -51,7 +56,7 @@ def theirs() -> Mapping[str, Row]:
             server="mcpz",
             request=call(path, "add_sync", a=2, b=3),
             expects=SUM,
-            against=LANE,
+            against=FAST_HANDLER,
             target="at most 0.125",
         ),
         "mcpz-wsgi": Row(
@@ -59,13 +64,15 @@ def theirs() -> Mapping[str, Row]:
             server="mcpz-wsgi",
             request=call(path, "add_sync", a=2, b=3),
             expects=SUM,
-            against=LANE,
+            against=FAST_HANDLER,
             target="at most 0.67",
         ),
     }
 
 
-def starters() -> Mapping[str, tuple[Environment, Callable[[], AbstractContextManager[Process]]]]:
+def peer_starters() -> Mapping[
+    str, tuple[Environment, Callable[[], AbstractContextManager[Process]]]
+]:
     """Return the environment of each peer and a function that starts its server."""
     return {
         "sdk": (SDK, lambda: _uvicorn(SDK, "python_sdk")),
@@ -77,7 +84,7 @@ def starters() -> Mapping[str, tuple[Environment, Callable[[], AbstractContextMa
 
 def _uvicorn(environment: Environment, module: str) -> AbstractContextManager[Process]:
     app = f"benchmarks.peers.{module}:application"
-    return serving(app, {}, python=str(environment.python))
+    return serve_asgi(app, {}, python=str(environment.python))
 
 
 def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[Process]:
@@ -86,19 +93,19 @@ def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[P
     options = ["-b", f"{HOST}:{port}", "-w", "1", "-k", "gthread", "--threads", "16"]
     quiet = ["--log-level", "error", "--keep-alive", "30"]
     command = [str(environment.python), "-m", "gunicorn", *options, *quiet]
-    return running([*command, f"benchmarks.peers.{module}:wsgi"], {}, port=port)
+    return run_server([*command, f"benchmarks.peers.{module}:wsgi"], {}, port=port)
 
 
 def compare_peers(
     plan: Plan, database: Path, *, say: Callable[[str], None]
-) -> tuple[list[Result], dict[str, str]]:
+) -> tuple[list[RowResult], dict[str, str]]:
     """Measure this package and every peer that can be installed; return results and versions."""
     versions: dict[str, str] = {}
-    rows = [*ours()]
+    rows = [*own_rows()]
     with ExitStack() as stack:
-        own = serving(APP, {"BENCH_DB": str(database), **SERVERS["default"]})
+        own = serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS["default"]})
         servers = {"default": stack.enter_context(own)}
-        for name, (environment, start) in starters().items():
+        for name, (environment, start) in peer_starters().items():
             say(f"preparing {name}")
             try:
                 versions[environment.distribution] = environment.make()
@@ -106,5 +113,5 @@ def compare_peers(
                 say(f"{environment.distribution} cannot be installed here and is skipped")
                 continue
             servers[name] = stack.enter_context(start())
-            rows.append(theirs()[name])
-        return measure(rows, servers, plan, say=say), versions
+            rows.append(peer_rows()[name])
+        return measure_rows(rows, servers, plan, say=say), versions

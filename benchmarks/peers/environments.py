@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.cache import directory
+from benchmarks.cache import cache_directory
 
 UVICORN = "uvicorn[standard]>=0.35"
 
@@ -25,7 +25,7 @@ class Environment:
     @property
     def python(self) -> Path:
         """Its interpreter."""
-        return directory() / "peers" / self.name / "bin" / "python"
+        return cache_directory() / "peers" / self.name / "bin" / "python"
 
     def make(self) -> str:
         """Install missing requirements; return the version of the peer.

@@ -20,16 +20,16 @@ from django.urls import re_path
 from mcp_django.asgi import get_asgi_application
 
 # Sets up Django, which the imports below need.
-lane = get_asgi_application()
+fast_handler = get_asgi_application()
 
 from benchmarks.site.database import check_rows  # noqa: E402
 from benchmarks.site.exposed import exposed  # noqa: E402
-from benchmarks.site.issuer import publish  # noqa: E402
+from benchmarks.site.issuer import cache_keys  # noqa: E402
 from benchmarks.site.mcp import connected, members, server, signed, writing  # noqa: E402
 from benchmarks.site.views import bare  # noqa: E402
 
 check_rows()
-publish()
+cache_keys()
 
 ROUTES: dict[str, Any] = {
     "/bare": bare,
@@ -45,4 +45,4 @@ ROUTES: dict[str, Any] = {
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     """Serve one connection; the fast ASGI handler serves every path that is not in ``ROUTES``."""
-    await ROUTES.get(scope.get("path", ""), lane)(scope, receive, send)
+    await ROUTES.get(scope.get("path", ""), fast_handler)(scope, receive, send)

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from benchmarks.site.issuer import ISSUER, SUBJECT, issue
+from benchmarks.site.issuer import ISSUER, SUBJECT, issue_token
 from benchmarks.site.models import ROWS, Row
 from benchmarks.wire import HOST
 
@@ -61,7 +61,7 @@ def has_table(path: Path, name: str) -> bool:
         return found.execute(query, [name]).fetchone() is not None
 
 
-def prepare() -> Bearers:
+def create_rows() -> Bearers:
     """Create missing tables and rows; return bearer tokens for the servers that require one."""
     call_command("migrate", run_syncdb=True, verbosity=0)
     missing = range(Row.objects.count(), ROWS)
@@ -86,7 +86,7 @@ def issue_tokens() -> Bearers:
     return Bearers(
         access=AccessToken.objects.issue(user, name=TOKEN_NAME)[1],
         oauth=_connect(user),
-        signed=issue(f"{ORIGIN}/signed/mcp", f"{ORIGIN}/signed/raw"),
+        signed=issue_token(f"{ORIGIN}/signed/mcp", f"{ORIGIN}/signed/raw"),
     )
 
 

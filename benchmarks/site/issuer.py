@@ -23,14 +23,14 @@ SECONDS = 24 * 3600
 _KEY = ec.derive_private_key(20_260_728, ec.SECP256R1())
 
 
-def publish() -> None:
+def cache_keys() -> None:
     """Store the issuer's key in the site's cache."""
     key = {**ECAlgorithm.to_jwk(_KEY.public_key(), as_dict=True), "kid": "bench", "use": "sig"}
     now = time.time() + SECONDS
-    outbound.put("jwks", ISSUER, {"fetched_at": now, "keys": [key]}, seconds=SECONDS)
+    outbound.put_signed("jwks", ISSUER, {"fetched_at": now, "keys": [key]}, seconds=SECONDS)
 
 
-def issue(*audiences: str) -> str:
+def issue_token(*audiences: str) -> str:
     """Return a token of the subject for these endpoints."""
     now = int(time.time())
     claims: dict[str, Any] = {

@@ -88,7 +88,7 @@ def touched() -> str:
     return "touched"
 
 
-def offer(to: MCPServer, *, tools: int) -> None:
+def register_tools(to: MCPServer, *, tools: int) -> None:
     """Register the tools and the resource on a server."""
     variants = VARIANTS[: max(0, tools - len(TOOLS))]
     for function in (*TOOLS, *variants):
@@ -114,7 +114,7 @@ def tools_wanted() -> int:
 
 
 for each in (server, members, connected, signed):
-    offer(each, tools=tools_wanted())
+    register_tools(each, tools=tools_wanted())
 # The same functions without read_only=True, so they count as tools that may write.
 for each_function in (add, add_sync):
     writing.tool(each_function)

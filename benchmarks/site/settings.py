@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from benchmarks.cache import directory
+from benchmarks.cache import cache_directory
 from benchmarks.site.issuer import ISSUER
 from mcp_django.oauth import provider_settings
 
@@ -87,12 +87,12 @@ WAL = {
 }
 
 
-def database(told: str) -> dict[str, Any]:
+def database(value: str) -> dict[str, Any]:
     """Return the settings of a SQLite file, or of a PostgreSQL database given by its URL."""
-    parts = urlsplit(told)
+    parts = urlsplit(value)
     if not parts.scheme.startswith("postgres"):
         options = WAL if os.environ.get("BENCH_WAL") == "1" else {}
-        name = told or directory() / "rows.sqlite3"
+        name = value or cache_directory() / "rows.sqlite3"
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
     return {
         "ENGINE": "django.db.backends.postgresql",

@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 Cell = tuple[int, int, int]
 
 # Tolerance, so that a point exactly at the radius is in range whatever formula measured it.
-GRACE = 1e-12
+TOLERANCE = 1e-12
 NEIGHBORS = tuple(itertools.product(range(-2, 3), repeat=3))
 
 
@@ -29,7 +29,7 @@ class Grid(Generic[Key]):
     def __init__(self, points: Mapping[Key, Vector], *, radius_km: float) -> None:
         angle = min(radius_km / EARTH_RADIUS_KM, math.pi)
         self._points = points
-        self._cosine = math.cos(angle) - GRACE
+        self._cosine = math.cos(angle) - TOLERANCE
         self._width = math.sqrt((1 - self._cosine) / 2)
         self._cells: dict[Cell, list[Key]] = defaultdict(list)
 

@@ -23,17 +23,17 @@ Reporter = Callable[[int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadResult:
     """The result of a run."""
 
     countries: int
     airports: int
-    already_there: int
+    existing: int
 
 
-def load(
+def load_airports(
     *, report: Reporter = lambda total: lambda steps: None, limit: int | None = None
-) -> Loaded:
+) -> LoadResult:
     """Add the countries and airports that the database lacks, at most `limit` airports in all."""
     known = set(Airport.objects.values_list("icao", flat=True))
     rows = list(islice(read_airports(), limit))
@@ -41,9 +41,7 @@ def load(
     countries = _add_countries()
     if missing:
         _add_airports(missing, advance=report(len(missing)))
-    return Loaded(
-        countries=countries, airports=len(missing), already_there=len(rows) - len(missing)
-    )
+    return LoadResult(countries=countries, airports=len(missing), existing=len(rows) - len(missing))
 
 
 def _add_countries() -> int:

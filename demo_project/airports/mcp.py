@@ -21,7 +21,7 @@ from demo_project.airports.answers import (
 )
 from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, bearing_degrees, distance_km
 from demo_project.airports.models import Airport, Country
-from demo_project.airports.summaries import Tally
+from demo_project.airports.summaries import CountryStatistics
 from mcp_django import Context, Image, ModelResource, ModelTools, ToolError, mcp
 from mcp_django.auth.permissions import IsAuthenticated
 
@@ -92,7 +92,7 @@ def find_route(
     airports = Airport.objects.scheduled() if stops == "scheduled" else Airport.objects.all()
     positions = airports.positions() | {start.icao: start.position, end.icao: end.position}
 
-    def report(spread: routes.Spread) -> None:
+    def report(spread: routes.SearchProgress) -> None:
         ctx.report_progress(
             round(spread.covered_km),
             round(spread.total_km),
@@ -105,7 +105,7 @@ def find_route(
             origin=start.icao,
             destination=end.icao,
             max_leg_km=max_leg_km,
-            watch=report,
+            on_progress=report,
             is_cancelled=lambda: ctx.cancelled,
         )
     except routes.NoRouteError as exc:
@@ -142,7 +142,7 @@ def grand_tour(
     stops = {one.icao: one for one in [home, *near[:countries]]}
     first_km = 0.0
 
-    def report(found: tours.Round) -> None:
+    def report(found: tours.TourProgress) -> None:
         nonlocal first_km
         first_km = first_km or found.distance_km
         ctx.report_progress(
@@ -157,7 +157,7 @@ def grand_tour(
             {code: one.position for code, one in stops.items()},
             start=home.icao,
             rounds=rounds,
-            watch=report,
+            on_progress=report,
             is_cancelled=lambda: ctx.cancelled,
         )
     except tours.TourCancelledError as exc:
@@ -183,12 +183,14 @@ async def summarize_country(ctx: Context, country: CountryCode) -> CountrySummar
     found = await Country.objects.aby_code(country)
     airports = Airport.objects.filter(country=found)
     total = await airports.acount()
-    tally = Tally(found)
+    statistics = CountryStatistics(found)
     async for airport in airports.aiterator(chunk_size=CHUNK):
-        tally.add(airport)
-        if tally.count % CHUNK == 0:
-            await ctx.areport_progress(tally.count, total, f"{tally.count} of {total} airports")
-    return tally.summarize()
+        statistics.add(airport)
+        if statistics.count % CHUNK == 0:
+            await ctx.areport_progress(
+                statistics.count, total, f"{statistics.count} of {total} airports"
+            )
+    return statistics.summarize()
 
 
 @mcp.resource("airports://about", title="About the data", mime_type="text/markdown")

@@ -17,7 +17,7 @@ from demo_project.airports.grid import Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class SearchProgress:
     """The progress of a search."""
 
     legs: int
@@ -49,7 +49,7 @@ def find_route(
     origin: str,
     destination: str,
     max_leg_km: float,
-    watch: Callable[[Spread], None] = lambda spread: None,
+    on_progress: Callable[[SearchProgress], None] = lambda spread: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Return the codes of the airports along the route, origin and destination included.
@@ -61,7 +61,7 @@ def find_route(
         SearchCancelledError: `is_cancelled` returned true.
     """
     search = _Search(airports, origin=origin, destination=destination, max_leg_km=max_leg_km)
-    search.spread(watch=watch, is_cancelled=is_cancelled)
+    search.spread(watch=on_progress, is_cancelled=is_cancelled)
     return search.choose_stops()
 
 
@@ -82,7 +82,9 @@ class _Search:
         # Airports grouped by the number of legs needed to reach them, up to the last stop.
         self._reached: list[list[str]] = [[origin]]
 
-    def spread(self, *, watch: Callable[[Spread], None], is_cancelled: Callable[[], bool]) -> None:
+    def spread(
+        self, *, watch: Callable[[SearchProgress], None], is_cancelled: Callable[[], bool]
+    ) -> None:
         """Add one leg from every airport reached, until the destination is one leg away."""
         unreached = self._grid()
         others = (code for code in self._airports if code != self._origin)
@@ -105,7 +107,7 @@ class _Search:
             nearest = min(self._by_distance(self._destination, frontier))
             gap_km, closest = min((gap_km, closest), nearest)
             watch(
-                Spread(
+                SearchProgress(
                     legs=len(self._reached) - 1,
                     closest=closest,
                     covered_km=total_km - gap_km,

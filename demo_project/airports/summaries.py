@@ -6,7 +6,7 @@ from demo_project.airports.answers import AirportCard, CountrySummary
 from demo_project.airports.models import Airport, Country
 
 
-class Tally:
+class CountryStatistics:
     """A running summary of the airports of one country."""
 
     def __init__(self, country: Country) -> None:

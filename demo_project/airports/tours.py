@@ -26,7 +26,7 @@ LEAST_TO_SHUFFLE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class TourProgress:
     """The progress of the search."""
 
     number: int
@@ -44,7 +44,7 @@ def find_tour(
     *,
     start: str,
     rounds: int,
-    watch: Callable[[Round], None] = lambda found: None,
+    on_progress: Callable[[TourProgress], None] = lambda found: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Return the codes in the order of a short tour that begins at `start`; the return is implied.
@@ -56,21 +56,21 @@ def find_tour(
     """
     codes = [start, *sorted(code for code in airports if code != start)]
     search = _Search([to_vector(airports[code]) for code in codes], is_cancelled)
-    best = search.untangle(search.greedy())
+    best = search.apply_two_opt(search.greedy())
     length = search.length(best)
-    watch(Round(number=0, distance_km=length * EARTH_RADIUS_KM))
+    on_progress(TourProgress(number=0, distance_km=length * EARTH_RADIUS_KM))
     chance = random.Random(SEED)  # noqa: S311  # not used for secrets
     for number in range(1, rounds + 1):
         if len(best) >= LEAST_TO_SHUFFLE:
-            other = search.untangle(_shuffled(best, chance))
+            other = search.apply_two_opt(_double_bridge(best, chance))
             if (other_length := search.length(other)) < length:
                 best, length = other, other_length
-        watch(Round(number=number, distance_km=length * EARTH_RADIUS_KM))
+        on_progress(TourProgress(number=number, distance_km=length * EARTH_RADIUS_KM))
     at = best.index(0)
     return [codes[stop] for stop in best[at:] + best[:at]]
 
 
-def _shuffled(tour: Sequence[int], chance: random.Random) -> list[int]:
+def _double_bridge(tour: Sequence[int], chance: random.Random) -> list[int]:
     """Cut the tour into four pieces, and return it with the middle ones swapped."""
     one, two, three = sorted(chance.sample(range(1, len(tour)), 3))
     return [*tour[:one], *tour[two:three], *tour[one:two], *tour[three:]]
@@ -102,15 +102,15 @@ class _Search:
             tour.append(following)
         return tour
 
-    def untangle(self, tour: list[int]) -> list[int]:
+    def apply_two_opt(self, tour: list[int]) -> list[int]:
         """Apply 2-opt in place until no swap of two legs shortens the tour, and return it."""
         if len(tour) < LEAST_STOPS:
             return tour
-        while self._untangle_once(tour):
+        while self._two_opt_pass(tour):
             pass
         return tour
 
-    def _untangle_once(self, tour: list[int]) -> bool:
+    def _two_opt_pass(self, tour: list[int]) -> bool:
         angles, count, is_better = self._angles, len(tour), False
         for first in range(count - 2):
             if self._is_cancelled():

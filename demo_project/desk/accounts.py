@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import Group, Permission, User
 from django.utils.crypto import salted_hmac
 
-from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 
 VIEWING = ("view_airport", "view_country", "view_notice")
 DESK_GROUP, TRAINEES = "Operations desk", "Trainees"
@@ -81,7 +81,7 @@ def issue_token(account: Account) -> IssuedToken:
     key = salted_hmac("demo_project.desk.accounts", account.username, algorithm="sha256").digest()
     secret = base64.urlsafe_b64encode(key).decode().rstrip("=")
     plaintext = TOKEN_PREFIX + secret
-    token = AccessToken.objects.filter(digest=digest(plaintext)).first()
+    token = AccessToken.objects.filter(digest=token_digest(plaintext)).first()
     if token is None:
         user = User.objects.get(username=account.username)
         token, plaintext = AccessToken.objects.issue(user, name="Demo", secret=secret)

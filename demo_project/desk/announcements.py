@@ -22,17 +22,17 @@ def notices_uri(code: str) -> str:
     return f"notices://{code}"
 
 
-def connect() -> None:
+def connect_signals() -> None:
     """Connect the signals of every change of a notice."""
     for signal in (post_save, post_delete):
         signal.connect(_notice_changed, sender=Notice)
 
 
 def _notice_changed(*, instance: Notice, **kwargs: Any) -> None:
-    transaction.on_commit(partial(_announce, instance.airport.known_as))
+    transaction.on_commit(partial(_notify_subscribers, instance.airport.known_as))
 
 
-def _announce(codes: list[str]) -> None:
+def _notify_subscribers(codes: list[str]) -> None:
     for code in codes:
         for server in (mcp, staff):
             server.notify_resource_updated(notices_uri(code))

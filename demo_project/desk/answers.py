@@ -65,7 +65,7 @@ class AirportNotices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StillHolds:
+class KeepNotice:
     """The form that the user fills in about each notice of a review."""
 
     holds: Annotated[bool, "Yes, keep it"]

@@ -14,4 +14,4 @@ class DeskConfig(AppConfig):
         """Connect the signals that notify subscribed clients whenever a notice is saved."""
         from demo_project.desk import announcements
 
-        announcements.connect()
+        announcements.connect_signals()

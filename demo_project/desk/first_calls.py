@@ -36,11 +36,11 @@ def make_first_calls(stdout: OutputWrapper) -> None:
     if Call.objects.exists():
         return
     stdout.write("Making some first calls; the call log in the admin shows them.")
-    with _nothing_logged_below_a_warning():
-        _make(FIRST_CALLS)
+    with _log_warnings_only():
+        _run_calls(FIRST_CALLS)
 
 
-def _make(calls: Iterable[FirstCall]) -> None:
+def _run_calls(calls: Iterable[FirstCall]) -> None:
     for account, name, arguments in calls:
         server = "default" if account is GUEST else "staff"
         printed = io.StringIO()
@@ -53,7 +53,7 @@ def _make(calls: Iterable[FirstCall]) -> None:
 
 
 @contextmanager
-def _nothing_logged_below_a_warning() -> Iterator[None]:
+def _log_warnings_only() -> Iterator[None]:
     # Two calls fail on purpose; their log lines would look as if the demo did not work.
     logger = logging.getLogger("mcp_django")
     level = logger.level

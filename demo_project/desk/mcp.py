@@ -17,10 +17,10 @@ from demo_project.desk.announcements import notices_uri
 from demo_project.desk.answers import (
     AirportNotices,
     Confirmation,
+    KeepNotice,
     NoticeCard,
     Review,
     Severity,
-    StillHolds,
 )
 from demo_project.desk.api import NoticeViewSet
 from demo_project.desk.forms import NoticeForm
@@ -158,7 +158,7 @@ def review_notices(ctx: Context, airport: Code) -> Review:
     kept: list[int] = []
     for number, notice in enumerate(found, start=1):
         ctx.report_progress(number, len(found), f"Notice {number} of {len(found)} at {place.icao}")
-        if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still apply?', StillHolds).holds:
+        if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still apply?', KeepNotice).holds:
             kept.append(notice.pk)
     over = [notice for notice in found if notice.pk not in kept]
     for notice in over:

@@ -16,7 +16,9 @@ class CannotListenError(Exception):
     """The address is in use, or is not an address of this machine."""
 
 
-def serve(application: Any, *, host: str, port: int, when_listening: Callable[[int], None]) -> None:
+def run_daphne(
+    application: Any, *, host: str, port: int, when_listening: Callable[[int], None]
+) -> None:
     """Serve until interrupted; `when_listening` is called with the port, also if `port` is 0.
 
     Raises:

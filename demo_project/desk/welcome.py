@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from demo_project.desk.accounts import ACCOUNTS, DESK, GUEST, IssuedToken
-from mcp_django.management.clients import CLAUDE_CODE, CURSOR, INSPECTOR, VSCODE, Credential, Target
-from mcp_django.management.connect import curl, text
+from mcp_django.management.clients import (
+    CLAUDE_CODE,
+    CURSOR,
+    INSPECTOR,
+    VSCODE,
+    ConnectionTarget,
+    Credential,
+)
+from mcp_django.management.connect import curl_command, render_config
 
 RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
 SIGN_IN = (
@@ -18,10 +25,10 @@ SIGN_IN = (
 LONDON = {"latitude": 51.5074, "longitude": -0.1278}
 
 
-def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
+def welcome_text(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
     """Return the whole text for the terminal."""
-    public = Target(name="airports", url=f"{base_url}/mcp")
-    staff = Target(name="airports-staff", url=f"{base_url}/staff/mcp")
+    public = ConnectionTarget(name="airports", url=f"{base_url}/mcp")
+    staff = ConnectionTarget(name="airports-staff", url=f"{base_url}/staff/mcp")
     both = (public, staff)
     by_hand = replace(public, credential=Credential(token=guest.plaintext))
     nearest = {"name": "nearest_airports", "arguments": {**LONDON, "count": 3}}
@@ -29,12 +36,12 @@ def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
         "Addresses": _addresses(base_url, public=public, staff=staff),
         "Accounts, as user and password": _accounts(),
         "Tokens, derived from this installation's secret key": _tokens(guest=guest, desk=desk),
-        "Try it": curl(by_hand, "tools/call", nearest),
+        "Try it": curl_command(by_hand, "tools/call", nearest),
         "Clients": SIGN_IN,
-        "Claude Code": text(CLAUDE_CODE, both),
-        "VS Code (.vscode/mcp.json)": text(VSCODE, both),
-        "Cursor (.cursor/mcp.json)": text(CURSOR, both),
-        "MCP Inspector 2 (inspector.json, then the command)": f"{text(INSPECTOR, both)}\n{RUN}",
+        "Claude Code": render_config(CLAUDE_CODE, both),
+        "VS Code (.vscode/mcp.json)": render_config(VSCODE, both),
+        "Cursor (.cursor/mcp.json)": render_config(CURSOR, both),
+        "MCP Inspector 2 (inspector.json, then the command)": f"{render_config(INSPECTOR, both)}\n{RUN}",
         "Others": (
             "python manage.py mcp connect lists more clients.\n"
             "python manage.py mcp doctor finds out why a client cannot connect."
@@ -45,7 +52,7 @@ def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
     )
 
 
-def _addresses(base_url: str, *, public: Target, staff: Target) -> str:
+def _addresses(base_url: str, *, public: ConnectionTarget, staff: ConnectionTarget) -> str:
     return _columns(
         ("MCP, for every account", public.url),
         ("MCP, for staff", staff.url),

@@ -14,7 +14,13 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
 from mcp_django.admin_base import ReadOnlyAdmin
-from mcp_django.execution.approval_guard import PERMISSION, Preview, decide, lines, may_decide
+from mcp_django.execution.approval_guard import (
+    PERMISSION,
+    DryRunPreview,
+    decide,
+    may_decide,
+    text_items,
+)
 from mcp_django.models import Approval
 from mcp_django.storage import approval_rows
 
@@ -113,7 +119,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         """Show the row, with a button that leads to the decision page."""
         row = self.get_object(request, unquote(object_id))
         extra = {**(extra_context or {})}
-        if row is not None and may_decide(row, request.user) and approval_rows.is_open(row):
+        if row is not None and may_decide(row, request.user) and approval_rows.is_pending(row):
             extra["decide_url"] = self._url(DECIDE, row)
         return super().change_view(request, object_id, form_url, extra)
 
@@ -128,20 +134,20 @@ class ApprovalAdmin(ReadOnlyAdmin):
         if not may_decide(row, request.user):
             raise PermissionDenied
         if request.method == "POST":
-            return self._decided(request, row)
+            return self._save_decision(request, row)
         context = {
             **self.admin_site.each_context(request),
             "title": _now("Grant or refuse %(tool)s") % {"tool": row.component},
             "opts": self.opts,
             "row": row,
-            "arguments": lines(row.arguments),
-            "preview": Preview.of(row.preview),
-            "is_open": approval_rows.is_open(row),
+            "arguments": text_items(row.arguments),
+            "preview": DryRunPreview.from_stored(row.preview),
+            "is_open": approval_rows.is_pending(row),
             "back_url": self._url("mcp_django_approval_change", row),
         }
         return TemplateResponse(request, "admin/mcp_django/approval_decide.html", context)
 
-    def _decided(self, request: HttpRequest, row: Approval) -> HttpResponse:
+    def _save_decision(self, request: HttpRequest, row: Approval) -> HttpResponse:
         verdict = request.POST.get("decision")
         if verdict not in ("grant", "refuse"):
             raise PermissionDenied

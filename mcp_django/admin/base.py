@@ -33,15 +33,15 @@ from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
-from mcp_django.admin_base import Base
+from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.exceptions import Busy
 from mcp_django.models import Call, Component, Server
-from mcp_django.overrides.sync import Difference, compare, sync
+from mcp_django.overrides.sync import Difference, compare_rows, sync_rows
 from mcp_django.server import MCPServer, all_servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class ServerPageRequest:
     """A request for a page of one server, from a user who has the page's permission.
 
     ``rest`` is the path after the slug, without leading and trailing slashes; ``context`` is the
@@ -55,11 +55,11 @@ class Visit:
     context: dict[str, Any]
 
 
-View = Callable[[Visit], HttpResponseBase]
+View = Callable[[ServerPageRequest], HttpResponseBase]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ServerPage:
     """A page of each server; ``permission`` is a codename of this app, such as ``view_call``."""
 
     slug: str
@@ -68,15 +68,15 @@ class Page:
     view: View
 
 
-PAGES: dict[str, Page] = {}
+SERVER_PAGES: dict[str, ServerPage] = {}
 """The registered pages by slug, in the order of their buttons."""
 
 
-def page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
+def server_page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
     """Register the decorated view as a page of each server."""
 
     def decorator(view: View) -> View:
-        PAGES[slug] = Page(slug=slug, title=title, permission=permission, view=view)
+        SERVER_PAGES[slug] = ServerPage(slug=slug, title=title, permission=permission, view=view)
         return view
 
     return decorator
@@ -85,7 +85,7 @@ def page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
 # Links to rows on other screens -------------------------------------------------------------------
 
 
-def linked(model: str, pk: Any, text: str) -> SafeString | str:
+def link_to_row(model: str, pk: Any, text: str) -> SafeString | str:
     """Return the text, linked to the change page of the row if there is one."""
     if pk is None:
         return text
@@ -96,7 +96,7 @@ def linked(model: str, pk: Any, text: str) -> SafeString | str:
 # Forms that detect concurrent edits ---------------------------------------------------------------
 
 # The columns that control access; each model has some of them.
-COLUMNS = ("is_enabled", "groups", "permissions", "scopes", "rate", "approval", "options")
+ACCESS_COLUMNS = ("is_enabled", "groups", "permissions", "scopes", "rate", "approval", "options")
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Any]
@@ -105,34 +105,34 @@ else:
     ModelForm = forms.ModelForm
 
 
-class MeanwhileForm(ModelForm):
+class OptimisticLockForm(ModelForm):
     """A model form that detects concurrent changes of the access columns (optimistic locking).
 
     A form submits every field, including those that its user did not change. Without this check, a
     form that was opened before a tool was disabled would enable it again. The first save fails with
     an error; saving again replaces the other change.
 
-    ``meanwhile`` is not in the fieldsets: the form templates render it at the top.
+    ``access_digest`` is not in the fieldsets: the form templates render it at the top.
     """
 
-    is_kept = True
+    is_saved = True
     """Whether valid data is saved; false for a preview."""
 
-    meanwhile = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    access_digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._now = _mark_of(self.instance)
-        self.fields["meanwhile"].initial = self._now
+        self._now = _access_digest(self.instance)
+        self.fields["access_digest"].initial = self._now
 
     def clean(self) -> Any:
         """Add an error if the access columns have changed since the form was opened."""
         cleaned = super().clean() or self.cleaned_data
-        seen = cleaned.get("meanwhile")
-        if self.is_kept and self.instance.pk is not None and seen and seen != self._now:
+        seen = cleaned.get("access_digest")
+        if self.is_saved and self.instance.pk is not None and seen and seen != self._now:
             # The error is shown once; the next save replaces the other change.
             self.data = self.data.copy()  # type: ignore[attr-defined]
-            self.data[self.add_prefix("meanwhile")] = self._now  # type: ignore[index]
+            self.data[self.add_prefix("access_digest")] = self._now  # type: ignore[index]
             message = gettext(
                 "Another user changed the access settings while you were editing, so your changes "
                 "were not saved. Check the current values in another tab. If you save again, your "
@@ -142,9 +142,9 @@ class MeanwhileForm(ModelForm):
         return cleaned
 
 
-def _mark_of(row: Any) -> str:
+def _access_digest(row: Any) -> str:
     """Return a digest of the access columns of a row."""
-    said = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+    said = {name: getattr(row, name) for name in ACCESS_COLUMNS if hasattr(row, name)}
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -160,7 +160,7 @@ else:
 
 MAX_COUNTED = 10_000
 LAST_CHARACTER = "\U0010ffff"
-PREFIXED = ("component", "user_name", "client")
+PREFIX_SEARCH_COLUMNS = ("component", "user_name", "client")
 """The columns that a prefix search looks in."""
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 KINDS = {
@@ -243,7 +243,7 @@ class TimeFilter(admin.SimpleListFilter):
         return queryset if found is None else queryset.filter(at__gte=timezone.now() - found[1])
 
 
-def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
+def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     """Return the rows that match a search term, or start with it if it ends with a star.
 
     A term may be a component, a user, a client or a trace id. Each column has an index. Queries
@@ -256,9 +256,9 @@ def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     if TRACE_ID.fullmatch(text.lower()):
         return queryset.filter(trace_id=text.lower())
     if text.endswith("*") and text != "*":
-        wanted = [_begins(queryset.db, name, text[:-1]) for name in PREFIXED]
+        wanted = [_begins(queryset.db, name, text[:-1]) for name in PREFIX_SEARCH_COLUMNS]
     else:
-        wanted = [Q(**{name: text}) for name in (*PREFIXED, "client_id", "user_key")]
+        wanted = [Q(**{name: text}) for name in (*PREFIX_SEARCH_COLUMNS, "client_id", "user_key")]
     every = Call._default_manager.using(queryset.db)
     found = [one for one in wanted if every.filter(one).order_by().exists()]
     if not found:
@@ -278,13 +278,13 @@ def _begins(using: str, name: str, beginning: str) -> Q:
 
 # *Update from code* -------------------------------------------------------------------------------
 
-LACKING: Mapping[str, Any] = {
+DIFFERENCE_LABELS: Mapping[str, Any] = {
     "servers": ngettext_lazy("%d new server", "%d new servers"),
     "added": ngettext_lazy("%d new component", "%d new components"),
     "changed": ngettext_lazy("%d changed component", "%d changed components"),
     "missing": ngettext_lazy("%d removed component", "%d removed components"),
 }
-DONE: Mapping[str, Any] = {
+UPDATE_LABELS: Mapping[str, Any] = {
     "servers": ngettext_lazy("%d server added", "%d servers added"),
     "added": ngettext_lazy("%d component added", "%d components added"),
     "changed": ngettext_lazy("%d component changed", "%d components changed"),
@@ -292,7 +292,7 @@ DONE: Mapping[str, Any] = {
 }
 
 
-class UpdatedFromCode(Base):
+class CodeSyncAdmin(MCPModelAdmin):
     """A list with one row for each server or component in the code; shows what is out of date.
 
     Viewing the list writes nothing; ``overrides.sync`` documents what else writes the rows.
@@ -315,14 +315,14 @@ class UpdatedFromCode(Base):
         """Show the list, with a summary of the rows that are out of date."""
         extra = dict(extra_context or {})
         if request.method != "POST" and self.has_view_or_change_permission(request):
-            extra["mcp_behind"] = self._lacking()
+            extra["mcp_behind"] = self._describe_differences()
             extra["mcp_may_update"] = self.has_change_permission(request)
             extra["mcp_update_url"] = f"admin:{self._update_name}"
         return super().changelist_view(request, extra)
 
-    def _lacking(self) -> str:
+    def _describe_differences(self) -> str:
         try:
-            return _list(LACKING, compare(all_servers()))
+            return _join_counts(DIFFERENCE_LABELS, compare_rows(all_servers()))
         except Busy:
             # The list can be read, but the admin-defined components cannot.
             return ""
@@ -338,26 +338,28 @@ class UpdatedFromCode(Base):
 
     def _update(self, request: HttpRequest) -> None:
         try:
-            found = sync(all_servers())
+            found = sync_rows(all_servers())
         except Busy as exc:
             told = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
             self.message_user(request, told, messages.ERROR)
             return
-        _log(request, found)
+        _log_update(request, found)
         if found:
-            told = gettext("Updated from code: %(what)s.") % {"what": _list(DONE, found)}
+            told = gettext("Updated from code: %(what)s.") % {
+                "what": _join_counts(UPDATE_LABELS, found)
+            }
         else:
             told = gettext("There is nothing to update: the rows match the code.")
         self.message_user(request, told, messages.SUCCESS)
 
 
-def _list(words: Mapping[str, Any], found: Difference) -> str:
+def _join_counts(words: Mapping[str, Any], found: Difference) -> str:
     """Return a phrase such as "1 new server and 2 new components"; empty without differences."""
     counted = [(text, len(getattr(found, name))) for name, text in words.items()]
     return get_text_list([str(text % count) for text, count in counted if count], gettext("and"))
 
 
-def _log(request: HttpRequest, found: Difference) -> None:
+def _log_update(request: HttpRequest, found: Difference) -> None:
     """Log the update in the admin history of each row; new rows already have their keys."""
     alias = router.db_for_write(Component)
     servers = Server._default_manager.using(alias)

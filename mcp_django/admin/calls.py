@@ -34,21 +34,26 @@ from mcp_django.admin.base import (
     KindFilter,
     ServerFilter,
     TimeFilter,
-    linked,
-    searched,
+    link_to_row,
+    search_calls,
 )
-from mcp_django.admin.charts import WithCharts
-from mcp_django.admin.tasks import ANONYMOUS, NONE, READ, tasks_of
+from mcp_django.admin.charts import ChartsMixin
+from mcp_django.admin.tasks import (
+    ANONYMOUS,
+    EMPTY_VALUE,
+    READ_RESULT_PERMISSION,
+    link_tasks_of_call,
+)
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session
 
-GOOD = {"ok", "asked", "started"}
-BAD = {"failed", "timeout"}
+SUCCESS_OUTCOMES = {"ok", "asked", "started"}
+FAILURE_OUTCOMES = {"failed", "timeout"}
 
 
 @admin.register(Call)
-class CallAdmin(WithCharts, ReadOnlyAdmin):
+class CallAdmin(ChartsMixin, ReadOnlyAdmin):
     """The call log, newest first; read-only."""
 
     change_list_template = "admin/mcp_django/call_list.html"
@@ -89,7 +94,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         """Search by indexed columns only."""
-        return searched(queryset, search_term), False
+        return search_calls(queryset, search_term), False
 
     # Export -----------------------------------------------------------------------------------
 
@@ -154,7 +159,13 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     def shown_outcome(self, row: Call) -> SafeString:
         """Return the outcome as a colored label."""
         outcome = row.outcome
-        tone = "good" if outcome in GOOD else "bad" if outcome in BAD else "fair"
+        tone = (
+            "good"
+            if outcome in SUCCESS_OUTCOMES
+            else "bad"
+            if outcome in FAILURE_OUTCOMES
+            else "fair"
+        )
         return format_html(
             '<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, row.get_outcome_display()
         )
@@ -162,7 +173,9 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     @admin.display(description=_("ms"))
     def shown_ms(self, row: Call) -> str:
         """Return the duration in milliseconds."""
-        return NONE if row.ms is None else f"{row.ms:.0f}" if row.ms >= 10 else f"{row.ms:.1f}"
+        return (
+            EMPTY_VALUE if row.ms is None else f"{row.ms:.0f}" if row.ms >= 10 else f"{row.ms:.1f}"
+        )
 
     # The page of one call ---------------------------------------------------------------------
 
@@ -171,35 +184,35 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         """Return the component, linked to its row if there is one."""
         found = Component.objects.filter(server=row.server, kind=row.kind, key=row.component)
         pk = found.values_list("pk", flat=True).first()
-        return linked("component", pk, row.component)
+        return link_to_row("component", pk, row.component)
 
     @admin.display(description=_("session"))
     def session_link(self, row: Call) -> SafeString | str:
         """Return the session, linked to its row while that exists."""
         if not row.session:
-            return NONE
+            return EMPTY_VALUE
         pk = Session.objects.filter(digest=row.session).values_list("pk", flat=True).first()
-        return linked("session", pk, row.session[:12] + "…")
+        return link_to_row("session", pk, row.session[:12] + "…")
 
     @admin.display(description=_("trace id"))
     def trace_link(self, row: Call) -> SafeString | str:
         """Return the trace id, linked to ``TRACE_URL`` if that is set."""
         where = get_settings().trace_url
         if not row.trace_id or not where:
-            return row.trace_id or NONE
+            return row.trace_id or EMPTY_VALUE
         url = where.replace("{trace_id}", quote(row.trace_id, safe=""))
         return format_html('<a href="{}" rel="noreferrer">{}</a>', url, row.trace_id)
 
     @admin.display(description=_("task"))
     def task_links(self, row: Call) -> SafeString | str:
         """Return links to the tasks that the call started or ran, while they exist."""
-        return tasks_of(row) or NONE
+        return link_tasks_of_call(row) or EMPTY_VALUE
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Add the task links if the user may view the task, and an anonymous caller's result."""
         is_shown = request.user.has_perm("mcp_django.view_task")
         if obj is not None and obj.user_key == ANONYMOUS:
-            is_shown = is_shown and request.user.has_perm(READ)
+            is_shown = is_shown and request.user.has_perm(READ_RESULT_PERMISSION)
         return [
             (title, {"fields": [*one["fields"], "task_links"]})
             if is_shown and "session_link" in one["fields"]
@@ -210,7 +223,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     @admin.display(description=_("names"))
     def shown_names(self, row: Call) -> str:
         """Return the names of the arguments."""
-        return ", ".join(map(str, row.argument_names)) or NONE
+        return ", ".join(map(str, row.argument_names)) or EMPTY_VALUE
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Call) -> SafeString | str:
@@ -224,7 +237,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     def shown_problems(self, row: Call) -> SafeString | str:
         """Return the paths of the invalid arguments."""
         if not row.problems:
-            return NONE
+            return EMPTY_VALUE
         items = format_html_join("", "<li><code>{}</code></li>", ((one,) for one in row.problems))
         return format_html('<ul class="mcp-list">{}</ul>', items)
 
@@ -241,7 +254,7 @@ CHUNK = 1000
 COLUMNS = [field.name for field in Call._meta.concrete_fields]
 # Spreadsheets run cells that begin with these characters as formulas (CSV injection), and the rows
 # contain text that clients sent.
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -260,7 +273,7 @@ def _response(
     )
     parts = WRITERS[kind](_chunks(queryset))
     # Under ASGI, Django would consume a synchronous iterator before sending anything.
-    streamed: Any = _stepwise(parts) if isinstance(request, ASGIRequest) else parts
+    streamed: Any = _iterate_async(parts) if isinstance(request, ASGIRequest) else parts
     return StreamingHttpResponse(
         streamed,
         content_type=TYPES[kind],
@@ -280,7 +293,7 @@ def _chunks(queryset: QuerySet[Call]) -> Iterator[Sequence[dict[str, Any]]]:
         rows = list(ordered.filter(pk__lt=rows[-1]["id"])[:CHUNK])
 
 
-class _Lines:
+class _EchoFile:
     """A file for ``csv.writer``, whose ``write`` returns the line."""
 
     def write(self, text: str) -> str:
@@ -289,20 +302,22 @@ class _Lines:
 
 def _as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     """Yield a header line, then one line for each row."""
-    writer = csv.writer(_Lines())
+    writer = csv.writer(_EchoFile())
     yield writer.writerow(COLUMNS)
     for rows in chunks:
-        yield "".join(writer.writerow([_cell(row[name]) for name in COLUMNS]) for row in rows)
+        yield "".join(
+            writer.writerow([_escape_cell(row[name]) for name in COLUMNS]) for row in rows
+        )
 
 
-def _cell(value: Any) -> Any:
+def _escape_cell(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, (list, dict)):
         value = json.dumps(value, ensure_ascii=False)
     elif hasattr(value, "isoformat"):
         value = value.isoformat()
-    if isinstance(value, str) and value.startswith(FORMULAS):
+    if isinstance(value, str) and value.startswith(FORMULA_PREFIXES):
         return f"'{value}"
     return value
 
@@ -321,7 +336,7 @@ def _as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
 WRITERS = {"csv": _as_csv, "json": _as_json}
 
 
-async def _stepwise(parts: Iterator[str]) -> AsyncIterator[str]:
+async def _iterate_async(parts: Iterator[str]) -> AsyncIterator[str]:
     def step() -> str | None:
         return next(parts, None)
 

@@ -18,17 +18,17 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _, ngettext_lazy
 
-from mcp_django.admin.base import Visit, page
+from mcp_django.admin.base import ServerPageRequest, server_page
 from mcp_django.admin.statistics import (
     MAX_CALLS,
     MAX_INVALID,
     MIN_CALLS,
     RANGES,
-    Quality,
+    ComponentQuality,
+    QualityReport,
     Range,
-    Report,
-    numbers,
-    report,
+    build_chart_data,
+    build_quality_report,
 )
 from mcp_django.management.lookups import ESTIMATE
 from mcp_django.models import Call
@@ -36,7 +36,7 @@ from mcp_django.models import Call
 DEFAULT_RANGE = "day"
 
 
-class WithCharts:
+class ChartsMixin:
     """A mixin for ``CallAdmin`` with the charts of all servers."""
 
     admin_site: admin.AdminSite
@@ -60,8 +60,8 @@ class WithCharts:
         return TemplateResponse(request, "admin/mcp_django/call_charts.html", context)
 
 
-@page("charts", title=_("Charts"), permission="view_call")
-def charts(visit: Visit) -> HttpResponseBase:
+@server_page("charts", title=_("Charts"), permission="view_call")
+def charts_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the charts of one server."""
     if visit.rest:
         raise Http404
@@ -71,7 +71,7 @@ def charts(visit: Visit) -> HttpResponseBase:
 
 def _context(request: HttpRequest, server: str | None) -> dict[str, Any]:
     chosen = _range(request)
-    found = numbers(chosen, server=server)
+    found = build_chart_data(chosen, server=server)
     return {
         "ranges": RANGES.values(),
         "chosen": chosen,
@@ -104,7 +104,7 @@ def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
 # Spreadsheets run cells that begin with these characters as formulas (CSV injection).
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 COLUMNS = (
     "kind",
@@ -125,24 +125,24 @@ COLUMNS = (
 )
 
 
-@page("report", title=_("Tool quality"), permission="view_call")
-def quality(visit: Visit) -> HttpResponseBase:
+@server_page("report", title=_("Tool quality"), permission="view_call")
+def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the tool quality report of a server, or return it as a CSV file."""
     days = _days(visit.request)
     if visit.rest == "csv":
-        return _csv(visit, report(visit.server, timedelta(days=days)), days)
+        return _csv(visit, build_quality_report(visit.server, timedelta(days=days)), days)
     if visit.rest:
         raise Http404
-    found = report(visit.server, timedelta(days=days))
+    found = build_quality_report(visit.server, timedelta(days=days))
     server = visit.server.name
     context: dict[str, Any] = {
         **visit.context,
         "report": found,
         "days": days,
         "periods": [(one, ngettext_lazy("%d day", "%d days", one) % one) for one in PERIODS],
-        "never_used": [_Row(one, server) for one in found.never_used],
+        "never_used": [_ReportRow(one, server) for one in found.never_used],
         "failing": _rows(found.failing, server),
-        "wrong": [(_Row(one, server), path, n) for one, path, n in found.wrong],
+        "wrong": [(_ReportRow(one, server), path, n) for one, path, n in found.wrong],
         "biggest": _rows(found.biggest, server),
         "slowest": _rows(found.slowest, server),
         "refused": _rows(found.refused, server),
@@ -154,10 +154,10 @@ def quality(visit: Visit) -> HttpResponseBase:
     return TemplateResponse(visit.request, "admin/mcp_django/report.html", context)
 
 
-class _Row:
+class _ReportRow:
     """A component of the report, with its URLs in the admin."""
 
-    def __init__(self, one: Quality, server: str) -> None:
+    def __init__(self, one: ComponentQuality, server: str) -> None:
         self.one = one
         self._server = server
 
@@ -185,8 +185,8 @@ class _Row:
         return 100 * self.one.failure_rate
 
 
-def _rows(found: Iterable[Quality], server: str) -> list[_Row]:
-    return [_Row(one, server) for one in found]
+def _rows(found: Iterable[ComponentQuality], server: str) -> list[_ReportRow]:
+    return [_ReportRow(one, server) for one in found]
 
 
 def _days(request: HttpRequest) -> int:
@@ -194,7 +194,7 @@ def _days(request: HttpRequest) -> int:
     return next((one for one in PERIODS if str(one) == asked), DEFAULT_PERIOD)
 
 
-def _csv(visit: Visit, found: Report, days: int) -> HttpResponse:
+def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpResponse:
     name = f"{visit.server.name}-quality-{days}-days.csv"
     response = HttpResponse(
         content_type="text/csv; charset=utf-8",
@@ -206,11 +206,11 @@ def _csv(visit: Visit, found: Report, days: int) -> HttpResponse:
     writer = csv.writer(response)
     writer.writerow(COLUMNS)
     for one in found.every:
-        writer.writerow([_cell(value) for value in _line(one)])
+        writer.writerow([_escape_cell(value) for value in _line(one)])
     return response
 
 
-def _line(one: Quality) -> tuple[Any, ...]:
+def _line(one: ComponentQuality) -> tuple[Any, ...]:
     wrong = "; ".join(f"{path} ({n})" for path, n in one.wrong.most_common())
     return (
         one.kind,
@@ -235,7 +235,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 1)
 
 
-def _cell(value: Any) -> Any:
+def _escape_cell(value: Any) -> Any:
     """Return the value, with formulas escaped: clients choose the names of arguments."""
-    is_formula = isinstance(value, str) and value.startswith(FORMULA)
+    is_formula = isinstance(value, str) and value.startswith(FORMULA_PREFIXES)
     return f"'{value}" if is_formula else value

@@ -23,27 +23,27 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
-from mcp_django.admin.base import Visit, page
+from mcp_django.admin.base import ServerPageRequest, server_page
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups, IsAuthenticated
 from mcp_django.auth.principal import (
     Principal,
-    anonymous,
+    anonymous_principal,
+    find_user_by_name,
     key_of,
-    missing,
+    missing_scopes,
     principal_for,
-    user_named,
 )
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Offered, Server
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import Awaiting, Invocation, Listening
-from mcp_django.execution.handlers.resources import FIXED, Book, are_shown
-from mcp_django.execution.pipeline import respond
-from mcp_django.execution.policy import Reason, barriers, hindrances
-from mcp_django.management.lookups import estimated_tokens
+from mcp_django.execution.call import ListenRequest, PreparedCall, TaskResultWait
+from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries
+from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.policy import DenialReason, connection_denials, visibility_denials
+from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
 from mcp_django.protocol import envelope
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
@@ -51,24 +51,24 @@ from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection
 
 
-@page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
-def seen(visit: Visit) -> HttpResponseBase:
+@server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
+def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
     if visit.rest:
         raise Http404
     request = visit.request
     me: Any = request.user
-    _refuse_another(request)
-    form = ViewpointForm(request, visit.server)
+    _require_view_as_another(request)
+    form = PerspectiveForm(request, visit.server)
     context = {**visit.context, "form": form, "clients": form.suggested_clients()}
     if form.is_valid():
-        viewpoint = form.viewpoint()
-        if viewpoint.other:
+        viewpoint = form.perspective()
+        if viewpoint.other_user:
             # Logged before anything is shown: the page reveals what another user may do.
             text = _("Viewed what clients of the user “%(user)s” see.")
-            message = text % {"user": viewpoint.other}
+            message = text % {"user": viewpoint.other_user}
             LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
-        context |= {"viewpoint": viewpoint, "sight": sight(visit.server, viewpoint)}
+        context |= {"viewpoint": viewpoint, "sight": client_view_of(visit.server, viewpoint)}
     return TemplateResponse(request, "admin/mcp_django/seen.html", context)
 
 
@@ -88,7 +88,7 @@ LISTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ListedEntry:
     """One entry of a list, and the conditions that a call still has to meet."""
 
     key: str
@@ -99,7 +99,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hidden:
+class HiddenComponent:
     """One component that is not on the list."""
 
     key: str
@@ -107,23 +107,23 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ListedKind:
     """One list; ``rows`` are the templates whose rows a client finds in its list of resources."""
 
     kind: str
     label: str
-    shown: tuple[Shown, ...]
-    hidden: tuple[Hidden, ...]
+    entries: tuple[ListedEntry, ...]
+    hidden: tuple[HiddenComponent, ...]
     rows: tuple[str, ...] = ()
     error: str = ""
 
     @property
     def size(self) -> int:
         """The estimated tokens of all entries."""
-        return sum(one.size for one in self.shown)
+        return sum(one.size for one in self.entries)
 
 
-class _OnePage:
+class _CatalogSnapshot:
     """A snapshot of a server's catalog whose lists have a single page."""
 
     page_size = 1_000_000
@@ -131,8 +131,8 @@ class _OnePage:
     def __init__(self, server: MCPServer) -> None:
         server.refresh(is_list=True)
         self._server = server
-        self.offered = server.offered
-        self.available = server.available
+        self.catalog = server.catalog
+        self.declared_catalog = server.declared_catalog
 
     def refresh(self, *, is_list: bool = False) -> None:
         """Do nothing, so that lists and reasons come from the same snapshot."""
@@ -142,11 +142,11 @@ class _OnePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ClientView:
     """What a caller sees: the lists, or in ``closed`` why the server rejects every request."""
 
-    closed: tuple[str, ...]
-    kinds: tuple[Kind, ...] = ()
+    denials: tuple[str, ...]
+    kinds: tuple[ListedKind, ...] = ()
     instructions: int = 0
 
     @property
@@ -155,31 +155,33 @@ class Sight:
         return self.instructions + sum(one.size for one in self.kinds)
 
 
-def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
+def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
     """Return what a server shows to the caller of a viewpoint."""
-    still = _OnePage(server)
-    closed = _closed(still, viewpoint)
+    still = _CatalogSnapshot(server)
+    closed = _server_denials(still, viewpoint)
     if closed:
-        return Sight(closed=closed)
-    served = _Served(still, viewpoint)
-    off = _switched_off(server.name)
+        return ClientView(denials=closed)
+    served = _ListClient(still, viewpoint)
+    off = _disabled_prompts(server.name)
     instructions = server.instructions
-    return Sight(
-        closed=(),
+    return ClientView(
+        denials=(),
         kinds=tuple(
             _kind(still, viewpoint, served, *one, off=off if one[0] == "prompt" else ())
             for one in LISTS
         ),
-        instructions=estimated_tokens(instructions) if instructions else 0,
+        instructions=estimate_tokens(instructions) if instructions else 0,
     )
 
 
-def _closed(server: _OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
+def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[str, ...]:
     principal = viewpoint.principal
     if viewpoint.is_inactive:
         return (_("The user is not active, so no credentials are accepted."),)
     try:
-        return tuple(_reasons_in_words(barriers(cast(Server, server), principal), principal))
+        return tuple(
+            _describe_reasons(connection_denials(cast(Server, server), principal), principal)
+        )
     except (AccessRefused, MCPError) as exc:
         return (str(exc),)
     except Exception:
@@ -188,10 +190,10 @@ def _closed(server: _OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
         return (_("A permission of the server failed; see the log."),)
 
 
-class _Served:
+class _ListClient:
     """The results of the list methods for one client."""
 
-    def __init__(self, server: _OnePage, viewpoint: Viewpoint) -> None:
+    def __init__(self, server: _CatalogSnapshot, viewpoint: Perspective) -> None:
         self._revision = viewpoint.revision
         self._connection = MemoryConnection(
             cast(Server, server), viewpoint.principal, origin="admin"
@@ -202,9 +204,9 @@ class _Served:
     def entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
         """Return the entries of a list, and the error message if the method failed."""
         opened = self._connection.open(_request(method, self._revision))
-        if isinstance(opened, Invocation):
+        if isinstance(opened, PreparedCall):
             opened = _without_rows(opened)
-        assert not isinstance(opened, (Listening, Awaiting))
+        assert not isinstance(opened, (ListenRequest, TaskResultWait))
         if "error" not in opened:
             return list(opened["result"][member]), ""
         # A server without such components does not have the method.
@@ -212,37 +214,39 @@ class _Served:
         return [], "" if is_missing else str(opened["error"]["message"])
 
 
-def _without_rows(call: Invocation) -> dict[str, Any]:
+def _without_rows(call: PreparedCall) -> dict[str, Any]:
     """Return the fixed resources of a list; the rows after them are for their user only."""
-    book: Book = call.arguments["book"]
-    found, _after = book.part(call.context(), FIXED, None, _OnePage.page_size)
+    book: ResourceListing = call.arguments["book"]
+    found, _after = book.section_page(
+        call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
+    )
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
-    decoded: dict[str, Any] = json.loads(respond(call.incoming, result))
+    decoded: dict[str, Any] = json.loads(encode_response(call.incoming, result))
     return decoded
 
 
 def _kind(
-    server: _OnePage,
-    viewpoint: Viewpoint,
-    served: _Served,
+    server: _CatalogSnapshot,
+    viewpoint: Perspective,
+    served: _ListClient,
     kind: str,
     method: str,
     member: str,
     identity: str,
     *,
     off: tuple[str, ...],
-) -> Kind:
+) -> ListedKind:
     entries, error = served.entries(method, member)
-    offered: Mapping[str, Component] = server.offered.tables[kind]
+    offered: Mapping[str, Component] = server.catalog.by_kind[kind]
     shown = [_shown(one, offered[one[identity]], viewpoint) for one in entries]
     if viewpoint.biggest_first:
         shown.sort(key=lambda one: -one.size)
     keys = {one.key for one in shown}
-    rows = _row_templates(server.offered, viewpoint) if kind == "resource" else ()
-    return Kind(
+    rows = _row_templates(server.catalog, viewpoint) if kind == "resource" else ()
+    return ListedKind(
         kind=kind,
         label=_label(kind),
-        shown=tuple(shown),
+        entries=tuple(shown),
         hidden=tuple(_hidden(server, viewpoint, kind, keys, off)),
         rows=rows,
         error=error,
@@ -258,39 +262,43 @@ def _label(kind: str) -> str:
     }[kind]
 
 
-def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Viewpoint) -> Shown:
-    return Shown(
+def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Perspective) -> ListedEntry:
+    return ListedEntry(
         key=component.key,
         title=str(component.title),
         entry=json.dumps(entry, indent=2, ensure_ascii=False),
-        size=estimated_tokens(entry),
-        needs=tuple(_needs_in_words(component, viewpoint.principal)),
+        size=estimate_tokens(entry),
+        needs=tuple(_describe_needs(component, viewpoint.principal)),
     )
 
 
 def _hidden(
-    server: _OnePage, viewpoint: Viewpoint, kind: str, shown: set[str], off: tuple[str, ...]
-) -> Iterator[Hidden]:
-    offered = server.offered.tables[kind]
-    available = server.available.tables[kind]
+    server: _CatalogSnapshot,
+    viewpoint: Perspective,
+    kind: str,
+    shown: set[str],
+    off: tuple[str, ...],
+) -> Iterator[HiddenComponent]:
+    offered = server.catalog.by_kind[kind]
+    available = server.declared_catalog.by_kind[kind]
     switched_off = (_("It is disabled in the admin."),)
     for key in sorted({*available, *off} - shown):
         component = offered.get(key)
         if component is None:
-            yield Hidden(key=key, reasons=switched_off)
+            yield HiddenComponent(key=key, reasons=switched_off)
             continue
-        found = hindrances(viewpoint.principal, component)
-        yield Hidden(key=key, reasons=tuple(_reasons_in_words(found, viewpoint.principal)))
+        found = visibility_denials(viewpoint.principal, component)
+        yield HiddenComponent(key=key, reasons=tuple(_describe_reasons(found, viewpoint.principal)))
 
 
-def _row_templates(offered: Offered, viewpoint: Viewpoint) -> tuple[str, ...]:
+def _row_templates(offered: Catalog, viewpoint: Perspective) -> tuple[str, ...]:
     """Return the keys of the templates whose rows are in a client's list of resources."""
     templates = offered.templates.values()
     shown = [one for one in templates if one.entries is not None]
-    return tuple(sorted(one.key for one in shown if are_shown(viewpoint.principal, one)))
+    return tuple(sorted(one.key for one in shown if may_list_entries(viewpoint.principal, one)))
 
 
-def _switched_off(server: str) -> tuple[str, ...]:
+def _disabled_prompts(server: str) -> tuple[str, ...]:
     """Return the names of disabled prompts, which the catalog does not contain: one query."""
     rows = PromptText._default_manager.filter(server=server, is_enabled=False)
     return tuple(rows.values_list("name", flat=True))
@@ -324,13 +332,13 @@ LOGIN, TOKEN, OAUTH_CLIENT = "login", "token", "client"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Viewpoint:
+class Perspective:
     """The caller to show lists for; ``other`` is the user name if it is another user."""
 
     principal: Principal
     revision: Revision
     biggest_first: bool
-    other: str = ""
+    other_user: str = ""
 
     @property
     def is_inactive(self) -> bool:
@@ -339,7 +347,7 @@ class Viewpoint:
         return bool(user.is_authenticated and not user.is_active)
 
 
-class ViewpointForm(forms.Form):
+class PerspectiveForm(forms.Form):
     """The choices, kept in the query string so that the page can be shared."""
 
     who = forms.ChoiceField(label=gettext_lazy("Who"), widget=forms.RadioSelect)
@@ -424,23 +432,25 @@ class ViewpointForm(forms.Form):
         me: Any = self._request.user
         if cleaned.get("who") != ANOTHER:
             return me
-        found = user_named(cleaned.get("user", ""))
+        found = find_user_by_name(cleaned.get("user", ""))
         # A superuser is reported like a missing user: the permission must not reveal superusers.
         if found is None or (found.is_superuser and not me.is_superuser):
             self.add_error("user", _("This user does not exist, or you may not view as this user."))
             return None
         return found
 
-    def viewpoint(self) -> Viewpoint:
+    def perspective(self) -> Perspective:
         """Return the choices of a valid form."""
         chosen, me = self.cleaned_data, self._request.user
         user = chosen["found_user"]
         is_other = chosen["who"] == ANOTHER and user.pk != me.pk
-        return Viewpoint(
-            principal=anonymous() if chosen["who"] == ANONYMOUS else self._principal(user),
+        return Perspective(
+            principal=anonymous_principal()
+            if chosen["who"] == ANONYMOUS
+            else self._principal(user),
             revision=REVISIONS[chosen["revision"]],
             biggest_first=chosen["order"] == "size",
-            other=user.get_username() if is_other else "",
+            other_user=user.get_username() if is_other else "",
         )
 
     def _principal(self, user: Any) -> Principal:
@@ -470,7 +480,7 @@ class ViewpointForm(forms.Form):
         return self._server.resource_url or next(urls, "unmounted:")
 
 
-def _refuse_another(request: HttpRequest) -> None:
+def _require_view_as_another(request: HttpRequest) -> None:
     """Require the permission to view as another user, whether or not that user exists.
 
     Raises:
@@ -482,7 +492,7 @@ def _refuse_another(request: HttpRequest) -> None:
 
 def _scopes_of(server: MCPServer) -> list[str]:
     """Return every scope that the site, the server or one of its components declares."""
-    needed = [scope for one in server.available for scope in one.scopes]
+    needed = [scope for one in server.declared_catalog for scope in one.scopes]
     return sorted({*get_settings().scopes, *server.scopes, *needed})
 
 
@@ -502,7 +512,7 @@ def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
 # Reasons in words ---------------------------------------------------------------------------------
 
 
-def _reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:
+def _describe_reasons(reasons: Iterable[DenialReason], principal: Principal) -> Iterator[str]:
     """Yield a sentence for each reason, addressed to the site owner."""
     for reason in reasons:
         if reason.kind == "disabled":
@@ -512,11 +522,11 @@ def _reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterat
         elif reason.kind == "scopes":
             text = _("The token lacks the scopes: %(scopes)s.")
             yield text % {"scopes": " ".join(reason.scopes)}
-        elif reason.guard is not None:
-            yield _guard_in_words(reason.guard, principal)
+        elif reason.permission is not None:
+            yield _describe_permission(reason.permission, principal)
 
 
-def _guard_in_words(guard: BasePermission, principal: Principal) -> str:
+def _describe_permission(guard: BasePermission, principal: Principal) -> str:
     if not principal.is_authenticated and isinstance(guard, IsAuthenticated):
         return _("Credentials are needed (%(guard)s).") % {"guard": guard}
     if isinstance(guard, InGroups):
@@ -527,9 +537,9 @@ def _guard_in_words(guard: BasePermission, principal: Principal) -> str:
     return _("The permission %(guard)s denies access.") % {"guard": guard}
 
 
-def _needs_in_words(component: Component, principal: Principal) -> Iterator[str]:
+def _describe_needs(component: Component, principal: Principal) -> Iterator[str]:
     """Yield what a call still needs from a caller who sees the component."""
-    if lacking := missing(principal.scopes, component.scopes):
+    if lacking := missing_scopes(principal.scopes, component.scopes):
         if principal.is_authenticated:
             text = _("a token with the scopes: %(scopes)s")
         else:
@@ -537,7 +547,11 @@ def _needs_in_words(component: Component, principal: Principal) -> Iterator[str]
         yield text % {"scopes": " ".join(lacking)}
     if component.needs:
         yield _("a client with the capabilities: %(needs)s") % {"needs": ", ".join(component.needs)}
-    if isinstance(component, Tool) and component.task == "required" and not component.handle:
+    if (
+        isinstance(component, Tool)
+        and component.task == "required"
+        and not component.polling_fallback
+    ):
         yield _("a client that supports tasks")
     if isinstance(component, Tool) and component.approval == "caller":
         yield _("the approval of the caller, for each call")

@@ -16,32 +16,32 @@ from django.http import HttpRequest
 from django.utils.formats import number_format
 from django.utils.translation import gettext, gettext_lazy as _, ngettext, override
 
-from mcp_django.admin.base import UpdatedFromCode
+from mcp_django.admin.base import CodeSyncAdmin
 from mcp_django.admin.override_forms import (
-    LISTED,
+    LIST_FIELDS,
     ComponentForm,
-    ListedForm,
-    component_lines,
-    decided_once,
-    find,
-    is_readable,
+    ComponentRowForm,
+    compare_component,
+    find_component,
+    is_valid_row,
     lists_of,
     names_in,
+    publish_change_once,
 )
-from mcp_django.admin.servers import server_of
-from mcp_django.admin.statistics import NONE, Figures, figures_of
+from mcp_django.admin.servers import find_server
+from mcp_django.admin.statistics import NO_FIGURES, ComponentFigures, component_figures
 from mcp_django.models import Component
 
 # Filters that need more than one column -----------------------------------------------------------
 
 # The column values of a component without overrides, except for ``is_enabled``.
-SAYS_NOTHING: Final[dict[str, Any]] = {
+NO_OVERRIDE_VALUES: Final[dict[str, Any]] = {
     **dict.fromkeys(("title", "description", "rate", "approval"), ""),
     **{name: [] for name in ("groups", "permissions", "scopes")},
 }
 
 
-class _YesNo(admin.SimpleListFilter):
+class _ConditionFilter(admin.SimpleListFilter):
     """A filter for the rows that meet a condition, or for those that do not."""
 
     condition: Q
@@ -57,15 +57,15 @@ class _YesNo(admin.SimpleListFilter):
         return queryset.exclude(self.condition) if self.value() == "no" else queryset
 
 
-class OverriddenFilter(_YesNo):
+class OverriddenFilter(_ConditionFilter):
     """A filter for components with an override other than being disabled."""
 
     title = _("overridden")
     parameter_name = "overridden"
-    condition = ~Q(**SAYS_NOTHING)
+    condition = ~Q(**NO_OVERRIDE_VALUES)
 
 
-class MissingFilter(_YesNo):
+class MissingFilter(_ConditionFilter):
     """A filter for components that the code does not declare anymore."""
 
     title = _("missing")
@@ -83,13 +83,13 @@ class ComponentList(ChangeList):
         """Fetch the rows, then their figures from the call log."""
         super().get_results(request)
         # Evaluated once: the forms of the list are made of the same objects.
-        figures = figures_of(list(self.result_list))
+        figures = component_figures(list(self.result_list))
         for row in self.result_list:
-            row.figures = figures.get((row.server, row.kind, row.key), NONE)
+            row.figures = figures.get((row.server, row.kind, row.key), NO_FIGURES)
 
 
 @admin.register(Component)
-class ComponentAdmin(UpdatedFromCode):
+class ComponentAdmin(CodeSyncAdmin):
     """The admin of components: one row for each component in code, none added by hand."""
 
     form = ComponentForm
@@ -132,7 +132,7 @@ class ComponentAdmin(UpdatedFromCode):
 
     def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> Any:
         """Return the form of one row."""
-        return super().get_changelist_form(request, **{"form": ListedForm, **kwargs})
+        return super().get_changelist_form(request, **{"form": ComponentRowForm, **kwargs})
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list with call figures."""
@@ -180,7 +180,7 @@ class ComponentAdmin(UpdatedFromCode):
         """Return whether it is missing, invalid, or overridden in more than ``is_enabled``."""
         if row.missing_since is not None:
             return gettext("missing")
-        if not is_readable(row):
+        if not is_valid_row(row):
             return gettext("invalid data, so disabled")
         said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
         return gettext("overridden") if any(said) or row.approval else ""
@@ -202,28 +202,30 @@ class ComponentAdmin(UpdatedFromCode):
     ) -> Any:
         """Render the form with a comparison of code and overrides."""
         row = kwargs.get("obj")
-        server = server_of(row.server) if row is not None else None
+        server = find_server(row.server) if row is not None else None
         if server is not None:
             server.refresh()
-        declared = find(server, row) if row is not None else None
-        lines = component_lines(declared, row) if declared is not None and row is not None else []
+        declared = find_component(server, row) if row is not None else None
+        lines = compare_component(declared, row) if declared is not None and row is not None else []
         context.update(
             mcp_lines=lines,
             mcp_is_missing=declared is None,
             mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
-            mcp_now_called=_now_called(server, row),
+            mcp_now_called=_current_name(server, row),
         )
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
         """Save the row and publish the change."""
         super().save_model(request, obj, form, change)
-        decided_once(request, lists_of([obj]) if LISTED.intersection(form.changed_data) else [])
+        publish_change_once(
+            request, lists_of([obj]) if LIST_FIELDS.intersection(form.changed_data) else []
+        )
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the row and publish the change: other processes may still have the component."""
         super().delete_model(request, obj)
-        decided_once(request, lists_of([obj]))
+        publish_change_once(request, lists_of([obj]))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete the rows that are missing from code, and publish the change."""
@@ -231,7 +233,7 @@ class ComponentAdmin(UpdatedFromCode):
         with transaction.atomic(using=router.db_for_write(Component)):
             lists = lists_of(missing)
             super().delete_queryset(request, missing)
-            decided_once(request, lists)
+            publish_change_once(request, lists)
 
     # Actions ----------------------------------------------------------------------------------
 
@@ -251,8 +253,8 @@ class ComponentAdmin(UpdatedFromCode):
     )
     def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Clear all overrides; a disabled component stays disabled."""
-        said = queryset.exclude(**SAYS_NOTHING)
-        self._change(request, said, SAYS_NOTHING)
+        said = queryset.exclude(**NO_OVERRIDE_VALUES)
+        self._change(request, said, NO_OVERRIDE_VALUES)
 
     def _change(
         self, request: HttpRequest, queryset: QuerySet[Any], values: dict[str, Any]
@@ -273,16 +275,16 @@ class ComponentAdmin(UpdatedFromCode):
                     action_flag=CHANGE,
                     change_message=message,
                 )
-                decided_once(request, lists_of(rows))
+                publish_change_once(request, lists_of(rows))
         count = len(rows)
-        told = ngettext(
+        message_text = ngettext(
             "%(count)d component was changed.", "%(count)d components were changed.", count
         )
-        self.message_user(request, told % {"count": count})
+        self.message_user(request, message_text % {"count": count})
 
 
-def _figures(row: Any) -> Figures:
-    return getattr(row, "figures", None) or NONE
+def _figures(row: Any) -> ComponentFigures:
+    return getattr(row, "figures", None) or NO_FIGURES
 
 
 def _verbose(name: str) -> str:
@@ -290,7 +292,9 @@ def _verbose(name: str) -> str:
     return str(field.verbose_name)
 
 
-def _now_called(server: Any, row: Component | None) -> str:
+def _current_name(server: Any, row: Component | None) -> str:
     """Return the current name if code has renamed the component of a row, else ``""``."""
-    found = server.answering(row.kind, row.key) if server is not None and row is not None else None
+    found = (
+        server.find_by_name(row.kind, row.key) if server is not None and row is not None else None
+    )
     return found.key if found is not None and row is not None and found.key != row.key else ""

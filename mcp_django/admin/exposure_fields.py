@@ -16,10 +16,10 @@ from django.db.models import ManyToManyField, Model
 from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve
-from mcp_django.integrations.models.exposed_fields import is_short
-from mcp_django.overrides.exposure_rules import closed_path
-from mcp_django.overrides.exposures import Scratch
+from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve_path
+from mcp_django.integrations.models.exposed_fields import fits_in_cursor
+from mcp_django.overrides.exposure_rules import path_exclusion
+from mcp_django.overrides.exposures import StagingRegistry
 
 USES = ("fields", "filter_fields", "search_fields", "ordering_fields", "write_fields")
 """The options that name paths, in the order of their columns in a form."""
@@ -32,21 +32,21 @@ class PathRow:
     path: str
     label: str
     uses: frozenset[str]
-    behind: str = ""
+    relation_label: str = ""
     """The label of the relation that the path follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class ExcludedPaths:
     """Paths that cannot be exposed; ``reason`` completes a sentence that begins with a path."""
 
     paths: tuple[str, ...]
     reason: str
 
 
-def rows_of(
-    model: type[Model], scratch: Scratch, chosen: Iterable[str] = ()
-) -> tuple[list[PathRow], list[LeftOut]]:
+def path_rows(
+    model: type[Model], scratch: StagingRegistry, chosen: Iterable[str] = ()
+) -> tuple[list[PathRow], list[ExcludedPaths]]:
     """Return the paths that can be exposed and those left out: own fields, then related ones.
 
     A chosen path that can no longer be exposed stays among the rows, so that the user can clear it.
@@ -56,13 +56,13 @@ def rows_of(
     def offered(names: Iterable[str]) -> Iterator[FieldPath]:
         for name in names:
             try:
-                path = resolve(model, name, what="")
+                path = resolve_path(model, name, label="")
             except ImproperlyConfigured:
                 # Such as the target of a generic relation.
                 reason = gettext("is neither a column nor a relation to one model.")
                 closed.setdefault(reason, []).append(name)
                 continue
-            if reason := closed_path(path, scratch.shown_by_code):
+            if reason := path_exclusion(path, scratch.shown_by_code):
                 closed.setdefault(reason, []).append(name)
             else:
                 yield path
@@ -74,7 +74,7 @@ def rows_of(
     known = {row.path for row in rows}
     gone = [name for name in dict.fromkeys(chosen) if name not in known]
     rows += [PathRow(path=name, label=name, uses=frozenset(USES)) for name in gone]
-    return rows, [LeftOut(paths=tuple(names), reason=why) for why, names in closed.items()]
+    return rows, [ExcludedPaths(paths=tuple(names), reason=why) for why, names in closed.items()]
 
 
 def _names(model: type[Model]) -> list[str]:
@@ -95,13 +95,13 @@ def _columns_behind(relation: FieldPath) -> Iterator[str]:
 def _row(path: FieldPath) -> PathRow:
     return PathRow(
         path=path.text,
-        label=_words(path.field),
+        label=_field_label(path.field),
         uses=frozenset(_uses(path)),
-        behind=_words(path.hops[-1]) if path.hops else "",
+        relation_label=_field_label(path.hops[-1]) if path.hops else "",
     )
 
 
-def _words(field: Any) -> str:
+def _field_label(field: Any) -> str:
     """Return the verbose name of a field; a reverse relation is named after its model."""
     words = getattr(field, "verbose_name", None)
     if words is None:
@@ -118,7 +118,7 @@ def _uses(path: FieldPath) -> Iterator[str]:
     if column.kind == "text" and not path.is_relation:
         yield "search_fields"
     is_own = not path.is_relation or path.field.concrete
-    if column.is_comparable and is_own and not path.is_many and is_short(path.column):
+    if column.is_comparable and is_own and not path.is_many and fits_in_cursor(path.column):
         yield "ordering_fields"
     field = path.field
     is_stored = isinstance(field, ManyToManyField) or getattr(field, "concrete", False)
@@ -144,7 +144,7 @@ class FieldTableWidget(forms.Widget):
 
     template_name = "admin/mcp_django/exposures/field_table.html"
     rows: Sequence[PathRow] = ()
-    left_out: Sequence[LeftOut] = ()
+    left_out: Sequence[ExcludedPaths] = ()
 
     def use_required_attribute(self, initial: Any) -> bool:
         """Return false: no single checkbox is required."""
@@ -194,7 +194,7 @@ class FieldTable(forms.Field):
 
     widget = FieldTableWidget
 
-    def offer(self, rows: Sequence[PathRow], left_out: Sequence[LeftOut]) -> None:
+    def set_choices(self, rows: Sequence[PathRow], left_out: Sequence[ExcludedPaths]) -> None:
         """Set the paths that can be chosen, and the paths that are left out."""
         self.rows = rows
         self.widget.rows = rows

@@ -21,42 +21,42 @@ from django.db.models import Model
 from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import MeanwhileForm
-from mcp_django.admin.exposure_fields import USES, FieldTable, LeftOut, PathRow, rows_of
+from mcp_django.admin.base import OptimisticLockForm
+from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
 from mcp_django.admin.override_forms import GroupsField, NamesField, PermissionsField, ScopesField
-from mcp_django.admin.servers import server_of
+from mcp_django.admin.servers import find_server
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.execution.handlers import prompts, resources, tools
-from mcp_django.execution.policy import visible
-from mcp_django.integrations.models.columns import resolve
+from mcp_django.execution.policy import is_visible
+from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, ModelComponents
-from mcp_django.integrations.models.row_access import codename, permitted
-from mcp_django.management.lookups import estimated_tokens
+from mcp_django.integrations.models.row_access import codename, filter_viewable
+from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides import state
 from mcp_django.overrides.exposure_rules import (
-    ACTIONS,
     OPERATIONS,
+    PARAMETER_TYPES,
+    PERMISSION_ACTIONS,
     READING,
-    TYPES,
     ModelOptions,
     ViewOptions,
 )
 from mcp_django.overrides.exposures import (
     METHODS,
-    Scratch,
-    build,
-    files_of,
+    StagingRegistry,
+    build_exposures,
+    file_fields_of,
     is_rest,
     model_of,
     route_of,
 )
 from mcp_django.overrides.override_values import (
-    AS_IN_CODE,
+    EMPTY_OVERRIDE,
     ExposureSpec,
-    narrowed,
+    apply_override,
     read_exposures,
     spec_of,
 )
@@ -67,8 +67,8 @@ from mcp_django.protocol.revisions import LATEST
 logger = logging.getLogger("mcp_django")
 
 SAMPLE = 5
-LISTS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
-    "tool": tools.describe,
+DESCRIBE: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "tool": tools.describe_tool,
     "resource": resources.describe_resource,
     "resource template": resources.describe_template,
     "prompt": prompts.describe,
@@ -90,7 +90,7 @@ class ListEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class RowSample:
     """The first rows that the current user sees, as texts; ``note`` says why there are none."""
 
     names: list[str]
@@ -99,12 +99,12 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class ExposurePreview:
     """The preview below the form: the entries that clients get, and rows that the user sees."""
 
     entries: list[ListEntry]
     problems: list[str]
-    sample: Sample | None = None
+    sample: RowSample | None = None
 
     @property
     def tokens(self) -> int:
@@ -112,49 +112,49 @@ class Preview:
         return sum(one.tokens for one in self.entries)
 
 
-def preview_of(spec: ExposureSpec, user: Any) -> Preview:
+def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
     """Return the components of a row, as this user would see them; saves nothing."""
-    server = server_of(spec.server)
-    decisions = state.read().get(spec.server, state.UNMANAGED)
+    server = find_server(spec.server)
+    decisions = state.read_overrides().get(spec.server, state.NO_OVERRIDES)
     others = [one for one in decisions.exposures if one.pk != spec.pk]
-    made = build(server, spec.server, [*others, spec])
+    made = build_exposures(server, spec.server, [*others, spec])
     principal = principal_for(user)
     offered = (
-        narrowed(one, decisions.overrides.get((one.kind, one.key), AS_IN_CODE))
-        for one in made.of(spec)
+        apply_override(one, decisions.overrides.get((one.kind, one.key), EMPTY_OVERRIDE))
+        for one in made.components_of(spec)
     )
     components = [one for one in offered if one is not None]
-    return Preview(
+    return ExposurePreview(
         entries=[_entry(one, principal) for one in components],
-        problems=[one.reason for one in made.wrong_with(spec)],
-        sample=_sample(server, made.declarations(spec), components, principal),
+        problems=[one.reason for one in made.problems_of(spec)],
+        sample=_sample_rows(server, made.declarations(spec), components, principal),
     )
 
 
 def _entry(component: Component, principal: Principal) -> ListEntry:
-    wire = LISTS[component.kind](component)
+    wire = DESCRIBE[component.kind](component)
     return ListEntry(
         kind=component.kind,
         key=component.key,
         text=json.dumps(wire, indent=2, ensure_ascii=False, default=str),
-        tokens=estimated_tokens(wire),
-        files=sorted(files_of(component)),
-        is_visible=visible(principal, component),
+        tokens=estimate_tokens(wire),
+        files=sorted(file_fields_of(component)),
+        is_visible=is_visible(principal, component),
     )
 
 
-def _sample(
+def _sample_rows(
     server: Any,
     declarations: list[ModelComponents[Any]],
     components: list[Component],
     principal: Principal,
-) -> Sample | None:
+) -> RowSample | None:
     """Return the first rows of a model, filtered by the same row rule as those of a call."""
     if server is None or not declarations:
         return None
     reading_ones = [one for one in components if one.read_only]
-    if not any(visible(principal, one) for one in reading_ones):
-        return Sample(names=[], rows=[], note=gettext("You may not see these rows."))
+    if not any(is_visible(principal, one) for one in reading_ones):
+        return RowSample(names=[], rows=[], note=gettext("You may not see these rows."))
     declaration = declarations[-1]
     ctx = Context(server=server, principal=principal, protocol_version=LATEST.version)
     load = partial(_rows, declaration, ctx)
@@ -164,23 +164,23 @@ def _sample(
     except Exception:
         # This runs the site's own code: managers, row rules and ``__str__`` methods.
         logger.exception("The rows of the %s cannot be shown.", declaration)
-        return Sample(
+        return RowSample(
             names=[], rows=[], note=gettext("The rows cannot be read; the error was logged.")
         )
     names = list(rows[0]) if rows else []
-    texts = [[_text(row[name]) for name in names] for row in rows]
-    return Sample(
+    texts = [[_cell_text(row[name]) for name in names] for row in rows]
+    return RowSample(
         names=names, rows=texts, note="" if rows else gettext("No rows are visible to you.")
     )
 
 
 def _rows(declaration: ModelComponents[Any], ctx: Context) -> list[dict[str, Any]]:
-    found = permitted(declaration, ctx, declaration.rows(ctx)).order_by("pk")
+    found = filter_viewable(declaration, ctx, declaration.rows(ctx)).order_by("pk")
     exposed = declaration.exposed
     return exposed.dump_all(exposed.prepare(found, ctx)[:SAMPLE], ctx)
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -193,7 +193,7 @@ PREVIEW = "_preview"
 """The name of the button that shows a preview and saves nothing."""
 
 
-class ExposureForm(MeanwhileForm):
+class ExposureForm(OptimisticLockForm):
     """Base form: permissions, and a check that the row can be built.
 
     ``choice`` is the server and target of a new row. ``show`` receives the preview if the user
@@ -216,8 +216,8 @@ class ExposureForm(MeanwhileForm):
     kind: ClassVar[str] = ""
     user: Any = None
     choice: ClassVar[Mapping[str, str]] = {}
-    show: ClassVar[Callable[[Preview], None] | None] = None
-    places: ClassVar[Mapping[str, str]] = {}
+    on_preview: ClassVar[Callable[[ExposurePreview], None] | None] = None
+    error_fields: ClassVar[Mapping[str, str]] = {}
     """The form field that shows an error, by the first word of its message."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -227,21 +227,21 @@ class ExposureForm(MeanwhileForm):
         for name, field in self.fields.items():
             field.label = capfirst(field.label)
             if isinstance(field, NamesField):
-                field.offer(getattr(self.instance, name))
+                field.set_choices(getattr(self.instance, name))
         self.instance.kind = self.kind
 
     def is_valid(self) -> bool:
         """Return whether the row may be saved; always false for a preview."""
         is_valid = super().is_valid()
-        if type(self).show is None:
+        if type(self).on_preview is None:
             return is_valid
         if is_valid:
-            type(self).show(self.preview())  # type: ignore[misc]  # it was just seen
+            type(self).on_preview(self.preview())  # type: ignore[misc]  # it was just seen
         return False
 
-    def preview(self) -> Preview:
+    def preview(self) -> ExposurePreview:
         """Return the preview for the user of the form."""
-        return preview_of(self.spec(), self.user)
+        return build_preview(self.spec(), self.user)
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -276,8 +276,8 @@ class ExposureForm(MeanwhileForm):
         if self.errors:
             return cleaned
         spec = self.spec()
-        for problem in _problems_of(spec):
-            self.add_error(self._place(problem), problem)
+        for problem in _build_errors(spec):
+            self.add_error(self._error_field(problem), problem)
         if not self.errors:
             self.instance.options = self.options()
         return cleaned
@@ -285,16 +285,18 @@ class ExposureForm(MeanwhileForm):
     def check_rights(self) -> None:
         """Report what the user does not have the permission to expose."""
 
-    def _place(self, problem: str) -> str | None:
+    def _error_field(self, problem: str) -> str | None:
         word = problem.split(maxsplit=1)[0].rstrip(":=")
-        found = self.places.get(word.partition("=")[0])
+        found = self.error_fields.get(word.partition("=")[0])
         return found if found in self.fields else None
 
 
-def _problems_of(spec: ExposureSpec) -> list[str]:
+def _build_errors(spec: ExposureSpec) -> list[str]:
     """Return why a row cannot be built beside the existing rows, without message prefixes."""
     others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
-    found = build(server_of(spec.server), spec.server, [*others, spec]).wrong_with(spec)
+    found = build_exposures(find_server(spec.server), spec.server, [*others, spec]).problems_of(
+        spec
+    )
     before = f"exposure of {spec.target}: "
     # The form already shows the target, and its user did not write this call.
     call = f"register_view({spec.target!r}): "
@@ -308,14 +310,14 @@ def _options_of(row: Exposure, kind: type[_Options]) -> _Options:
     """Return the options of a row, or the defaults if they are invalid."""
     given = row.options if isinstance(row.options, dict) else {}
     try:
-        return kind.read(given)
+        return kind.from_json(given)
     except ImproperlyConfigured:
         return kind()
 
 
 # The form of an exposed model ---------------------------------------------------------------------
 
-WORDS = {
+OPERATION_LABELS = {
     "list": _("List, with filters and pages"),
     "get": _("Get one"),
     "count": _("Count and aggregate"),
@@ -330,7 +332,7 @@ class ModelExposureForm(ExposureForm):
     """The form of an exposed model: fields and their uses, operations, and resources."""
 
     kind = "model"
-    places: ClassVar[dict[str, str]] = {
+    error_fields: ClassVar[dict[str, str]] = {
         **dict.fromkeys(USES, "paths"),
         **dict.fromkeys(("key", "nothing", "create"), "paths"),
         **dict.fromkeys(("tools", "operations"), "operations"),
@@ -352,7 +354,7 @@ class ModelExposureForm(ExposureForm):
     operations = forms.MultipleChoiceField(
         label=_("Tools"),
         required=False,
-        choices=[(name, WORDS[name]) for name in OPERATIONS],
+        choices=[(name, OPERATION_LABELS[name]) for name in OPERATIONS],
         initial=list(READING),
         widget=forms.CheckboxSelectMultiple,
         help_text=_(
@@ -416,16 +418,18 @@ class ModelExposureForm(ExposureForm):
             self._model = model_of(self.instance.target)
         known = [name for names in chosen.values() for name in names]
         rows: list[PathRow] = []
-        left_out: list[LeftOut] = []
+        left_out: list[ExcludedPaths] = []
         if self._model is not None:
             server = self.instance.server
-            rows, left_out = rows_of(self._model, Scratch(server, server_of(server)), known)
+            rows, left_out = path_rows(
+                self._model, StagingRegistry(server, find_server(server)), known
+            )
         if "paths" in self.fields:
-            self.fields["paths"].offer(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable
+            self.fields["paths"].set_choices(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable
         if "ordering" in self.fields:
-            self._offer_orders([row.path for row in rows if "ordering_fields" in row.uses])
+            self._set_ordering_choices([row.path for row in rows if "ordering_fields" in row.uses])
 
-    def _offer_orders(self, paths: list[str]) -> None:
+    def _set_ordering_choices(self, paths: list[str]) -> None:
         field: Any = self.fields["ordering"]
         down = _("descending")
         both = [((one, one), (f"-{one}", f"{one} ({down})")) for one in paths]
@@ -448,19 +452,21 @@ class ModelExposureForm(ExposureForm):
             uri=said["uri"],
             is_listed=said["is_listed"],
             subscribe=said["subscribe"],
-        ).stored()
+        ).to_json()
 
     def check_rights(self) -> None:
         """Report permissions that the user lacks: users expose only what they may access."""
         if self._model is None:
             self.add_error(None, _("The site no longer has this model, or it may not be exposed."))
             return
-        options = ModelOptions.read(self.options())
-        needed = {codename(self._model, action): _place_of(action) for action in options.actions}
+        options = ModelOptions.from_json(self.options())
+        needed = {
+            codename(self._model, action): _permission_field(action) for action in options.actions
+        }
         for path in options.fields:
             # ``_problems_of`` reports a field that the model no longer has.
             with suppress(ImproperlyConfigured):
-                for hop in resolve(self._model, path, what="").hops:
+                for hop in resolve_path(self._model, path, label="").hops:
                     needed.setdefault(codename(hop.related_model, "view"), "paths")
         for permission, place in needed.items():
             if not self.user.has_perm(permission):
@@ -470,8 +476,8 @@ class ModelExposureForm(ExposureForm):
                 )
 
 
-def _place_of(action: str) -> str | None:
-    return "operations" if action in ACTIONS.values() else None
+def _permission_field(action: str) -> str | None:
+    return "operations" if action in PERMISSION_ACTIONS.values() else None
 
 
 # The form of an exposed view ----------------------------------------------------------------------
@@ -489,7 +495,7 @@ class ViewExposureForm(ExposureForm):
     """The form of an exposed view: the component that it becomes."""
 
     kind = "view"
-    places: ClassVar[dict[str, str]] = {
+    error_fields: ClassVar[dict[str, str]] = {
         **{name: name for name in ("becomes", "uri", "query", "methods", "name", "title")},
         "A": "becomes",
     }
@@ -514,7 +520,7 @@ class ViewExposureForm(ExposureForm):
         help_text=format_lazy(
             "{} {}",
             _("One per line with its type, for example season: text. Types:"),
-            ", ".join(TYPES),
+            ", ".join(PARAMETER_TYPES),
         ),
     )
     methods = forms.MultipleChoiceField(
@@ -547,7 +553,7 @@ class ViewExposureForm(ExposureForm):
         for name in ("becomes", "uri", "methods", "is_readable", "title", "description"):
             self.initial.setdefault(name, getattr(said, name))
         self.initial.setdefault("query", "\n".join(said.query))
-        known = methods_of(self.instance.target)
+        known = rest_methods_of(self.instance.target)
         # For a view of REST framework only the methods can be chosen.
         for name in ("becomes", "uri", "query", "is_readable") if known else ("methods",):
             self.fields.pop(name, None)
@@ -574,10 +580,10 @@ class ViewExposureForm(ExposureForm):
             is_readable=said.get("is_readable", True) or said.get("becomes") == "form",
             title=said["title"],
             description=said["description"].replace("\r\n", "\n"),
-        ).stored()
+        ).to_json()
 
 
-def methods_of(target: str) -> list[str]:
+def rest_methods_of(target: str) -> list[str]:
     """Return the HTTP methods of this URL's REST framework view; none for any other view."""
     try:
         route = route_of(target)

@@ -25,20 +25,20 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext, overr
 
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
+    ExposurePreview,
     ModelExposureForm,
-    Preview,
     ViewExposureForm,
-    methods_of,
-    preview_of,
+    build_preview,
+    rest_methods_of,
 )
-from mcp_django.admin.override_forms import decided_once
-from mcp_django.admin.servers import server_of
-from mcp_django.admin_base import Base
-from mcp_django.integrations.models.columns import resolve
+from mcp_django.admin.override_forms import publish_change_once
+from mcp_django.admin.servers import find_server
+from mcp_django.admin_base import MCPModelAdmin
+from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import ModelExposure, ViewExposure
-from mcp_django.overrides.exposure_rules import ModelOptions, ViewOptions, models_to_expose
-from mcp_django.overrides.exposures import build, model_of, routes_to_expose
+from mcp_django.overrides.exposure_rules import ModelOptions, ViewOptions, exposable_models
+from mcp_django.overrides.exposures import build_exposures, exposable_routes, model_of
 from mcp_django.overrides.override_values import read_exposures, spec_of
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.server import all_servers
@@ -46,7 +46,7 @@ from mcp_django.server import all_servers
 # The first step: server and target ----------------------------------------------------------------
 
 
-class ChoosingForm(forms.Form):
+class TargetForm(forms.Form):
     """The choice of a server, and of the model or view to expose on it."""
 
     server = forms.ChoiceField(label=_("Server"))
@@ -68,7 +68,7 @@ class ChoosingForm(forms.Form):
         return self.fields[name]
 
 
-class ModelChoosingForm(ChoosingForm):
+class ModelTargetForm(TargetForm):
     """The choice of a server and of a model that the user may view."""
 
     target = forms.ChoiceField(
@@ -81,7 +81,7 @@ class ModelChoosingForm(ChoosingForm):
     def targets(self, user: Any) -> list[Any]:
         """Return the models grouped by app."""
         apps: dict[str, list[tuple[str, str]]] = {}
-        for model in models_to_expose():
+        for model in exposable_models():
             if user.has_perm(codename(model, "view")):
                 options = model._meta
                 name = str(options.app_config.verbose_name)
@@ -89,7 +89,7 @@ class ModelChoosingForm(ChoosingForm):
         return [*apps.items()]
 
 
-class ViewChoosingForm(ChoosingForm):
+class ViewTargetForm(TargetForm):
     """The choice of a server and of a named URL of the site."""
 
     target = forms.ChoiceField(
@@ -101,7 +101,7 @@ class ViewChoosingForm(ChoosingForm):
         """Return the URL names with their views."""
         return [
             (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
-            for route in routes_to_expose()
+            for route in exposable_routes()
         ]
 
 
@@ -112,12 +112,12 @@ def _name_of(view: Any) -> str:
 # The base class of both kinds ---------------------------------------------------------------------
 
 
-class _Slot:
+class _PreviewHolder:
     """Holds the preview that a form has made, until the page is rendered."""
 
-    preview: Preview | None = None
+    preview: ExposurePreview | None = None
 
-    def take(self, preview: Preview) -> None:
+    def store(self, preview: ExposurePreview) -> None:
         """Store the preview for the page."""
         self.preview = preview
 
@@ -129,17 +129,17 @@ class ExposureList(ChangeList):
         """Fetch the rows, then determine their states."""
         super().get_results(request)
         rows = list(self.result_list)
-        states = _states_of(rows)
+        states = _describe_states(rows)
         for row in rows:
             row.mcp_state = states[row.pk]
         self.result_list = rows
 
 
-class ExposureAdmin(Base):
+class ExposureAdmin(MCPModelAdmin):
     """Base class of the admin of exposed models and of exposed views."""
 
     kind: ClassVar[str]
-    choosing_form: ClassVar[type[ChoosingForm]]
+    choosing_form: ClassVar[type[TargetForm]]
     choosing_help: ClassVar[Any] = ""
 
     list_display = ["target", "server", "name", "is_enabled", "state", "changed_at"]
@@ -163,10 +163,10 @@ class ExposureAdmin(Base):
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Return whether the row is in the catalog, and why not."""
-        return getattr(row, "mcp_state", "") or _states_of([row])[row.pk]
+        return getattr(row, "mcp_state", "") or _describe_states([row])[row.pk]
 
     @admin.display(description=_("options"))
-    def said(self, row: Any) -> str:
+    def options_text(self, row: Any) -> str:
         """Return the options as text, for users who may view but not change the row."""
         options = row.options if isinstance(row.options, dict) else {}
         return ", ".join(f"{name}: {value}" for name, value in options.items())
@@ -194,7 +194,7 @@ class ExposureAdmin(Base):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the fixed fields: exposing another model or view needs another row."""
-        return ["server", "target", "said"]
+        return ["server", "target", "options_text"]
 
     def get_form(self, request: Any, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
         """Return the form class, with the current user and the choices of the first step."""
@@ -205,7 +205,7 @@ class ExposureAdmin(Base):
         slot = getattr(request, "mcp_slot", None)
         said = {"user": request.user, "choice": chosen}
         if slot is not None:
-            said["show"] = slot.take
+            said["on_preview"] = slot.store
         return type(base.__name__, (base,), said)
 
     def changeform_view(
@@ -218,19 +218,19 @@ class ExposureAdmin(Base):
         """Show the form, with a preview of the saved row or, if requested, of the input."""
         context = dict(extra_context or {})
         if request.method == "POST" and PREVIEW in request.POST:
-            context["mcp_slot"] = _Slot()
+            context["mcp_slot"] = _PreviewHolder()
             request.mcp_slot = context["mcp_slot"]  # type: ignore[attr-defined]
         elif request.method == "GET" and object_id is not None:
-            context["mcp_slot"] = self._saved(request, object_id)
+            context["mcp_slot"] = self._saved_preview(request, object_id)
         return super().changeform_view(request, object_id, form_url, context)
 
-    def _saved(self, request: HttpRequest, object_id: str) -> _Slot | None:
+    def _saved_preview(self, request: HttpRequest, object_id: str) -> _PreviewHolder | None:
         """Return the preview of the saved row."""
         row = self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_or_change_permission(request, row):
             return None
-        slot = _Slot()
-        slot.take(preview_of(spec_of(row), request.user))
+        slot = _PreviewHolder()
+        slot.store(build_preview(spec_of(row), request.user))
         return slot
 
     # Saving -----------------------------------------------------------------------------------
@@ -244,30 +244,30 @@ class ExposureAdmin(Base):
         before = self.get_queryset(request).filter(pk=obj.pk) if change else ()
         lists = self.lists_of(before)
         super().save_model(request, obj, form, change)
-        self._tell(request, [*lists, *self.lists_of([obj])])
+        self._publish_change(request, [*lists, *self.lists_of([obj])])
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the row and publish the change."""
         lists = self.lists_of([obj])
         super().delete_model(request, obj)
-        self._tell(request, lists)
+        self._publish_change(request, lists)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete the rows and publish the change."""
         with transaction.atomic(using=router.db_for_write(self.model)):
             lists = self.lists_of(queryset)
             super().delete_queryset(request, queryset)
-            self._tell(request, lists)
+            self._publish_change(request, lists)
 
     @staticmethod
-    def _tell(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
+    def _publish_change(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
         """Publish the change, and update the component rows after the commit."""
-        decided_once(request, lists)
+        publish_change_once(request, lists)
         catalog_rows.write_after_commit()
 
     # Actions ----------------------------------------------------------------------------------
 
-    def refusal(self, request: HttpRequest, row: Any) -> str:
+    def enable_error(self, request: HttpRequest, row: Any) -> str:
         """Return why this user may not enable a row, or ``""``."""
         return ""
 
@@ -276,7 +276,7 @@ class ExposureAdmin(Base):
         """Enable the selected rows that the user has the permissions to expose."""
         allowed: list[Any] = []
         for row in queryset.filter(is_enabled=False):
-            reason = self.refusal(request, row)
+            reason = self.enable_error(request, row)
             if reason:
                 self.message_user(request, f"{row}: {reason}", messages.ERROR)
             else:
@@ -305,32 +305,34 @@ class ExposureAdmin(Base):
                     action_flag=CHANGE,
                     change_message=[{"changed": {"fields": [label]}}],
                 )
-                self._tell(request, self.lists_of(rows))
+                self._publish_change(request, self.lists_of(rows))
         count = len(rows)
-        told = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)
-        self.message_user(request, told % {"count": count})
+        message_text = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)
+        self.message_user(request, message_text % {"count": count})
 
 
 # Whether rows are in the catalog, and why not -----------------------------------------------------
 
 
-def _states_of(rows: Iterable[Any]) -> dict[Any, str]:
+def _describe_states(rows: Iterable[Any]) -> dict[Any, str]:
     """Return the state of each row in words, by primary key; one query for any number of rows."""
     known = list(rows)
     enabled = read_exposures() if any(row.is_enabled for row in known) else {}
     names = {row.server for row in known if row.is_enabled}
-    built = {name: build(server_of(name), name, enabled.get(name, ())) for name in names}
-    return {row.pk: _state(row, built) for row in known}
+    built = {
+        name: build_exposures(find_server(name), name, enabled.get(name, ())) for name in names
+    }
+    return {row.pk: _describe_state(row, built) for row in known}
 
 
-def _state(row: Any, built: Any) -> str:
-    if server_of(row.server) is None:
+def _describe_state(row: Any, built: Any) -> str:
+    if find_server(row.server) is None:
         return gettext("Not available: code has no server “%(name)s”.") % {"name": row.server}
     if not row.is_enabled:
         return gettext("Switched off")
-    found = built[row.server].wrong_with(spec_of(row))
+    found = built[row.server].problems_of(spec_of(row))
     reasons = " ".join(one.reason for one in found)
-    if any(one.is_whole for one in found):
+    if any(one.affects_row for one in found):
         return gettext("Not available: %(reasons)s") % {"reasons": reasons}
     if found:
         return gettext("Partly available: %(reasons)s") % {"reasons": reasons}
@@ -346,7 +348,7 @@ class ModelExposureAdmin(ExposureAdmin):
 
     kind = "model"
     form = ModelExposureForm
-    choosing_form = ModelChoosingForm
+    choosing_form = ModelTargetForm
     choosing_help = _("Next: choose the fields and preview what clients get.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -354,7 +356,10 @@ class ModelExposureAdmin(ExposureAdmin):
         what = ["target", "server", "is_enabled", "name", "plural", "description"]
         who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         if obj is not None and not self.has_change_permission(request, obj):
-            return [(None, {"fields": ["target", "server", "is_enabled", "name", "said"]}), who]
+            return [
+                (None, {"fields": ["target", "server", "is_enabled", "name", "options_text"]}),
+                who,
+            ]
         return [
             (None, {"fields": what}),
             (_("Fields"), {"fields": ["paths", "ordering"]}),
@@ -367,12 +372,14 @@ class ModelExposureAdmin(ExposureAdmin):
         """Return the list of tools, of resources, or both."""
         return [(row.server, one) for row in rows for one in _model_lists(row)]
 
-    def refusal(self, request: HttpRequest, row: Any) -> str:
+    def enable_error(self, request: HttpRequest, row: Any) -> str:
         """Return a message with the permissions that the user lacks, or ``""``."""
         try:
             model = model_of(row.target)
-            options = ModelOptions.read(row.options if isinstance(row.options, dict) else {})
-            hops = [hop for one in options.fields for hop in resolve(model, one, what="").hops]
+            options = ModelOptions.from_json(row.options if isinstance(row.options, dict) else {})
+            hops = [
+                hop for one in options.fields for hop in resolve_path(model, one, label="").hops
+            ]
         except ImproperlyConfigured as exc:
             return str(exc)
         needed = [codename(model, action) for action in options.actions]
@@ -386,7 +393,7 @@ class ModelExposureAdmin(ExposureAdmin):
 
 def _model_lists(row: Any) -> tuple[str, ...]:
     try:
-        return ModelOptions.read(row.options).lists
+        return ModelOptions.from_json(row.options).lists
     except (ImproperlyConfigured, AttributeError):
         return ("tools", "resources")
 
@@ -400,7 +407,7 @@ class ViewExposureAdmin(ExposureAdmin):
 
     kind = "view"
     form = ViewExposureForm
-    choosing_form = ViewChoosingForm
+    choosing_form = ViewTargetForm
     choosing_help = _("Each call runs the site's middleware and the view as the calling user.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -408,9 +415,11 @@ class ViewExposureAdmin(ExposureAdmin):
         who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         what = ["target", "server", "is_enabled", "name"]
         if obj is not None and not self.has_change_permission(request, obj):
-            return [(None, {"fields": [*what, "said"]}), who]
+            return [(None, {"fields": [*what, "options_text"]}), who]
         target = obj.target if obj is not None else request.GET.get("target", "")
-        ways = ["methods"] if methods_of(target) else ["becomes", "uri", "query", "is_readable"]
+        ways = (
+            ["methods"] if rest_methods_of(target) else ["becomes", "uri", "query", "is_readable"]
+        )
         return [
             (None, {"fields": [*what, "title", "description"]}),
             (_("What it becomes"), {"fields": ways}),
@@ -424,6 +433,6 @@ class ViewExposureAdmin(ExposureAdmin):
 
 def _view_lists(row: Any) -> tuple[str, ...]:
     try:
-        return ViewOptions.read(row.options).lists
+        return ViewOptions.from_json(row.options).lists
     except (ImproperlyConfigured, AttributeError):
         return ("tools", "resources", "prompts")

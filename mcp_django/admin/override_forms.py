@@ -24,30 +24,35 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import MeanwhileForm, ModelForm
+from mcp_django.admin.base import ModelForm, OptimisticLockForm
 from mcp_django.auth.challenges import OFFLINE_ACCESS
-from mcp_django.auth.permissions import permissions
-from mcp_django.conf import parse_all
-from mcp_django.core.component import SCOPE, Component as CodeComponent
+from mcp_django.auth.permissions import parse_permissions
+from mcp_django.conf import parse_rates
+from mcp_django.core.component import SCOPE_PATTERN, Component as CodeComponent
 from mcp_django.core.resource import UIResource
 from mcp_django.core.tool import UI, Tool
-from mcp_django.management.lookups import estimated_tokens, kind_of
+from mcp_django.management.lookups import component_type, estimate_tokens
 from mcp_django.models import Component, Server
-from mcp_django.overrides.override_values import Override, guards_of, is_names, narrowed
+from mcp_django.overrides.override_values import (
+    Override,
+    apply_override,
+    build_permissions,
+    is_name_list,
+)
 from mcp_django.overrides.state import (
-    COMPONENT_NARROWING,
-    LISTS,
-    NARROWING,
-    decided,
-    decisions_of,
-    override_of,
+    COMPONENT_OVERRIDE_COLUMNS,
+    LIST_BY_KIND,
+    OVERRIDE_COLUMNS,
+    parse_component_row,
+    parse_server_row,
+    publish_change,
 )
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer, known_scopes
 
 Choice = tuple[str, str]
 
-UNREADABLE = _(
+INVALID_VALUE = _(
     "The stored value was not written by the admin and is invalid, so access is denied. "
     "Choose new values and save."
 )
@@ -55,7 +60,7 @@ UNREADABLE = _(
 
 def names_in(value: Any) -> list[str]:
     """Return the names in a column; none if its value is not a list of names."""
-    return list(value) if is_names(value) else []
+    return list(value) if is_name_list(value) else []
 
 
 class NamesWidget(FilteredSelectMultiple):
@@ -77,14 +82,14 @@ class NamesField(forms.MultipleChoiceField):
         widget = NamesWidget(label, is_stacked=False)
         super().__init__(required=False, label=label, help_text=help_text, widget=widget)
 
-    def offer(self, chosen: Any) -> None:
+    def set_choices(self, chosen: Any) -> None:
         """Set the choices to the existing and the already chosen names; queries the database."""
-        known = self.known()
+        known = self.existing_choices()
         names = {name for name, _label in known}
         gone = [name for name in names_in(chosen) if name not in names]
-        self.choices = [*known, *((name, self.gone(name)) for name in gone)]
-        if _means_nothing(chosen):
-            self.help_text = UNREADABLE
+        self.choices = [*known, *((name, self.missing_label(name)) for name in gone)]
+        if _is_invalid_names(chosen):
+            self.help_text = INVALID_VALUE
 
     def prepare_value(self, value: Any) -> Any:
         """Return the names in the value."""
@@ -92,26 +97,26 @@ class NamesField(forms.MultipleChoiceField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Return whether the names differ, or the initial value is invalid."""
-        return _means_nothing(initial) or super().has_changed(names_in(initial), data)
+        return _is_invalid_names(initial) or super().has_changed(names_in(initial), data)
 
     @abstractmethod
-    def known(self) -> list[Choice]:
+    def existing_choices(self) -> list[Choice]:
         """Return every existing name with its label."""
 
-    def gone(self, name: str) -> str:
+    def missing_label(self, name: str) -> str:
         """Return the label of a name that no longer exists."""
         return gettext("%(name)s (no longer exists)") % {"name": name}
 
 
-def _means_nothing(value: Any) -> bool:
+def _is_invalid_names(value: Any) -> bool:
     """Return whether the value of a column is neither empty nor a list of names."""
-    return value is not None and value != [] and not is_names(value)
+    return value is not None and value != [] and not is_name_list(value)
 
 
 class GroupsField(NamesField):
     """A choice of groups by name."""
 
-    def known(self) -> list[Choice]:
+    def existing_choices(self) -> list[Choice]:
         """Return every group."""
         names = Group.objects.order_by("name").values_list("name", flat=True)
         return [(name, name) for name in names]
@@ -120,7 +125,7 @@ class GroupsField(NamesField):
 class PermissionsField(NamesField):
     """A choice of permissions by codename, such as ``shop.refund_order``."""
 
-    def known(self) -> list[Choice]:
+    def existing_choices(self) -> list[Choice]:
         """Return every permission of the installed apps, sorted by app."""
         rows = Permission.objects.order_by("content_type__app_label", "codename").values_list(
             "content_type__app_label", "codename", "name"
@@ -158,7 +163,7 @@ class ScopesField(forms.CharField):
             ValidationError: a scope is invalid; the message names it.
         """
         for scope in value:
-            if not SCOPE.fullmatch(scope) or scope == OFFLINE_ACCESS:
+            if not SCOPE_PATTERN.fullmatch(scope) or scope == OFFLINE_ACCESS:
                 message = gettext(
                     "%(scope)r is not a valid scope for a component: use printable ASCII without "
                     "quotes and \\; only clients request %(other)s."
@@ -170,7 +175,7 @@ class ScopesField(forms.CharField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Return whether the scopes differ, or the initial value is invalid."""
-        return _means_nothing(initial) or bool(self.to_python(initial) != self.to_python(data))
+        return _is_invalid_names(initial) or bool(self.to_python(initial) != self.to_python(data))
 
 
 class RateField(forms.CharField):
@@ -197,7 +202,7 @@ class RateField(forms.CharField):
         """
         text = super().clean(value)
         try:
-            rates = parse_all(text)
+            rates = parse_rates(text)
         except ValueError as exc:
             raise ValidationError(str(exc)) from None
         for rate in rates:
@@ -215,7 +220,7 @@ class RateField(forms.CharField):
 MAX_TEXT = 10_000
 
 
-class NarrowingForm(MeanwhileForm):
+class OverrideForm(OptimisticLockForm):
     """Base form of overrides: groups, permissions and a rate, in addition to plain columns."""
 
     groups = GroupsField(
@@ -237,13 +242,13 @@ class NarrowingForm(MeanwhileForm):
         super().__init__(*args, **kwargs)
         for name, field in self.fields.items():
             if isinstance(field, NamesField):
-                field.offer(getattr(self.instance, name))
+                field.set_choices(getattr(self.instance, name))
             elif name in ("description", "instructions"):
                 field.validators = [*field.validators, MaxLengthValidator(MAX_TEXT)]
                 field.widget.attrs["maxlength"] = MAX_TEXT
 
 
-class ServerForm(NarrowingForm):
+class ServerForm(OverrideForm):
     """The form for the overrides of a server."""
 
     class Meta:
@@ -256,7 +261,7 @@ class ServerForm(NarrowingForm):
         }
 
 
-class ListedForm(ModelForm):
+class ComponentRowForm(ModelForm):
     """One row of the change list; its checkbox is labeled with the component."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -269,7 +274,7 @@ class ListedForm(ModelForm):
         }
 
 
-class ComponentForm(NarrowingForm):
+class ComponentForm(OverrideForm):
     """The form for the overrides of a component."""
 
     scopes = ScopesField(
@@ -318,36 +323,40 @@ class ComponentForm(NarrowingForm):
 # Publishing changes once per request --------------------------------------------------------------
 
 # Fields that change the lists of clients; rates and approvals apply to calls only.
-LISTED = frozenset(
+LIST_FIELDS = frozenset(
     {"is_enabled", "title", "description", "groups", "permissions", "scopes"},
 )
-ATTRIBUTE = "_mcp_decided"
+PENDING_ATTRIBUTE = "_mcp_decided"
 
 
-def decided_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
+def publish_change_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
     """Publish a change of these lists when the request's transaction commits, once per request."""
     alias = router.db_for_write(Component)
     if not transaction.get_connection(alias).in_atomic_block:
-        decided(lists)
+        publish_change(lists)
         return
-    pending: dict[tuple[str, str], None] | None = getattr(request, ATTRIBUTE, None)
+    pending: dict[tuple[str, str], None] | None = getattr(request, PENDING_ATTRIBUTE, None)
     if pending is None:
         pending = {}
-        setattr(request, ATTRIBUTE, pending)
-        decided(pending)
+        setattr(request, PENDING_ATTRIBUTE, pending)
+        publish_change(pending)
     pending.update(dict.fromkeys(lists))
 
 
 def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
     """Return the lists that contain these components; an unknown kind is in none."""
-    return list(dict.fromkeys((row.server, LISTS[row.kind]) for row in rows if row.kind in LISTS))
+    return list(
+        dict.fromkeys(
+            (row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND
+        )
+    )
 
 
 # Code, override and effect as a table -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ComparisonRow:
     """One line of the comparison; an empty text means that nothing is set."""
 
     label: str
@@ -356,35 +365,39 @@ class Line:
     effect: str
 
 
-def find(server: MCPServer | None, row: Component) -> CodeComponent | None:
+def find_component(server: MCPServer | None, row: Component) -> CodeComponent | None:
     """Return the component of a row before overrides, or ``None`` if there is none."""
-    return server.available.tables.get(row.kind, {}).get(row.key) if server is not None else None
+    return (
+        server.declared_catalog.by_kind.get(row.kind, {}).get(row.key)
+        if server is not None
+        else None
+    )
 
 
-def is_readable(row: Component) -> bool:
+def is_valid_row(row: Component) -> bool:
     """Return whether a row has valid data; an invalid row switches its component off."""
-    return _override(row).is_enabled
+    return _parse_override(row).is_enabled
 
 
-def _override(row: Component) -> Override:
+def _parse_override(row: Component) -> Override:
     """Return the override of a row as if the row were enabled."""
-    said = {name: getattr(row, name) for name in (*NARROWING, *COMPONENT_NARROWING)}
-    return override_of({**said, "is_enabled": True}, name=row.key)
+    said = {name: getattr(row, name) for name in (*OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS)}
+    return parse_component_row({**said, "is_enabled": True}, name=row.key)
 
 
-def component_lines(declared: CodeComponent, row: Component) -> list[Line]:
+def compare_component(declared: CodeComponent, row: Component) -> list[ComparisonRow]:
     """Return the comparison for a component, as if it were enabled."""
-    override = _override(row)
-    effect = narrowed(declared, override)
+    override = _parse_override(row)
+    effect = apply_override(declared, override)
     if effect is None:
-        return [_unreadable()]
+        return [_invalid_row()]
     found = [
         _text(gettext("title"), declared.title, row.title, effect.title),
         _text(gettext("description"), declared.description, row.description, effect.description),
-        Line(
+        ComparisonRow(
             label=gettext("permissions"),
             code=_guards(declared.permission),
-            admin=_guards(guards_of(override.groups, override.permissions)),
+            admin=_guards(build_permissions(override.groups, override.permissions)),
             effect=_guards(effect.permission),
         ),
         _list(gettext("scopes"), declared.scopes, override.scopes, effect.scopes),
@@ -402,21 +415,24 @@ def component_lines(declared: CodeComponent, row: Component) -> list[Line]:
         if declared.task:
             found.append(_text(gettext("runs"), _task(declared), "", _task(effect)))
     found.extend(
-        Line(label=label, code=text, admin="", effect=text) for label, text in _view_lines(declared)
+        ComparisonRow(label=label, code=text, admin="", effect=text)
+        for label, text in _app_rows(declared)
     )
     sizes = [_size(one) for one in (declared, effect)]
-    found.append(Line(label=gettext("size in a list"), code=sizes[0], admin="", effect=sizes[1]))
+    found.append(
+        ComparisonRow(label=gettext("size in a list"), code=sizes[0], admin="", effect=sizes[1])
+    )
     return found
 
 
-def server_lines(server: MCPServer, row: Server) -> list[Line]:
+def compare_server(server: MCPServer, row: Server) -> list[ComparisonRow]:
     """Return the comparison for a server, as if it were enabled."""
     title, instructions = server.title_in_code, server.instructions_in_code
-    said = {name: getattr(row, name) for name in ("name", "instructions", *NARROWING)}
-    decisions = decisions_of({**said, "is_enabled": True}, {})
+    said = {name: getattr(row, name) for name in ("name", "instructions", *OVERRIDE_COLUMNS)}
+    decisions = parse_server_row({**said, "is_enabled": True}, {})
     if not decisions.is_enabled:
-        return [_unreadable()]
-    in_admin = guards_of(decisions.groups, decisions.permissions)
+        return [_invalid_row()]
+    in_admin = build_permissions(decisions.groups, decisions.permissions)
     return [
         _text(gettext("title"), title, row.title, row.title or title),
         _text(
@@ -425,7 +441,7 @@ def server_lines(server: MCPServer, row: Server) -> list[Line]:
             row.instructions,
             row.instructions or instructions,
         ),
-        Line(
+        ComparisonRow(
             label=gettext("permissions"),
             code=_guards(server.permission),
             admin=_guards(in_admin),
@@ -440,8 +456,8 @@ def server_lines(server: MCPServer, row: Server) -> list[Line]:
     ]
 
 
-def _unreadable() -> Line:
-    return Line(
+def _invalid_row() -> ComparisonRow:
+    return ComparisonRow(
         label=gettext("everything"),
         code="",
         admin=gettext("invalid data"),
@@ -449,17 +465,19 @@ def _unreadable() -> Line:
     )
 
 
-def _text(label: str, code: Any, admin: Any, effect: Any) -> Line:
-    return Line(label=label, code=str(code), admin=str(admin), effect=str(effect))
+def _text(label: str, code: Any, admin: Any, effect: Any) -> ComparisonRow:
+    return ComparisonRow(label=label, code=str(code), admin=str(admin), effect=str(effect))
 
 
-def _list(label: str, code: Iterable[Any], admin: Sequence[Any], effect: Iterable[Any]) -> Line:
+def _list(
+    label: str, code: Iterable[Any], admin: Sequence[Any], effect: Iterable[Any]
+) -> ComparisonRow:
     texts = [", ".join(map(str, one)) for one in (code, admin, effect)]
-    return Line(label=label, code=texts[0], admin=texts[1], effect=texts[2])
+    return ComparisonRow(label=label, code=texts[0], admin=texts[1], effect=texts[2])
 
 
 def _guards(declared: Any) -> str:
-    return gettext(" and ").join(dict.fromkeys(map(str, permissions(declared))))
+    return gettext(" and ").join(dict.fromkeys(map(str, parse_permissions(declared))))
 
 
 def _approval(value: str) -> str:
@@ -472,7 +490,7 @@ def _task(tool: Tool) -> str:
     )
     if tool.task == "optional":
         ways = gettext("as a task if the client supports it")
-    elif tool.handle:
+    elif tool.polling_fallback:
         ways = gettext("only as a task, with polling for other clients")
     else:
         ways = gettext("only as a task")
@@ -480,36 +498,36 @@ def _task(tool: Tool) -> str:
 
 
 def _size(component: CodeComponent) -> str:
-    wire = kind_of(component).wire(component, LATEST)
-    return gettext("about %(count)s tokens") % {"count": f"{estimated_tokens(wire):,}"}
+    wire = component_type(component).wire(component, LATEST)
+    return gettext("about %(count)s tokens") % {"count": f"{estimate_tokens(wire):,}"}
 
 
 # The MCP App on a component page ------------------------------------------------------------------
 
 
-def _view_lines(component: CodeComponent) -> list[tuple[str, str]]:
+def _app_rows(component: CodeComponent) -> list[tuple[str, str]]:
     """Return labels and texts on the MCP App of a component; none if it has no app.
 
     The page describes where the app is served and what hosts allow it to do. The app itself is
     neither run nor shown in the admin.
     """
     if isinstance(component, UIResource):
-        return [(gettext("MCP App of the tool"), component.tool), *_of_page(component.ui)]
+        return [(gettext("MCP App of the tool"), component.tool), *_page_rows(component.ui)]
     if isinstance(component, Tool) and component.ui is not None:
-        return [*_of_tool(component.ui)]
+        return [*_tool_app_rows(component.ui)]
     return []
 
 
-def _of_tool(ui: UI) -> Iterator[tuple[str, str]]:
+def _tool_app_rows(ui: UI) -> Iterator[tuple[str, str]]:
     if ui.uri:
         yield gettext("MCP App"), ui.uri
     if ui.visibility:
         yield gettext("may be called by"), ", ".join(ui.visibility)
     if ui.template:
-        yield from _of_page(ui)
+        yield from _page_rows(ui)
 
 
-def _of_page(ui: UI) -> Iterator[tuple[str, str]]:
+def _page_rows(ui: UI) -> Iterator[tuple[str, str]]:
     yield gettext("template"), ui.template
     named = {
         gettext("may connect to"): ui.connect,

@@ -23,29 +23,29 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext, ngettext_lazy
 
 from mcp_django.admin.override_forms import GroupsField, PermissionsField
-from mcp_django.admin.texts import Kind, TextAdmin, TextForm
-from mcp_django.core.resource import MAX_DESCRIPTION, is_name
+from mcp_django.admin.texts import TextAdmin, TextForm, TextType
+from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.handlers.prompts import describe
-from mcp_django.execution.handlers.resources import entry_of
-from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.execution.handlers.resources import skill_entry
+from mcp_django.integrations.yaml_core import SkillError
 from mcp_django.models import PromptText, Skill
 from mcp_django.overrides import prompt_versions, skill_versions
-from mcp_django.overrides.prompt_language import PromptError, read
+from mcp_django.overrides.prompt_language import PromptError, parse_messages
 from mcp_django.overrides.texts import (
     MAX_ARGUMENTS,
     PROMPT_COLUMNS,
     PROMPT_NAME,
     SKILL_COLUMNS,
     TextArgument,
-    arguments_of,
     build_prompt,
     build_skill,
-    is_taken as is_of_code,
-    written_prompt,
-    written_skill,
+    is_skill_name_taken as is_of_code,
+    parse_arguments,
+    parse_prompt_row,
+    parse_skill_row,
 )
-from mcp_django.protocol import shapes
+from mcp_django.protocol import projection
 from mcp_django.protocol.content import Message, Text
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
@@ -69,7 +69,7 @@ class ArgumentsWidget(forms.Widget):
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
         """Render the table."""
-        rows = [*_shown(value), *[dict.fromkeys(_COLUMNS, "") for _row in range(BLANK_ROWS)]]
+        rows = [*_input_rows(value), *[dict.fromkeys(_COLUMNS, "") for _row in range(BLANK_ROWS)]]
         rows = rows[:MAX_ARGUMENTS]
         prefix = (attrs or {}).get("id", f"id_{name}")
         described = (attrs or {}).get("aria-describedby", "")
@@ -90,7 +90,7 @@ class ArgumentsWidget(forms.Widget):
         return ""
 
 
-def _shown(value: Any) -> Iterator[Row]:
+def _input_rows(value: Any) -> Iterator[Row]:
     """Yield the stored or submitted arguments as texts for the inputs."""
     for one in value if isinstance(value, list) else ():
         if isinstance(one, Mapping):
@@ -132,7 +132,7 @@ class ArgumentsField(forms.Field):
             ValidationError: an argument is invalid, or two have the same name.
         """
         try:
-            return [one.as_json() for one in arguments_of(value or [])]
+            return [one.as_json() for one in parse_arguments(value or [])]
         except PromptError as exc:
             raise ValidationError(str(exc)) from None
 
@@ -145,15 +145,15 @@ class ArgumentsField(forms.Field):
 
 SAMPLE = "sample-"
 # Submitted fields that the preview does not need.
-_NOT_KEPT = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again")
+_NOT_RESUBMITTED = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again")
 
 
-def _previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
+def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Return the context of the preview: messages for sample values, and the list entry."""
     offered = build_prompt(
-        written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
+        parse_prompt_row({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
     ).prompt
-    arguments = arguments_of(prompt.arguments)
+    arguments = parse_arguments(prompt.arguments)
     values = {one.name: data.get(f"{SAMPLE}{one.name}", _sample(one)) for one in arguments}
     refused, shown = "", []
     try:
@@ -161,9 +161,9 @@ def _previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
         shown = list(map(_shown_message, offered.callable(**parsed)))
     except (InvalidArguments, InvalidParams) as exc:
         refused = str(exc)
-    wire = shapes.project_prompt(describe(offered), LATEST)
+    wire = projection.project_prompt(describe(offered), LATEST)
     return {
-        "kept": list(_kept(data)),
+        "kept": list(_resubmitted_fields(data)),
         "samples": [
             {
                 "field": f"{SAMPLE}{one.name}",
@@ -195,10 +195,10 @@ def _text(content: Any) -> str:
     return content.text if isinstance(content, Text) else str(content)
 
 
-def _kept(data: Any) -> Iterator[tuple[str, str]]:
+def _resubmitted_fields(data: Any) -> Iterator[tuple[str, str]]:
     """Yield the submitted form data, to be submitted again with other sample values."""
     for name, values in data.lists():
-        if name not in _NOT_KEPT and not name.startswith(SAMPLE):
+        if name not in _NOT_RESUBMITTED and not name.startswith(SAMPLE):
             yield from ((name, value) for value in values)
 
 
@@ -207,29 +207,33 @@ def _kept(data: Any) -> Iterator[tuple[str, str]]:
 
 def _is_prompt_taken(server: str, name: str) -> bool:
     """Return whether code has a prompt with this name or alias, which takes precedence."""
-    return any(one.name == server and one.answering("prompt", name) for one in all_servers())
+    return any(one.name == server and one.find_by_name("prompt", name) for one in all_servers())
 
 
-PROMPTS = Kind(
+PROMPTS = TextType(
     noun="prompt",
-    offered_among="prompts",
+    list_name="prompts",
     versions=prompt_versions,
     error=PromptError,
     is_taken=_is_prompt_taken,
-    previewed=_previewed_prompt,
-    not_offered=_("The prompt is invalid: %(why)s"),
-    code_has_it=_("Code has a prompt with this name, which is used instead."),
+    preview_context=_prompt_preview_context,
+    invalid_message=_("The prompt is invalid: %(why)s"),
+    shadowed_message=_("Code has a prompt with this name, which is used instead."),
     name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; use another name."),
-    changed_meanwhile=_(
+    changed_message=_(
         "Another user has changed this prompt in the meantime: it is now at version %(newest)d, "
         "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
         "save again, your text becomes the next version; the other one stays among the versions."
     ),
-    look_again=_("Another user has changed this prompt in the meantime. Review it and try again."),
+    conflict_message=_(
+        "Another user has changed this prompt in the meantime. Review it and try again."
+    ),
     versions_title=_("Versions of %(prompt)s"),
     version_title=_("Version %(number)d of %(prompt)s"),
     back=_("Back to the prompt %(prompt)s"),
-    were_changed=ngettext_lazy("%(n)d prompt was changed.", "%(n)d prompts were changed.", "n"),
+    changed_count_message=ngettext_lazy(
+        "%(n)d prompt was changed.", "%(n)d prompts were changed.", "n"
+    ),
 )
 
 
@@ -281,12 +285,14 @@ class PromptForm(TextForm):
             raise ValidationError(_now("Use up to 128 characters from A-Z a-z 0-9 _ . -"))
         return name
 
-    def clean_together(self, cleaned: dict[str, Any]) -> None:
+    def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
         """Check that the text can be parsed with these arguments."""
         if "text" not in cleaned or "arguments" not in cleaned:
             return
         try:
-            read(cleaned["text"], [one.name for one in arguments_of(cleaned["arguments"])])
+            parse_messages(
+                cleaned["text"], [one.name for one in parse_arguments(cleaned["arguments"])]
+            )
         except PromptError as exc:
             self.add_error("text", str(exc))
 
@@ -300,8 +306,8 @@ class PromptTextAdmin(TextAdmin):
 
     kind = PROMPTS
     form = PromptForm
-    what_it_is = ("title", "description")
-    what_it_says = ("arguments", "text")
+    identity_fields = ("title", "description")
+    content_fields = ("arguments", "text")
     list_display = ["name", "server", "title", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "title", "description", "text"]
     actions = ["enable", "disable", "duplicate"]
@@ -309,12 +315,12 @@ class PromptTextAdmin(TextAdmin):
     @admin.action(description=_("Enable the selected prompts"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
         """Enable the selected prompts."""
-        self.switch(request, queryset, is_enabled=True)
+        self.set_enabled(request, queryset, is_enabled=True)
 
     @admin.action(description=_("Disable the selected prompts"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
         """Disable the selected prompts."""
-        self.switch(request, queryset, is_enabled=False)
+        self.set_enabled(request, queryset, is_enabled=False)
 
     @admin.action(description=_("Duplicate to another server…"), permissions=["add"])
     def duplicate(
@@ -333,7 +339,7 @@ class PromptTextAdmin(TextAdmin):
                     known.add(prompt.name)
                     copied.append(_copy(prompt, target))
             for copy in copied:
-                prompt_versions.keep(copy, author=request.user, based_on=0)
+                prompt_versions.save_row(copy, author=request.user, based_on=0)
                 self.log_addition(request, copy, _now("Duplicated from another server."))
         self._tell_of_copies(request, len(copied), left=queryset.count() - len(copied))
         return None
@@ -386,11 +392,11 @@ def _copy(prompt: PromptText, server: str) -> PromptText:
 # Preview of a skill -------------------------------------------------------------------------------
 
 
-def _previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
+def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
     """Return the context of the preview: the files that clients read, and the list entry."""
-    files = build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
+    files = build_skill(parse_skill_row({name: getattr(skill, name) for name in SKILL_COLUMNS}))
     files.sort(key=lambda one: one.uri)
-    entry = entry_of(next(one for one in files if one.frontmatter is not None), files)
+    entry = skill_entry(next(one for one in files if one.frontmatter is not None), files)
     return {
         "entry": json.dumps(entry, indent=2, ensure_ascii=False),
         "files": [{"uri": one.uri, "text": one.callable()} for one in files],
@@ -405,26 +411,30 @@ def _is_skill_taken(server: str, name: str) -> bool:
     return any(one.name == server and is_of_code(one.resources, name) for one in all_servers())
 
 
-SKILLS = Kind(
+SKILLS = TextType(
     noun="skill",
-    offered_among="resources",
+    list_name="resources",
     versions=skill_versions,
     error=SkillError,
     is_taken=_is_skill_taken,
-    previewed=_previewed_skill,
-    not_offered=_("The skill is invalid: %(why)s"),
-    code_has_it=_("Code has a skill with this name, which is used instead."),
+    preview_context=_skill_preview_context,
+    invalid_message=_("The skill is invalid: %(why)s"),
+    shadowed_message=_("Code has a skill with this name, which is used instead."),
     name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; use another name."),
-    changed_meanwhile=_(
+    changed_message=_(
         "Another user has changed this skill in the meantime: it is now at version %(newest)d, "
         "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
         "save again, your text becomes the next version; the other one stays among the versions."
     ),
-    look_again=_("Another user has changed this skill in the meantime. Review it and try again."),
+    conflict_message=_(
+        "Another user has changed this skill in the meantime. Review it and try again."
+    ),
     versions_title=_("Versions of %(skill)s"),
     version_title=_("Version %(number)d of %(skill)s"),
     back=_("Back to the skill %(skill)s"),
-    were_changed=ngettext_lazy("%(n)d skill was changed.", "%(n)d skills were changed.", "n"),
+    changed_count_message=ngettext_lazy(
+        "%(n)d skill was changed.", "%(n)d skills were changed.", "n"
+    ),
 )
 
 
@@ -432,7 +442,7 @@ class SkillForm(TextForm):
     """The form of a skill that is written in the admin."""
 
     kind = SKILLS
-    lines = ("description", "text", "supporting_files")
+    multiline_fields = ("description", "text", "supporting_files")
 
     description = forms.CharField(
         label=_("Description"),
@@ -490,7 +500,7 @@ class SkillForm(TextForm):
             ValidationError: the name is invalid.
         """
         name = str(self.cleaned_data["name"])
-        if not is_name(name):
+        if not is_skill_name(name):
             raise ValidationError(
                 _now("Use up to 64 of a-z, 0-9 and single hyphens, for example close-a-notice")
             )
@@ -506,9 +516,9 @@ class SkillAdmin(TextAdmin):
 
     kind = SKILLS
     form = SkillForm
-    what_it_is = ("description",)
-    what_it_says = ("text", "supporting_files")
-    more_about_it = ("license", "compatibility")
+    identity_fields = ("description",)
+    content_fields = ("text", "supporting_files")
+    extra_fields = ("license", "compatibility")
     list_display = ["name", "server", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "description", "text", "supporting_files"]
     actions = ["enable", "disable"]
@@ -516,9 +526,9 @@ class SkillAdmin(TextAdmin):
     @admin.action(description=_("Enable the selected skills"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
         """Enable the selected skills."""
-        self.switch(request, queryset, is_enabled=True)
+        self.set_enabled(request, queryset, is_enabled=True)
 
     @admin.action(description=_("Disable the selected skills"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
         """Disable the selected skills."""
-        self.switch(request, queryset, is_enabled=False)
+        self.set_enabled(request, queryset, is_enabled=False)

@@ -24,21 +24,32 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
-from mcp_django.admin.base import PAGES, Page, UpdatedFromCode, Visit, page as register_page
-from mcp_django.admin.override_forms import LISTED, ServerForm, decided_once, server_lines
-from mcp_django.admin.statistics import ServerFigures, figures_of_servers
+from mcp_django.admin.base import (
+    SERVER_PAGES,
+    CodeSyncAdmin,
+    ServerPage,
+    ServerPageRequest,
+    server_page as register_page,
+)
+from mcp_django.admin.override_forms import (
+    LIST_FIELDS,
+    ServerForm,
+    compare_server,
+    publish_change_once,
+)
+from mcp_django.admin.statistics import ServerFigures, server_figures
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
 from mcp_django.management.clients import (
+    CLIENTS,
     DEFAULT_VARIABLE,
-    HOSTS,
     PLACEHOLDER,
+    ConnectionTarget,
     Credential,
-    Host,
-    Target,
+    KnownClient,
 )
-from mcp_django.management.connect import entry_name, link, text
-from mcp_django.management.lookups import is_public, urls
+from mcp_django.management.connect import entry_name, install_link, render_config
+from mcp_django.management.lookups import is_public, server_urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.transports.site_pages import offers_sign_in
@@ -52,27 +63,27 @@ COUNTED: Mapping[str, Any] = {
 }
 
 
-def server_of(name: str) -> MCPServer | None:
+def find_server(name: str) -> MCPServer | None:
     """Return the server with this name, or ``None`` if it is not in the code."""
     return next((one for one in all_servers() if one.name == name), None)
 
 
-class ServerList(ChangeList):
+class ServerChangeList(ChangeList):
     """The change list with the figures of its servers."""
 
     def get_results(self, request: HttpRequest) -> None:
         """Fetch the rows, then their figures from the call log."""
         super().get_results(request)
         rows = list(self.result_list)
-        figures = figures_of_servers([row.name for row in rows])
+        figures = server_figures([row.name for row in rows])
         for row in rows:
             row.figures = figures[row.name]
-            row.in_code = server_of(row.name)
+            row.in_code = find_server(row.name)
         self.result_list = rows
 
 
 @admin.register(Server)
-class ServerAdmin(UpdatedFromCode):
+class ServerAdmin(CodeSyncAdmin):
     """One row for each server in the code; rows cannot be added or deleted by hand."""
 
     form = ServerForm
@@ -103,12 +114,12 @@ class ServerAdmin(UpdatedFromCode):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list with figures."""
-        return ServerList
+        return ServerChangeList
 
     @admin.display(description=_("title"))
     def shown_title(self, row: Server) -> str:
         """Return the title as clients see it."""
-        server = _code_of(row)
+        server = _server_of_row(row)
         if server is None:
             return gettext("not in the code")
         return row.title or server.title_in_code
@@ -116,14 +127,14 @@ class ServerAdmin(UpdatedFromCode):
     @admin.display(description=_("addresses"))
     def addresses(self, row: Server) -> str:
         """Return the server's URLs in the URLconf."""
-        server = _code_of(row)
-        found = urls(server) if server is not None else []
+        server = _server_of_row(row)
+        found = server_urls(server) if server is not None else []
         return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((one,) for one in found))
 
     @admin.display(description=_("revisions"))
     def revisions(self, row: Server) -> str:
         """Return the protocol revisions that the server supports."""
-        server = _code_of(row)
+        server = _server_of_row(row)
         return ", ".join(server.protocol_versions) if server is not None else ""
 
     @admin.display(description=_("components"))
@@ -149,10 +160,10 @@ class ServerAdmin(UpdatedFromCode):
     ) -> Any:
         """Add the comparison with the code, and links to the pages that the user may open."""
         row = kwargs.get("obj")
-        server = _code_of(row) if row is not None else None
+        server = _server_of_row(row) if row is not None else None
         context.update(
             mcp_pages=_links(request, row) if server is not None else [],
-            mcp_lines=server_lines(server, row) if server is not None and row is not None else [],
+            mcp_lines=compare_server(server, row) if server is not None and row is not None else [],
             mcp_is_missing=server is None,
         )
         return super().render_change_form(request, context, *args, **kwargs)
@@ -161,15 +172,15 @@ class ServerAdmin(UpdatedFromCode):
         """Save the override and publish the change."""
         super().save_model(request, obj, form, change)
         # No list contains the title and instructions of the server itself.
-        is_listed = LISTED.difference({"title"}).intersection(form.changed_data)
-        decided_once(request, [(obj.name, kind) for kind in LISTS] if is_listed else [])
+        is_listed = LIST_FIELDS.difference({"title"}).intersection(form.changed_data)
+        publish_change_once(request, [(obj.name, kind) for kind in LISTS] if is_listed else [])
 
     # Other pages of a server ------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of each server, before Django's pattern that matches any path."""
         found = []
-        for page in PAGES.values():
+        for page in SERVER_PAGES.values():
             view = self.admin_site.admin_view(partial(self._page, page=page))
             # A call manages its own transactions, and workers must see a task's row immediately.
             for using in connections:
@@ -182,7 +193,7 @@ class ServerAdmin(UpdatedFromCode):
         return [*found, *super().get_urls()]
 
     def _page(
-        self, request: HttpRequest, pk: int, rest: str = "", *, page: Page
+        self, request: HttpRequest, pk: int, rest: str = "", *, page: ServerPage
     ) -> HttpResponseBase:
         if not request.user.has_perm(f"mcp_django.{page.permission}"):
             raise PermissionDenied
@@ -195,22 +206,22 @@ class ServerAdmin(UpdatedFromCode):
             "opts": self.opts,
             "row": row,
         }
-        server = server_of(row.name)
+        server = find_server(row.name)
         if server is None:
             return TemplateResponse(
                 request, "admin/mcp_django/server_missing.html", context, status=404
             )
         server.refresh()
-        visit = Visit(
+        visit = ServerPageRequest(
             request=request, row=row, server=server, rest=rest.strip("/"), context=context
         )
-        view: Callable[[Visit], HttpResponseBase] = page.view
+        view: Callable[[ServerPageRequest], HttpResponseBase] = page.view
         return view(visit)
 
 
-def _code_of(row: Any) -> MCPServer | None:
+def _server_of_row(row: Any) -> MCPServer | None:
     if not hasattr(row, "in_code"):
-        row.in_code = server_of(row.name)
+        row.in_code = find_server(row.name)
     found: MCPServer | None = row.in_code
     return found
 
@@ -222,26 +233,26 @@ def _figures(row: Any) -> ServerFigures:
 def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
     pages = [
         (reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk]), page.title)
-        for page in PAGES.values()
+        for page in SERVER_PAGES.values()
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
-    return [*pages, *_assistants(request)]
+    return [*pages, *_consent_links(request)]
 
 
 # How each client connects to a server -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ClientSetup:
     """The configuration for one client, with a placeholder instead of a secret."""
 
-    host: Host
+    host: KnownClient
     text: str
     link: str
     notes: tuple[str, ...]
 
 
-def address_of(server: MCPServer, request: HttpRequest) -> str:
+def server_url(server: MCPServer, request: HttpRequest) -> str:
     """Return the URL of a server, below ``BASE_URL`` or this host; empty if it is not fixed."""
     if server.resource_url:
         return server.resource_url
@@ -252,30 +263,30 @@ def address_of(server: MCPServer, request: HttpRequest) -> str:
     return urljoin(get_settings().base_url or request.build_absolute_uri("/"), path)
 
 
-def recipes(server: MCPServer, url: str) -> list[Recipe]:
+def client_setups(server: MCPServer, url: str) -> list[ClientSetup]:
     """Return the configuration for each known client."""
-    return [_recipe(host, server, url) for host in HOSTS.values()]
+    return [_client_setup(host, server, url) for host in CLIENTS.values()]
 
 
-def _recipe(host: Host, server: MCPServer, url: str) -> Recipe:
+def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup:
     signs_in = host.signs_in and offers_sign_in(server)
-    credential = None if is_open(server) or signs_in else _place_of_token(host)
-    target = Target(name=entry_name(server), url=url, credential=credential)
-    return Recipe(
+    credential = None if is_open(server) or signs_in else _token_placeholder(host)
+    target = ConnectionTarget(name=entry_name(server), url=url, credential=credential)
+    return ClientSetup(
         host=host,
-        text=text(host, [target]),
-        link=link(host, target),
+        text=render_config(host, [target]),
+        link=install_link(host, target),
         notes=tuple(_notes(host, server, target)),
     )
 
 
-def _place_of_token(host: Host) -> Credential:
+def _token_placeholder(host: KnownClient) -> Credential:
     """Return a placeholder for a token: an environment variable for clients that read one."""
     has_place = host.prompts_for_token or not host.reference
     return Credential(variable="" if has_place else DEFAULT_VARIABLE)
 
 
-def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
+def _notes(host: KnownClient, server: MCPServer, target: ConnectionTarget) -> Iterator[str]:
     if target.credential is not None and not host.is_cloud:
         yield _token_note(host)
     elif not is_open(server) and not host.is_cloud:
@@ -289,7 +300,7 @@ def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
         }
 
 
-def _token_note(host: Host) -> str:
+def _token_note(host: KnownClient) -> str:
     if host.prompts_for_token:
         return gettext("The client asks for an access token once and stores it with its secrets.")
     if host.reference:
@@ -300,15 +311,15 @@ def _token_note(host: Host) -> str:
 
 
 @register_page("connect", title=_("Connect a client"), permission="view_server")
-def connect(visit: Visit) -> HttpResponseBase:
+def connect_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the configuration to paste into each client, with the URL of this server."""
     if visit.rest:
         raise Http404
-    url = address_of(visit.server, visit.request)
+    url = server_url(visit.server, visit.request)
     context: dict[str, Any] = {
         **visit.context,
         "url": url,
-        "recipes": recipes(visit.server, url) if url else [],
+        "recipes": client_setups(visit.server, url) if url else [],
         "is_open": is_open(visit.server),
         "related": [*_related(visit.request)],
     }
@@ -324,10 +335,10 @@ def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
         yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
     if user.has_perm("mcp_django.view_session"):
         yield reverse("admin:mcp_django_session_changelist"), _("Sessions")
-    yield from _assistants(request)
+    yield from _consent_links(request)
 
 
-def _assistants(request: HttpRequest) -> Iterator[tuple[str, Any]]:
+def _consent_links(request: HttpRequest) -> Iterator[tuple[str, Any]]:
     """Yield the URL and title of the list of OAuth consents, if the user may view it."""
     user: Any = request.user
     if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):

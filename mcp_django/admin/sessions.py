@@ -19,15 +19,15 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
-from mcp_django.admin_base import EndingAdmin
+from mcp_django.admin_base import RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
 from mcp_django.protocol.errors import clip
 from mcp_django.storage import sessions
-from mcp_django.storage.databases import alias, before, rows
+from mcp_django.storage.databases import rows, seconds_ago, write_alias
 
 # Limits for display: items of a list, and characters of a client's name and of a text.
-SHOWN = 100
+MAX_ITEMS_SHOWN = 100
 NAME_LENGTH = 80
 SHOWN_TEXT = 20_000
 LEGACY = "/sse"
@@ -37,10 +37,10 @@ DEPRECATED = ("roots", "sampling")
 
 def _is_live() -> Q:
     """Return the condition for sessions that are not ended, expired or idle for too long."""
-    return Q(expires_at__gt=Now(), seen_at__gt=before(get_settings().session_idle))
+    return Q(expires_at__gt=Now(), seen_at__gt=seconds_ago(get_settings().session_idle))
 
 
-class StateFilter(admin.SimpleListFilter):
+class SessionStateFilter(admin.SimpleListFilter):
     """A filter by live or ended sessions."""
 
     title = _("state")
@@ -58,15 +58,15 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(Session)
-class SessionAdmin(EndingAdmin):
+class SessionAdmin(RevocableAdmin):
     """Sessions with their streams and subscriptions; they can be terminated but not edited."""
 
-    word, word_label = "terminate", _("Terminate")
-    question = _(
+    action_name, action_label = "terminate", _("Terminate")
+    confirmation_text = _(
         "The streams of the session end in every process within seconds, and further requests "
         "get a 404. The client then starts a new session; to block it, revoke its access."
     )
-    done = _("Terminated.")
+    done_message = _("Terminated.")
 
     change_list_template = "admin/mcp_django/session_list.html"
     list_display = [
@@ -82,7 +82,7 @@ class SessionAdmin(EndingAdmin):
         "expires_at",
         "transport",
     ]
-    list_filter = [StateFilter, "protocol_version", "server"]
+    list_filter = [SessionStateFilter, "protocol_version", "server"]
     list_select_related = ["user"]
     show_full_result_count = False
     actions = ["terminate"]
@@ -111,13 +111,13 @@ class SessionAdmin(EndingAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the sessions with their numbers of streams and subscriptions, in one query."""
-        open_streams = _counted(rows(Stream).filter(state=Stream.State.OPEN))
+        open_streams = _count_subquery(rows(Stream).filter(state=Stream.State.OPEN))
         # The client chooses the size of its capabilities, and no column of the list shows them.
         return (
             rows(Session)
             .defer("capabilities")
             .annotate(
-                subscription_count=_counted(rows(Subscription)),
+                subscription_count=_count_subquery(rows(Subscription)),
                 stream_count=open_streams,
                 is_live=_is_live(),
             )
@@ -130,9 +130,9 @@ class SessionAdmin(EndingAdmin):
     def end(self, request: HttpRequest, rows: Sequence[Session]) -> None:
         """Terminate the sessions after this transaction commits: other processes read the rows."""
         pks = [row.pk for row in rows]
-        transaction.on_commit(partial(sessions.end_all, pks), using=alias())
+        transaction.on_commit(partial(sessions.end_sessions, pks), using=write_alias())
 
-    def is_over(self, row: Any) -> bool:
+    def is_ended(self, row: Any) -> bool:
         """Return whether the session was ended, has expired or is idle for too long."""
         return not row.is_live
 
@@ -194,23 +194,27 @@ class SessionAdmin(EndingAdmin):
     @admin.display(description=_("streams"))
     def stream_list(self, row: Session) -> SafeString | str:
         """Return the newest streams, including complete ones that can still be resumed."""
-        found = rows(Stream).filter(session=row.pk).order_by("-created_at", "-pk")[: SHOWN + 1]
-        return _listed([_stream_line(one) for one in found])
+        found = (
+            rows(Stream)
+            .filter(session=row.pk)
+            .order_by("-created_at", "-pk")[: MAX_ITEMS_SHOWN + 1]
+        )
+        return _render_list([_describe_stream(one) for one in found])
 
     @admin.display(description=_("subscriptions"))
     def subscription_list(self, row: Session) -> SafeString | str:
         """Return the URIs of the subscribed resources."""
-        found = rows(Subscription).filter(session=row.pk).order_by("pk")[: SHOWN + 1]
-        return _listed([one.uri for one in found])
+        found = rows(Subscription).filter(session=row.pk).order_by("pk")[: MAX_ITEMS_SHOWN + 1]
+        return _render_list([one.uri for one in found])
 
 
-def _counted(queryset: QuerySet[Any]) -> Any:
+def _count_subquery(queryset: QuerySet[Any]) -> Any:
     """Return the number of rows per session as a subquery; joins would multiply them."""
     counted = queryset.filter(session=OuterRef("pk")).order_by().values("session")
     return Coalesce(Subquery(counted.annotate(n=Count("pk")).values("n")), 0)
 
 
-def _stream_line(stream: Stream) -> str:
+def _describe_stream(stream: Stream) -> str:
     began = stream.created_at
     return _now("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
         "kind": stream.get_kind_display(),
@@ -220,9 +224,11 @@ def _stream_line(stream: Stream) -> str:
     }
 
 
-def _listed(lines: Sequence[str]) -> SafeString | str:
+def _render_list(lines: Sequence[str]) -> SafeString | str:
     if not lines:
         return _now("none")
-    more = [_now("and more")] if len(lines) > SHOWN else []
-    items = format_html_join("", "<li>{}</li>", ((line,) for line in [*lines[:SHOWN], *more]))
+    more = [_now("and more")] if len(lines) > MAX_ITEMS_SHOWN else []
+    items = format_html_join(
+        "", "<li>{}</li>", ((line,) for line in [*lines[:MAX_ITEMS_SHOWN], *more])
+    )
     return format_html('<ul class="mcp-list">{}</ul>', items)

@@ -44,7 +44,7 @@ from mcp_django.models import Call, Component
 from mcp_django.server import MCPServer
 
 WINDOW = timedelta(days=1)
-SAMPLE = 100
+MEDIAN_SAMPLE_SIZE = 100
 """The number of latest calls from which the median of a component is computed."""
 
 Outcome = Call.Outcome
@@ -55,7 +55,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ComponentFigures:
     """The calls of one component in the last day; ``ms`` is the median of the latest ones."""
 
     calls: int = 0
@@ -63,18 +63,18 @@ class Figures:
     ms: float | None = None
 
 
-NONE = Figures()
+NO_FIGURES = ComponentFigures()
 
 
-def figures_of(components: Sequence[Component]) -> dict[Key, Figures]:
+def component_figures(components: Sequence[Component]) -> dict[Key, ComponentFigures]:
     """Return the figures of called components by server, kind and key, in three queries."""
     if not components:
         return {}
     since = timezone.now() - WINDOW
-    counted = _counted(components, since)
-    medians = _medians(counted, _latest(components, counted, since), since)
+    counted = _count_calls(components, since)
+    medians = _medians(counted, _sample_start_times(components, counted, since), since)
     return {
-        key: Figures(calls=calls, errors=errors, ms=medians.get(key))
+        key: ComponentFigures(calls=calls, errors=errors, ms=medians.get(key))
         for key, (calls, errors) in counted.items()
     }
 
@@ -84,7 +84,7 @@ def _key(names: Sequence[str]) -> Key:
     return server, kind, component
 
 
-def _counted(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
+def _count_calls(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
     found = Call._default_manager.filter(
         server__in={one.server for one in components},
         component__in={one.key for one in components},
@@ -96,7 +96,7 @@ def _counted(components: Sequence[Component], since: datetime) -> dict[Key, tupl
     return {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
 
 
-def _latest(
+def _sample_start_times(
     components: Sequence[Component], counted: Container[Key], since: datetime
 ) -> dict[Key, datetime]:
     """Return when the ``SAMPLE``-th latest call of each component was, if there is one."""
@@ -106,7 +106,7 @@ def _latest(
     calls = Call._default_manager.filter(
         server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
     )
-    nth = calls.order_by("-at").values("at")[SAMPLE - 1 : SAMPLE]
+    nth = calls.order_by("-at").values("at")[MEDIAN_SAMPLE_SIZE - 1 : MEDIAN_SAMPLE_SIZE]
     called = [one.pk for one in components if (one.server, one.kind, one.key) in counted]
     rows = Component._default_manager.filter(pk__in=called).order_by().annotate(nth=Subquery(nth))
     found = rows.values_list("server", "kind", "key", "nth")
@@ -126,7 +126,7 @@ def _medians(
     times: dict[Key, list[float]] = defaultdict(list)
     rows = Call._default_manager.filter(reduce(or_, ranges)).exclude(ms=None).order_by()
     # Calls with the same time can exceed ``SAMPLE`` per component.
-    most = 2 * SAMPLE * len(ranges)
+    most = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
     for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
         if ms is not None:
             times[_key(names)].append(ms)
@@ -142,7 +142,7 @@ class ServerFigures:
     components: tuple[tuple[str, int], ...] = ()
 
 
-def figures_of_servers(names: Sequence[str]) -> dict[str, ServerFigures]:
+def server_figures(names: Sequence[str]) -> dict[str, ServerFigures]:
     """Return the figures by server, in three queries."""
     since = timezone.now() - WINDOW
     calls = Call._default_manager.order_by().values("server")
@@ -189,7 +189,7 @@ PER_DECADE = 5
 NOT_COUNTED = -1
 
 
-class Scale:
+class LogScale:
     """Logarithmic bins from ``first`` on, over ``decades`` powers of ten and an open last bin."""
 
     def __init__(self, first: float, *, decades: int) -> None:
@@ -232,8 +232,8 @@ class Scale:
 Bins = Counter[int]
 """The number of rows in each bin."""
 
-MILLISECONDS = Scale(1, decades=6)
-BYTES = Scale(10, decades=7)
+MILLISECONDS = LogScale(1, decades=6)
+BYTES = LogScale(10, decades=7)
 
 
 # Calls over time and by component -----------------------------------------------------------------
@@ -252,7 +252,7 @@ COUNTS = {
     "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
 }
 # Calls that ran to completion; the time of refused or cancelled calls is meaningless.
-TIMED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
+COMPLETED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ RANGES = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CallCounts:
     """The numbers of calls in a span of time, or of a component."""
 
     calls: int = 0
@@ -332,14 +332,14 @@ class Tally:
 
 
 @dataclass(slots=True, kw_only=True)
-class Point(Tally):
+class TimelinePoint(CallCounts):
     """The numbers of one step of a range."""
 
     at: datetime
 
 
 @dataclass(slots=True, kw_only=True)
-class Used(Tally):
+class ComponentCounts(CallCounts):
     """The numbers of one component."""
 
     server: str
@@ -348,19 +348,19 @@ class Used(Tally):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class ChartData:
     """The numbers of the charts; if ``cut`` is set, only calls after it are counted."""
 
     range: Range
     since: datetime
     cut: datetime | None
-    points: Sequence[Point]
-    components: Sequence[Used]
+    points: Sequence[TimelinePoint]
+    components: Sequence[ComponentCounts]
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> CallCounts:
         """The sum of all points."""
-        whole = Tally()
+        whole = CallCounts()
         for point in self.points:
             whole.calls += point.calls
             whole.errors += point.errors
@@ -384,14 +384,16 @@ def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], dat
     return (calls, None) if cut is None else (calls.filter(at__gt=cut), cut)
 
 
-def numbers(span: Range, *, server: str | None = None, now: datetime | None = None) -> Numbers:
+def build_chart_data(
+    span: Range, *, server: str | None = None, now: datetime | None = None
+) -> ChartData:
     """Return the numbers of a range that ends now, of one server or of all."""
     now = now or timezone.now()
     since = _floor(now, span.step) - span.length + span.step
     calls = Call._default_manager.all()
     calls = calls if server is None else calls.filter(server=server)
     counted, cut = _newest(calls, since)
-    return Numbers(
+    return ChartData(
         range=span,
         since=since,
         cut=cut,
@@ -402,15 +404,15 @@ def numbers(span: Range, *, server: str | None = None, now: datetime | None = No
 
 def _over_time(
     calls: QuerySet[Call], span: Range, since: datetime, cut: datetime | None
-) -> list[Point]:
+) -> list[TimelinePoint]:
     steps = [since + number * span.step for number in range(int(span.length / span.step))]
     # Steps before the cut are left out: their calls were not counted, which is not zero calls.
-    points = {at: Point(at=at) for at in steps if cut is None or at + span.step > cut}
+    points = {at: TimelinePoint(at=at) for at in steps if cut is None or at + span.step > cut}
     # In UTC, for which no database needs time zone tables.
     zone = UTC if settings.USE_TZ else None
     found = (
         calls.annotate(
-            moment=span.trunc("at", tzinfo=zone), bin=MILLISECONDS.bin_of("ms", counted=TIMED)
+            moment=span.trunc("at", tzinfo=zone), bin=MILLISECONDS.bin_of("ms", counted=COMPLETED)
         )
         .values("moment", "bin")
         .annotate(**COUNTS)
@@ -423,21 +425,21 @@ def _over_time(
     return list(points.values())
 
 
-def _by_component(calls: QuerySet[Call]) -> list[Used]:
+def _by_component(calls: QuerySet[Call]) -> list[ComponentCounts]:
     """Return the numbers of the most used components."""
     # Unknown components are left out: clients can send any name.
     known = calls.exclude(outcome=Outcome.UNKNOWN)
     names = ("server", "kind", "component")
     most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
     used = {
-        tuple(row[name] for name in names): Used(
+        tuple(row[name] for name in names): ComponentCounts(
             server=row["server"], kind=row["kind"], key=row["component"]
         )
         for row in most
     }
     found = (
         known.filter(component__in={key for _, _, key in used})
-        .annotate(bin=MILLISECONDS.bin_of("ms", counted=TIMED))
+        .annotate(bin=MILLISECONDS.bin_of("ms", counted=COMPLETED))
         .values(*names, "bin")
         .annotate(**COUNTS)
     )
@@ -467,18 +469,18 @@ Name = tuple[str, str]
 MAX_INVALID = 5_000
 # The error rate of fewer calls is not meaningful.
 MIN_CALLS = 5
-SHOWN = 20
+MAX_ROWS = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Quality:
+class ComponentQuality:
     """The numbers of one component in a period."""
 
     kind: str
     key: str
     pk: int | None = None
     """The primary key of its row in the admin, if it has one."""
-    is_offered: bool = False
+    is_in_catalog: bool = False
     was_used: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
     mean_bytes: float | None = None
@@ -539,84 +541,88 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class QualityReport:
     """The components of a server; if ``cut`` is set, only calls after it are counted."""
 
     since: datetime
     cut: datetime | None
-    every: tuple[Quality, ...]
+    every: tuple[ComponentQuality, ...]
 
     @property
-    def never_used(self) -> list[Quality]:
+    def never_used(self) -> list[ComponentQuality]:
         """The components in the catalog without a call in the period."""
-        return [one for one in self.every if one.is_offered and not one.was_used]
+        return [one for one in self.every if one.is_in_catalog and not one.was_used]
 
     @property
-    def failing(self) -> list[Quality]:
+    def failing(self) -> list[ComponentQuality]:
         """The components with the highest error rates."""
         found = [one for one in self.every if one.calls >= MIN_CALLS and one.failures]
-        return sorted(found, key=lambda one: (-one.failure_rate, -one.failures))[:SHOWN]
+        return sorted(found, key=lambda one: (-one.failure_rate, -one.failures))[:MAX_ROWS]
 
     @property
-    def wrong(self) -> list[tuple[Quality, str, int]]:
+    def wrong(self) -> list[tuple[ComponentQuality, str, int]]:
         """The arguments that are invalid most often, with their numbers."""
         found = [(one, path, n) for one in self.every for path, n in one.wrong.items()]
-        return sorted(found, key=lambda row: (-row[2], row[0].key, row[1]))[:SHOWN]
+        return sorted(found, key=lambda row: (-row[2], row[0].key, row[1]))[:MAX_ROWS]
 
     @property
-    def biggest(self) -> list[Quality]:
+    def biggest(self) -> list[ComponentQuality]:
         """The components with the largest results."""
         found = [one for one in self.every if one.mean_bytes is not None]
-        return sorted(found, key=lambda one: -(one.p95_bytes or 0))[:SHOWN]
+        return sorted(found, key=lambda one: -(one.p95_bytes or 0))[:MAX_ROWS]
 
     @property
-    def slowest(self) -> list[Quality]:
+    def slowest(self) -> list[ComponentQuality]:
         """The components with the longest durations."""
         found = [one for one in self.every if one.p95_ms is not None]
-        return sorted(found, key=lambda one: -(one.p95_ms or 0))[:SHOWN]
+        return sorted(found, key=lambda one: -(one.p95_ms or 0))[:MAX_ROWS]
 
     @property
-    def refused(self) -> list[Quality]:
+    def refused(self) -> list[ComponentQuality]:
         """The components with the most refused and rate-limited calls."""
         found = [one for one in self.every if one.refused or one.limited]
-        return sorted(found, key=lambda one: -(one.refused + one.limited))[:SHOWN]
+        return sorted(found, key=lambda one: -(one.refused + one.limited))[:MAX_ROWS]
 
 
-def report(server: MCPServer, period: timedelta, *, now: datetime | None = None) -> Report:
+def build_quality_report(
+    server: MCPServer, period: timedelta, *, now: datetime | None = None
+) -> QualityReport:
     """Return the report of a server over a period that ends now."""
     since = (now or timezone.now()) - period
     # Unknown components are left out: clients can send any name.
     all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
     calls, cut = _newest(all_calls, since)
-    found = _offered(server)
+    found = _catalog_components(server)
     _count_outcomes(calls, found)
-    _count_bins(calls, found, "ms", MILLISECONDS, TIMED)
+    _count_bins(calls, found, "ms", MILLISECONDS, COMPLETED)
     _count_bins(calls, found, "bytes", BYTES, Q(outcome=Outcome.OK))
     _count_wrong(calls, found)
     if cut is not None:
-        _see_what_was_used(all_calls.filter(at__gte=since), found)
-    _find_rows(server.name, found)
+        _mark_used_components(all_calls.filter(at__gte=since), found)
+    _add_primary_keys(server.name, found)
     every = sorted(found.values(), key=lambda one: (one.kind, one.key))
-    return Report(since=since, cut=cut, every=tuple(every))
+    return QualityReport(since=since, cut=cut, every=tuple(every))
 
 
-def _offered(server: MCPServer) -> dict[Name, Quality]:
+def _catalog_components(server: MCPServer) -> dict[Name, ComponentQuality]:
     return {
-        (one.kind, one.key): Quality(kind=one.kind, key=one.key, is_offered=True)
-        for one in server.offered
+        (one.kind, one.key): ComponentQuality(kind=one.kind, key=one.key, is_in_catalog=True)
+        for one in server.catalog
     }
 
 
-def _of(found: dict[Name, Quality], row: Mapping[str, Any]) -> Quality:
+def _quality_of_row(
+    found: dict[Name, ComponentQuality], row: Mapping[str, Any]
+) -> ComponentQuality:
     """Return the component of a row; one that the code does not declare anymore is added."""
     name = (row["kind"], row["component"])
-    return found.setdefault(name, Quality(kind=name[0], key=name[1]))
+    return found.setdefault(name, ComponentQuality(kind=name[0], key=name[1]))
 
 
-def _count_outcomes(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+def _count_outcomes(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:
     rows = calls.values("kind", "component", "outcome").annotate(n=Count("pk"), mean=Avg("bytes"))
     for row in rows:
-        one = _of(found, row)
+        one = _quality_of_row(found, row)
         one.was_used = True
         one.outcomes[row["outcome"]] += row["n"]
         if row["outcome"] == Outcome.OK:
@@ -624,7 +630,11 @@ def _count_outcomes(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
 
 
 def _count_bins(
-    calls: QuerySet[Call], found: dict[Name, Quality], column: str, scale: Scale, counted: Q
+    calls: QuerySet[Call],
+    found: dict[Name, ComponentQuality],
+    column: str,
+    scale: LogScale,
+    counted: Q,
 ) -> None:
     rows = (
         calls.annotate(bin=scale.bin_of(column, counted=counted))
@@ -633,15 +643,15 @@ def _count_bins(
         .annotate(n=Count("pk"))
     )
     for row in rows:
-        one = _of(found, row)
+        one = _quality_of_row(found, row)
         bins = one.times if column == "ms" else one.sizes
         bins[row["bin"]] += row["n"]
 
 
-def _count_wrong(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+def _count_wrong(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:
     invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
     for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
-        _of(found, row).wrong.update(set(_paths(row["problems"])))
+        _quality_of_row(found, row).wrong.update(set(_paths(row["problems"])))
 
 
 def _paths(problems: Any) -> Iterable[str]:
@@ -649,7 +659,7 @@ def _paths(problems: Any) -> Iterable[str]:
     return (str(one) for one in problems) if isinstance(problems, list) else ()
 
 
-def _see_what_was_used(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+def _mark_used_components(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:
     """Mark components that were used in the period, but not in the counted calls."""
     unseen = [one.key for one in found.values() if not one.was_used]
     rows = calls.filter(component__in=unseen).order_by().values_list("kind", "component")
@@ -658,7 +668,7 @@ def _see_what_was_used(calls: QuerySet[Call], found: dict[Name, Quality]) -> Non
             found[name].was_used = True
 
 
-def _find_rows(server: str, found: dict[Name, Quality]) -> None:
+def _add_primary_keys(server: str, found: dict[Name, ComponentQuality]) -> None:
     rows = Component._default_manager.filter(server=server).values_list("kind", "key", "pk")
     for kind, key, pk in rows:
         if (kind, key) in found:

@@ -25,29 +25,29 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import ServerFilter, linked
-from mcp_django.admin.servers import server_of
-from mcp_django.admin_base import EndingAdmin
-from mcp_django.auth.principal import anonymous, key_of
+from mcp_django.admin.base import ServerFilter, link_to_row
+from mcp_django.admin.servers import find_server
+from mcp_django.admin_base import RevocableAdmin
+from mcp_django.auth.principal import anonymous_principal, key_of
 from mcp_django.conf import get_settings
 from mcp_django.core.tool import Tool
 from mcp_django.execution import call_record
 from mcp_django.models import Call, Component, Session, Task
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import clip
-from mcp_django.protocol.text import one_line, visible
+from mcp_django.protocol.text import escape_invisible, escape_to_one_line
 from mcp_django.storage import task_rows
-from mcp_django.storage.databases import alias, rows
+from mcp_django.storage.databases import rows, write_alias
 
-READ = "mcp_django.read_task_result"
-ANONYMOUS = anonymous().key
+READ_RESULT_PERMISSION = "mcp_django.read_task_result"
+ANONYMOUS = anonymous_principal().key
 # Clients and functions choose the size of these, and no column of the list shows them.
-LONG = [
+LONG_COLUMNS = [
     *("arguments", "scopes", "caller", "capabilities", "trace", "state", "questions"),
     *("answers", "keys", "result", "error"),
 ]
 TONES = {"completed": "good", "failed": "bad"}
-NONE = "-"
+EMPTY_VALUE = "-"
 # Limits for display, in characters or items.
 MAX_TEXT_SHOWN = 20_000
 MAX_QUESTION = 500
@@ -55,25 +55,25 @@ MAX_QUESTIONS = 20
 MAX_LINE = 120
 
 
-class TaskList(ChangeList):
+class TaskChangeList(ChangeList):
     """The change list without the columns that only the page of one task shows."""
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         """Return the rows without the long columns."""
         found: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
-        return found.defer(*LONG)
+        return found.defer(*LONG_COLUMNS)
 
 
 @admin.register(Task)
-class TaskAdmin(EndingAdmin):
+class TaskAdmin(RevocableAdmin):
     """The tasks of all users, newest first; they can be cancelled but not edited."""
 
-    word, word_label = "cancel", _("Cancel the task")
-    question = _(
+    action_name, action_label = "cancel", _("Cancel the task")
+    confirmation_text = _(
         "The worker is notified within seconds. An asynchronous function is stopped; a synchronous "
         "one continues until it checks ctx.cancelled, and its result is discarded."
     )
-    done = _("Cancelled.")
+    done_message = _("Cancelled.")
 
     change_list_template = "admin/mcp_django/task_list.html"
     list_display = [
@@ -106,7 +106,7 @@ class TaskAdmin(EndingAdmin):
 
     def has_read_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may read the results of other users' tasks."""
-        return self.has_view_permission(request) and request.user.has_perm(READ)
+        return self.has_view_permission(request) and request.user.has_perm(READ_RESULT_PERMISSION)
 
     # The rows ---------------------------------------------------------------------------------
 
@@ -126,12 +126,12 @@ class TaskAdmin(EndingAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list without the long columns."""
-        return TaskList
+        return TaskChangeList
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """Return one task, after closing it if it has expired or its worker is lost."""
         if "\0" not in object_id:
-            task_rows.close_late([object_id])
+            task_rows.close_expired([object_id])
         return super().get_object(request, object_id, from_field)
 
     def changelist_view(
@@ -139,7 +139,7 @@ class TaskAdmin(EndingAdmin):
     ) -> Any:
         """Show the list, after closing tasks that have expired or whose worker is lost."""
         if self.has_view_permission(request):
-            task_rows.close_late()
+            task_rows.close_expired()
         extra = {
             "survives_nothing": not get_settings().task_backend,
             "hides_anonymous": not self.has_read_permission(request),
@@ -150,9 +150,9 @@ class TaskAdmin(EndingAdmin):
 
     def end(self, request: HttpRequest, rows: Sequence[Task]) -> None:
         """Cancel the tasks after this transaction commits: other processes read the rows."""
-        transaction.on_commit(partial(_cancel, list(rows)), using=alias())
+        transaction.on_commit(partial(_cancel, list(rows)), using=write_alias())
 
-    def is_over(self, row: Task) -> bool:
+    def is_ended(self, row: Task) -> bool:
         """Return whether the status of the task is terminal."""
         return row.is_terminal
 
@@ -170,48 +170,50 @@ class TaskAdmin(EndingAdmin):
         """Return the name of the caller."""
         if row.user is not None:
             return str(row.user.get_username())
-        return gettext("anonymous") if row.principal == ANONYMOUS else _line(row.principal)
+        return gettext("anonymous") if row.principal == ANONYMOUS else _one_line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
         """Return the name and version that the client sent, or its client id."""
-        said = " ".join(_parts_of_client(row.client_info))
-        return _line(said) or row.client_id or gettext("unknown")
+        said = " ".join(_client_name_parts(row.client_info))
+        return _one_line(said) or row.client_id or gettext("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
         """Return the status as a colored label."""
         tone = TONES.get(row.status, "fair")
         text = row.get_status_display()
-        if "result" not in row.get_deferred_fields() and _is_error_for_model(row):
+        if "result" not in row.get_deferred_fields() and _is_tool_error(row):
             tone, text = "fair", gettext("%(status)s (with a tool error)") % {"status": text}
         return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
 
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
         """Return the status message, shortened."""
-        return _line(row.status_message)
+        return _one_line(row.status_message)
 
     # The page of one task ---------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
         """Return the complete status message."""
-        return _line(row.status_message, MAX_TEXT_SHOWN) or NONE
+        return _one_line(row.status_message, MAX_TEXT_SHOWN) or EMPTY_VALUE
 
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
         """Return the tool, linked to its row if there is one."""
         found = Component.objects.filter(server=row.server, kind="tool", key=row.tool)
-        return linked("component", found.values_list("pk", flat=True).first(), row.tool)
+        return link_to_row("component", found.values_list("pk", flat=True).first(), row.tool)
 
     @admin.display(description=_("session"))
     def session_link(self, row: Task) -> SafeString | str:
         """Return the session of the call, linked to its row while that exists."""
         if row.session is None:
-            return NONE
+            return EMPTY_VALUE
         found = rows(Session).filter(pk=row.session).values_list("pk", flat=True).first()
-        return linked("session", found, gettext("session %(number)d") % {"number": row.session})
+        return link_to_row(
+            "session", found, gettext("session %(number)d") % {"number": row.session}
+        )
 
     @admin.display(description=_("backend"))
     def engine_name(self, row: Task) -> str:
@@ -222,7 +224,7 @@ class TaskAdmin(EndingAdmin):
     def lease(self, row: Task) -> str:
         """Return whether a worker runs the task, and when its lease expires."""
         if row.status != Task.Status.WORKING:
-            return NONE
+            return EMPTY_VALUE
         if row.lease_until is None:
             return gettext("not started yet")
         until = localtime(row.lease_until) if is_aware(row.lease_until) else row.lease_until
@@ -231,16 +233,16 @@ class TaskAdmin(EndingAdmin):
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
         """Return the names of the arguments."""
-        return ", ".join(call_record.names(_given(row))) or NONE
+        return ", ".join(call_record.argument_names(_arguments_of(row))) or EMPTY_VALUE
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Task) -> SafeString | str:
         """Return the values of the arguments, if they are logged."""
         # Secrets are left out, and only the tool knows which arguments are secret.
-        found = _tool_of(row)
-        if found is None or not call_record.are_logged(found[1], found[0]):
+        found = _current_tool(row)
+        if found is None or not call_record.logs_arguments(found[1], found[0]):
             return gettext("not logged")
-        return _pre(call_record.shown(_given(row), found[1]))
+        return _pre(call_record.loggable_arguments(_arguments_of(row), found[1]))
 
     @admin.display(description=_("pending requests"))
     def shown_questions(self, row: Task) -> SafeString | str:
@@ -248,7 +250,7 @@ class TaskAdmin(EndingAdmin):
         found = row.questions if isinstance(row.questions, dict) else {}
         if not found:
             return gettext("none")
-        lines = [_question(one) for one in list(found.values())[:MAX_QUESTIONS]]
+        lines = [_render_client_request(one) for one in list(found.values())[:MAX_QUESTIONS]]
         more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
         items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
         return format_html('<ul class="mcp-list">{}</ul>', items)
@@ -257,13 +259,13 @@ class TaskAdmin(EndingAdmin):
     def shown_size(self, row: Task) -> str:
         """Return the size of the result."""
         size = _size_of(row)
-        return NONE if size is None else filesizeformat(size)
+        return EMPTY_VALUE if size is None else filesizeformat(size)
 
     @admin.display(description=_("result"))
     def shown_result(self, row: Task) -> SafeString | str:
         """Return the result as indented JSON."""
-        came = _came_of(row)
-        return NONE if came is None else _pre(came)
+        came = _outcome_of(row)
+        return EMPTY_VALUE if came is None else _pre(came)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fieldsets without the result or values that the user may not read."""
@@ -284,7 +286,7 @@ class TaskAdmin(EndingAdmin):
 
 def _cancel(chosen: Sequence[Task]) -> None:
     for row in chosen:
-        task_rows.cancel(row)
+        task_rows.cancel_task(row)
 
 
 # From a call record to its task -------------------------------------------------------------------
@@ -294,41 +296,46 @@ def _cancel(chosen: Sequence[Task]) -> None:
 # tool and digest of the arguments, so two identical calls link to the tasks of both.
 
 # How many tasks of the tool are searched, and how many matching ones are shown.
-MAX_SOUGHT, MAX_TASKS_SHOWN = 100, 5
+MAX_CANDIDATES, MAX_TASKS_SHOWN = 100, 5
 # A call record is older than its task, and its time is from another clock.
-SLACK = timedelta(minutes=1)
+CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
-def tasks_of(call: Call) -> SafeString | str:
+def link_tasks_of_call(call: Call) -> SafeString | str:
     """Return links to the tasks of a call, empty if none exists."""
     if call.kind != "tool" or not call.arguments_digest:
         return ""
-    found = [row for row in _candidates(call) if _is_of(row, call)][:MAX_TASKS_SHOWN]
-    return format_html_join(" ", "{}", ((linked("task", row.pk, _named(row)),) for row in found))
+    found = [row for row in _candidates(call) if _is_task_of_call(row, call)][:MAX_TASKS_SHOWN]
+    return format_html_join(
+        " ", "{}", ((link_to_row("task", row.pk, _task_label(row)),) for row in found)
+    )
 
 
 def _candidates(call: Call) -> QuerySet[Task]:
     mine = rows(Task).filter(server=call.server, tool=call.component)
     near = mine.filter(expires_at__gt=call.at)
     if call.transport == "task":
-        near = near.filter(created_at__lt=call.at + SLACK)
+        near = near.filter(created_at__lt=call.at + CLOCK_TOLERANCE)
     else:
         ends = call.at + timedelta(milliseconds=call.ms or 0)
-        near = near.filter(created_at__range=(call.at - SLACK, ends + SLACK))
+        near = near.filter(created_at__range=(call.at - CLOCK_TOLERANCE, ends + CLOCK_TOLERANCE))
     short = near.only(
         "task_id", "tool", "status", "created_at", "principal", "arguments", "user"
     ).select_related("user")
-    return short.order_by("-created_at", "-task_id")[:MAX_SOUGHT]
+    return short.order_by("-created_at", "-task_id")[:MAX_CANDIDATES]
 
 
-def _is_of(row: Task, call: Call) -> bool:
+def _is_task_of_call(row: Task, call: Call) -> bool:
     caller = row.principal if row.user is None else key_of(row.user)
     if caller[:128] != call.user_key:
         return False
-    return call_record.digest(call_record.read(row.arguments.encode())) == call.arguments_digest
+    return (
+        call_record.arguments_digest(call_record.decode_arguments(row.arguments.encode()))
+        == call.arguments_digest
+    )
 
 
-def _named(row: Task) -> str:
+def _task_label(row: Task) -> str:
     began = localtime(row.created_at) if is_aware(row.created_at) else row.created_at
     return gettext("%(status)s, since %(since)s") % {
         "status": row.get_status_display(),
@@ -339,56 +346,56 @@ def _named(row: Task) -> str:
 # What the page of a task shows --------------------------------------------------------------------
 
 
-def _tool_of(row: Task) -> tuple[Any, Tool] | None:
+def _current_tool(row: Task) -> tuple[Any, Tool] | None:
     """Return the current server and tool of a task, or ``None`` if they do not exist."""
-    server = server_of(row.server)
-    found = None if server is None else server.available.tables["tool"].get(row.tool)
+    server = find_server(row.server)
+    found = None if server is None else server.declared_catalog.by_kind["tool"].get(row.tool)
     return (server, found) if isinstance(found, Tool) else None
 
 
-def _line(text: str, limit: int = MAX_LINE) -> str:
+def _one_line(text: str, limit: int = MAX_LINE) -> str:
     """Return untrusted text in one line, truncated."""
-    return clip(one_line(text[: limit + 1]), limit=limit)
+    return clip(escape_to_one_line(text[: limit + 1]), limit=limit)
 
 
-def _given(row: Task) -> Any:
-    return call_record.read(row.arguments.encode())
+def _arguments_of(row: Task) -> Any:
+    return call_record.decode_arguments(row.arguments.encode())
 
 
-def _question(asked: Any) -> SafeString:
+def _render_client_request(asked: Any) -> SafeString:
     asked = asked if isinstance(asked, dict) else {}
     params = asked.get("params")
     said = params.get("message") if isinstance(params, dict) else ""
-    method = _line(str(asked.get("method", "")))
+    method = _one_line(str(asked.get("method", "")))
     return format_html(
-        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, _line(str(said or ""), MAX_QUESTION)
+        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, _one_line(str(said or ""), MAX_QUESTION)
     )
 
 
-def _came_of(row: Task) -> Any:
+def _outcome_of(row: Task) -> Any:
     """Return the result or the JSON-RPC error, or ``None`` before there is one."""
     return row.error if row.error is not None else row.result
 
 
-def _is_error_for_model(row: Task) -> bool:
+def _is_tool_error(row: Task) -> bool:
     """Return whether the result is a tool error (``isError``)."""
     return isinstance(row.result, dict) and bool(row.result.get("isError"))
 
 
 def _size_of(row: Task) -> int | None:
     """Return the size of the result in bytes."""
-    came = _came_of(row)
+    came = _outcome_of(row)
     return None if came is None else len(jsonrpc.encode(came))
 
 
 def _pre(value: Any) -> SafeString:
     """Return a JSON value as indented text, truncated."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    shown = clip(visible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
+    shown = clip(escape_invisible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
     return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
 
 
-def _parts_of_client(info: Any) -> Iterator[str]:
+def _client_name_parts(info: Any) -> Iterator[str]:
     """Yield the name and the version that a client sent."""
     for key in ("name", "version"):
         if isinstance(info, dict) and info.get(key):

@@ -23,11 +23,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import MeanwhileForm
+from mcp_django.admin.base import OptimisticLockForm
 from mcp_django.admin.override_forms import ScopesField
-from mcp_django.admin_base import Base
-from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, Line, Overtaken
-from mcp_django.overrides.state import decided
+from mcp_django.admin_base import MCPModelAdmin
+from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, ComparedLine, VersionConflict
+from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.server import all_servers
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 # What differs between prompts and skills ----------------------------------------------------------
 
 
-class Versions(Protocol):
+class VersionModule(Protocol):
     """The interface of the modules that save the rows of a kind and their versions."""
 
-    def check(self, row: Any, /) -> None:
+    def validate(self, row: Any, /) -> None:
         """Check that the row can be built into components."""
 
-    def keep(self, row: Any, /, *, author: Any, based_on: int) -> bool:
+    def save_row(self, row: Any, /, *, author: Any, based_on: int) -> bool:
         """Save the row, with a new version if its content has changed."""
 
     def newest_version(self, pk: Any, /) -> int | None:
@@ -53,48 +53,48 @@ class Versions(Protocol):
     def versions_of(self, row: Any, /) -> QuerySet[Any]:
         """Return all versions of the row."""
 
-    def restore(self, row: Any, version: Any, /, *, author: Any, based_on: int) -> bool:
+    def restore_version(self, row: Any, version: Any, /, *, author: Any, based_on: int) -> bool:
         """Restore the content of a version."""
 
-    def lines_of(self, content: Any, /) -> list[str]:
+    def content_lines(self, content: Any, /) -> list[str]:
         """Return the content of a version as lines."""
 
-    def differences(self, before: Any, after: Any, /) -> Iterator[Line]:
+    def compare_versions(self, before: Any, after: Any, /) -> Iterator[ComparedLine]:
         """Yield the lines of a comparison of two versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class TextType:
     """What is specific to prompts or to skills.
 
     Texts may contain the noun as a placeholder, which stands for the name of the row.
     """
 
     noun: Literal["prompt", "skill"]
-    offered_among: Literal["prompts", "resources"]
-    versions: Versions
+    list_name: Literal["prompts", "resources"]
+    versions: VersionModule
     error: type[ValueError]
     """The exception for a row that is invalid; its ``field``, if any, names the form field."""
     is_taken: Callable[[str, str], bool]
     """Whether code has one of this name on this server, which takes precedence."""
-    previewed: Callable[[Any, Any], dict[str, Any]]
+    preview_context: Callable[[Any, Any], dict[str, Any]]
     """Returns the template context of the preview, for a valid row and the submitted data."""
 
-    not_offered: _StrPromise
-    code_has_it: _StrPromise
+    invalid_message: _StrPromise
+    shadowed_message: _StrPromise
     name_is_taken: _StrPromise
-    changed_meanwhile: _StrPromise
-    look_again: _StrPromise
+    changed_message: _StrPromise
+    conflict_message: _StrPromise
     versions_title: _StrPromise
     version_title: _StrPromise
     back: _StrPromise
-    were_changed: _StrPromise
+    changed_count_message: _StrPromise
 
 
 # The form of a text -------------------------------------------------------------------------------
 
 
-class TextForm(MeanwhileForm):
+class TextForm(OptimisticLockForm):
     """The form of a prompt or skill; ``based_on`` is the version that its user is editing.
 
     An edit by another user is not overwritten unseen: the form is rejected once if there is a newer
@@ -102,8 +102,8 @@ class TextForm(MeanwhileForm):
     prompt or skill in code takes precedence.
     """
 
-    kind: ClassVar[Kind]
-    lines: ClassVar[tuple[str, ...]] = ("text",)
+    kind: ClassVar[TextType]
+    multiline_fields: ClassVar[tuple[str, ...]] = ("text",)
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
     server = forms.ChoiceField(label=_("Server"))
@@ -114,29 +114,29 @@ class TextForm(MeanwhileForm):
 
     def __init__(self, *args: Any, is_draft: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.is_kept = not is_draft
+        self.is_saved = not is_draft
         if "server" in self.fields:
             names = [one.name for one in all_servers()]
             self.fields["server"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         for name in ("groups", "permissions"):
-            self.fields[name].offer(getattr(self.instance, name))  # type: ignore[attr-defined]
+            self.fields[name].set_choices(getattr(self.instance, name))  # type: ignore[attr-defined]
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:
         """Check that no newer version exists, and that code does not use the name."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        for field in self.lines:
+        for field in self.multiline_fields:
             if field in cleaned:
                 cleaned[field] = str(cleaned[field]).replace("\r\n", "\n")
-        self.clean_together(cleaned)
+        self.clean_dependent_fields(cleaned)
         server, name = cleaned.get("server"), cleaned.get("name")
         if server and name and self.kind.is_taken(server, name):
             self.add_error("name", self.kind.name_is_taken % {"name": name, "server": server})
-        if self.instance.pk is not None and self.is_kept:
+        if self.instance.pk is not None and self.is_saved:
             self._check_version(cleaned)
         return cleaned
 
-    def clean_together(self, cleaned: dict[str, Any]) -> None:
+    def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
         """Check fields that depend on each other, beyond what ``check`` of the kind checks."""
 
     def _check_version(self, cleaned: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class TextForm(MeanwhileForm):
         # Saving again after this error overwrites the newer version.
         self.data = self.data.copy()  # type: ignore[attr-defined]
         self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
-        self.add_error(None, self.kind.changed_meanwhile % {"newest": newest})
+        self.add_error(None, self.kind.changed_message % {"newest": newest})
 
     def _post_clean(self) -> None:
         """Build the instance, and check it as a whole."""
@@ -154,13 +154,13 @@ class TextForm(MeanwhileForm):
         if self.errors:
             return
         try:
-            self.kind.versions.check(self.instance)
+            self.kind.versions.validate(self.instance)
         except self.kind.error as exc:
             field = getattr(exc, "field", "")
             if field in self.fields:
                 self.add_error(field, str(exc))
             else:
-                self.add_error(None, self.kind.not_offered % {"why": exc})
+                self.add_error(None, self.kind.invalid_message % {"why": exc})
 
 
 # Preview and versions of a text -------------------------------------------------------------------
@@ -168,10 +168,10 @@ class TextForm(MeanwhileForm):
 PAGE_SIZE = 50
 
 
-class TextPages(Base):
+class TextPages(MCPModelAdmin):
     """A ``ModelAdmin`` with additional pages: preview, versions and restore."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[TextType]
 
     def get_urls(self) -> list[URLPattern]:
         """Return the URLs, including those of the additional pages."""
@@ -212,7 +212,7 @@ class TextPages(Base):
         form = form_class(request.POST, instance=row, is_draft=True)
         shown = self.model(pk=row.pk, name=row.name) if row is not None else None
         context = (
-            self.kind.previewed(form.instance, request.POST)
+            self.kind.preview_context(form.instance, request.POST)
             if form.is_valid()
             else {"errors": _errors(form)}
         )
@@ -239,9 +239,9 @@ class TextPages(Base):
         versions = self.kind.versions
         other = versions.versions_of(row).filter(number=before).first()
         lines = (
-            versions.differences(other.content, version.content)
+            versions.compare_versions(other.content, version.content)
             if other is not None
-            else (Line("same", text) for text in versions.lines_of(version.content))
+            else (ComparedLine("same", text) for text in versions.content_lines(version.content))
         )
         title = self.kind.version_title % {"number": number, self.kind.noun: row}
         return self._page(
@@ -264,16 +264,18 @@ class TextPages(Base):
             raise PermissionDenied
         version = self._version(row, number)
         based_on = request.POST.get("based_on", "")
-        told = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
+        based_on_version = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
         try:
             with transaction.atomic(using=row._state.db):
-                self.kind.versions.restore(row, version, author=request.user, based_on=told)
+                self.kind.versions.restore_version(
+                    row, version, author=request.user, based_on=based_on_version
+                )
                 catalog_rows.write_after_commit()
                 text = gettext("Restored version %(old)d, as version %(new)d.")
                 done = text % {"old": number, "new": row.version}
                 self.log_change(request, row, done)
-        except Overtaken:
-            self.message_user(request, str(self.kind.look_again), messages.ERROR)
+        except VersionConflict:
+            self.message_user(request, str(self.kind.conflict_message), messages.ERROR)
             return redirect(self.url_of("version", row.pk, number))
         except self.kind.error as exc:
             text = gettext("Version %(number)d cannot be restored: %(why)s")
@@ -337,9 +339,9 @@ FIXED = ("server", "name")
 class TextAdmin(TextPages):
     """Base class of the admin of prompts and of skills; publishes every change."""
 
-    what_it_is: ClassVar[tuple[str, ...]]
-    what_it_says: ClassVar[tuple[str, ...]]
-    more_about_it: ClassVar[tuple[str, ...]] = ()
+    identity_fields: ClassVar[tuple[str, ...]]
+    content_fields: ClassVar[tuple[str, ...]]
+    extra_fields: ClassVar[tuple[str, ...]] = ()
 
     change_form_template = "admin/mcp_django/text_change_form.html"
     list_filter = ["server", "is_enabled"]
@@ -350,11 +352,11 @@ class TextAdmin(TextPages):
         """Return the fieldsets: identity, content, and permissions."""
         may_save = self.has_change_permission(request, obj) if obj else True
         based_on = ["based_on"] if may_save else []
-        more = [(_("More details"), {"fields": [*self.more_about_it]})]
+        more = [(_("More details"), {"fields": [*self.extra_fields]})]
         return [
-            (None, {"fields": ["server", "name", "is_enabled", *self.what_it_is]}),
-            (_("Content"), {"fields": [*self.what_it_says, *based_on]}),
-            *(more if self.more_about_it else []),
+            (None, {"fields": ["server", "name", "is_enabled", *self.identity_fields]}),
+            (_("Content"), {"fields": [*self.content_fields, *based_on]}),
+            *(more if self.extra_fields else []),
             (
                 _("Who may see it"),
                 {
@@ -388,26 +390,26 @@ class TextAdmin(TextPages):
         extra = dict(extra_context or {})
         if request.method == "GET" and self.has_view_or_change_permission(request):
             row = self.get_object(request, unquote(object_id))
-            extra["not_offered"] = self._hindrance(row) if row is not None else ""
+            extra["not_offered"] = self._error_of(row) if row is not None else ""
         return super().change_view(request, object_id, form_url, extra)
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Return whether the row is in the catalog, and why not."""
-        return self._hindrance(row) or (
+        return self._error_of(row) or (
             gettext("available") if row.is_enabled else gettext("disabled")
         )
 
-    def _hindrance(self, row: Any) -> str:
+    def _error_of(self, row: Any) -> str:
         """Return why the row cannot be in the catalog, whether or not it is enabled."""
         if row.server not in {one.name for one in all_servers()}:
             return gettext("A server with this name does not exist.")
         if self.kind.is_taken(row.server, row.name):
-            return str(self.kind.code_has_it)
+            return str(self.kind.shadowed_message)
         try:
-            self.kind.versions.check(row)
+            self.kind.versions.validate(row)
         except self.kind.error as exc:
-            return self.kind.not_offered % {"why": exc}
+            return self.kind.invalid_message % {"why": exc}
         return ""
 
     # Changes ----------------------------------------------------------------------------------
@@ -415,21 +417,23 @@ class TextAdmin(TextPages):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, with a new version if its content has changed."""
         based_on = form.cleaned_data.get("based_on") or 0
-        self.kind.versions.keep(obj, author=request.user, based_on=based_on)
+        self.kind.versions.save_row(obj, author=request.user, based_on=based_on)
         catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the row and publish the change."""
         super().delete_model(request, obj)
-        self._tell({obj.server})
+        self._publish_change({obj.server})
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete the rows and publish the change."""
         servers = set(queryset.order_by().values_list("server", flat=True).distinct())
         super().delete_queryset(request, queryset)
-        self._tell(servers)
+        self._publish_change(servers)
 
-    def switch(self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool) -> None:
+    def set_enabled(
+        self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
+    ) -> None:
         """Enable or disable the rows and publish the change."""
         with transaction.atomic(using=queryset.db):
             rows = list(queryset.exclude(is_enabled=is_enabled))
@@ -441,9 +445,11 @@ class TextAdmin(TextPages):
                 self.log_change(
                     request, row, gettext("Enabled.") if is_enabled else gettext("Disabled.")
                 )
-            self._tell({row.server for row in rows})
-        self.message_user(request, self.kind.were_changed % {"n": len(rows)}, messages.SUCCESS)
+            self._publish_change({row.server for row in rows})
+        self.message_user(
+            request, self.kind.changed_count_message % {"n": len(rows)}, messages.SUCCESS
+        )
 
-    def _tell(self, servers: set[str]) -> None:
-        decided((server, self.kind.offered_among) for server in sorted(servers))
+    def _publish_change(self, servers: set[str]) -> None:
+        publish_change((server, self.kind.list_name) for server in sorted(servers))
         catalog_rows.write_after_commit()

@@ -20,9 +20,14 @@ from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.admin_base import ActingAdmin, EndingAdmin, ReadOnlyAdmin, may_give_access
+from mcp_django.admin_base import (
+    DelegationAdmin,
+    ReadOnlyAdmin,
+    RevocableAdmin,
+    may_delegate_access,
+)
 from mcp_django.auth import security_log
-from mcp_django.auth.principal import user_named
+from mcp_django.auth.principal import find_user_by_name
 from mcp_django.conf import get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, ExternalIdentity
 from mcp_django.models.calls import new_code
@@ -46,18 +51,21 @@ def _server_choices() -> list[tuple[str, str]]:
 def _scope_choices() -> list[tuple[str, Any]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
-    return [(scope, _described(scope, described)) for scope in sorted({*described, *_asked_for()})]
+    return [
+        (scope, _scope_label(scope, described))
+        for scope in sorted({*described, *_required_scopes()})
+    ]
 
 
-def _described(scope: str, described: dict[str, str]) -> str:
+def _scope_label(scope: str, described: dict[str, str]) -> str:
     return f"{scope}: {described[scope]}" if described.get(scope) else scope
 
 
-def _asked_for() -> Iterator[str]:
+def _required_scopes() -> Iterator[str]:
     for server in all_servers():
         server.refresh()
         yield from server.scopes
-        for component in server.offered:
+        for component in server.catalog:
             yield from component.scopes
 
 
@@ -125,8 +133,12 @@ class TokenForm(_ModelForm):
             ValidationError: the user does not exist; it does not reveal whether the name exists.
         """
         name = str(self.cleaned_data["username"])
-        self.user = user_named(name)
-        if self.user is None or not self.user.is_active or not may_give_access(self.by, self.user):
+        self.user = find_user_by_name(name)
+        if (
+            self.user is None
+            or not self.user.is_active
+            or not may_delegate_access(self.by, self.user)
+        ):
             raise forms.ValidationError(
                 _("No user with this name exists whom you may create a token for.")
             )
@@ -160,7 +172,7 @@ class TokenForm(_ModelForm):
 FORM_SECONDS = 24 * 3600
 
 
-class StateFilter(admin.SimpleListFilter):
+class TokenStateFilter(admin.SimpleListFilter):
     """A filter by usable tokens, or by the reason why a token is not usable."""
 
     title = _("state")
@@ -180,7 +192,7 @@ class StateFilter(admin.SimpleListFilter):
         revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
         inactive = Q(user__is_active=False)
         conditions = {
-            "usable": ~revoked & ~_expired() & ~inactive,
+            "usable": ~revoked & ~_expired_condition() & ~inactive,
             "expired": ~revoked & expired,
             "revoked": revoked,
             "inactive": ~revoked & inactive,
@@ -189,25 +201,25 @@ class StateFilter(admin.SimpleListFilter):
         return queryset.filter(conditions[state]) if state in conditions else queryset
 
 
-def _expired() -> Q:
+def _expired_condition() -> Q:
     # For a token that never expires, the comparison alone is NULL: neither true nor false.
     return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
 
 
-class _MadeAlready(Exception):
+class _DuplicateSubmission(Exception):
     """The form was submitted before."""
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(EndingAdmin):
+class AccessTokenAdmin(RevocableAdmin):
     """The access tokens of all users: view, create, revoke."""
 
-    word, word_label = "revoke", _("Revoke")
-    question = _(
+    action_name, action_label = "revoke", _("Revoke")
+    confirmation_text = _(
         "Requests with this token are rejected from now on, and its open streams end in every "
         "process within seconds. A revoked token cannot be restored."
     )
-    done = _("Revoked.")
+    done_message = _("Revoked.")
 
     form = TokenForm
     list_display = [
@@ -222,7 +234,7 @@ class AccessTokenAdmin(EndingAdmin):
         "expires_at",
         "state",
     ]
-    list_filter = [StateFilter, "created_at"]
+    list_filter = [TokenStateFilter, "created_at"]
     list_select_related = ["user"]
     show_full_result_count = False
     actions = ["revoke"]
@@ -267,7 +279,7 @@ class AccessTokenAdmin(EndingAdmin):
         plain = {"show_save_and_add_another": False, "show_save_and_continue": False}
         try:
             return super().add_view(request, form_url, {**plain, **(extra_context or {})})
-        except _MadeAlready:
+        except _DuplicateSubmission:
             said = _(
                 "This form was submitted before: its token was created and shown once. If you did "
                 "not copy it, revoke it and create another."
@@ -283,8 +295,8 @@ class AccessTokenAdmin(EndingAdmin):
             _MadeAlready: the form was submitted before.
         """
         data = form.cleaned_data
-        if data["once"] and not databases.take(f"token:{data['once']}", seconds=FORM_SECONDS):
-            raise _MadeAlready
+        if data["once"] and not databases.take_lease(f"token:{data['once']}", seconds=FORM_SECONDS):
+            raise _DuplicateSubmission
         token, plaintext = AccessToken.objects.issue(
             form.user,
             name=data["name"],
@@ -325,7 +337,7 @@ class AccessTokenAdmin(EndingAdmin):
             token.revoke()
             self._record(AuthEvent.Kind.REVOKE, request, token)
 
-    def is_over(self, row: AccessToken) -> bool:
+    def is_ended(self, row: AccessToken) -> bool:
         """Return whether the token was revoked; an expired one can be revoked too."""
         return row.revoked_at is not None
 
@@ -337,7 +349,7 @@ class AccessTokenAdmin(EndingAdmin):
         self.message_user(request, text % {"n": n}, messages.SUCCESS)
 
     def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
-        security_log.record(
+        security_log.record_event(
             kind,
             request=request,
             user=token.user,
@@ -393,7 +405,7 @@ class AuthEventAdmin(ReadOnlyAdmin):
 
 
 @admin.register(ExternalIdentity)
-class ExternalIdentityAdmin(ActingAdmin):
+class ExternalIdentityAdmin(DelegationAdmin):
     """The user of this site as whom each subject of an external issuer acts."""
 
     acts_as = "user"

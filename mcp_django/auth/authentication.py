@@ -25,9 +25,14 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.auth import limits
-from mcp_django.auth.backends import SESSION, BaseBackend, get_backend
+from mcp_django.auth.backends import SESSION_BACKENDS, BaseBackend, get_backend
 from mcp_django.auth.credentials import Credentials, client_ip
-from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
+from mcp_django.auth.principal import (
+    Principal,
+    anonymous_principal,
+    find_user_by_name,
+    principal_for,
+)
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
@@ -43,27 +48,29 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     """
     if credentials.has_token_in_query:
         # Every proxy on the way may have logged the token, so it is recorded for the site owner.
-        limits.note_leaked(credentials)
+        limits.record_token_in_query(credentials)
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
         known = _identify(names, credentials)
         if known is None:
             # Only browsers have a login cookie; MCP clients cannot get one.
-            return anonymous(may_sign_in=any(one not in SESSION for one in names))
-        limits.note_login(credentials.headers, known.user_key)
+            return anonymous_principal(
+                may_sign_in=any(one not in SESSION_BACKENDS for one in names)
+            )
+        limits.remember_login(credentials.headers, known.user_key)
         return known
-    fingerprint = limits.check(credentials)
+    fingerprint = limits.check_attempts(credentials)
     try:
-        identify = partial(_identified, names, credentials)
-        principal = _cached(identify, names, credentials)
+        identify = partial(_identify_or_reject, names, credentials)
+        principal = _identify_cached(identify, names, credentials)
     except AuthenticationRequired as exc:
-        limits.note_bad(credentials, fingerprint, reason=exc.error)
+        limits.count_rejected(credentials, fingerprint, reason=exc.error)
         raise
-    limits.note_good(fingerprint, principal.user_key)
+    limits.remember_accepted(fingerprint, principal.user_key)
     return principal
 
 
-def _identified(names: Sequence[str], credentials: Credentials) -> Principal:
+def _identify_or_reject(names: Sequence[str], credentials: Credentials) -> Principal:
     principal = _identify(names, credentials)
     if principal is None:
         raise AuthenticationRequired(
@@ -80,7 +87,7 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
     return None
 
 
-def refresh(principal: Principal) -> Principal | None:
+def refresh_principal(principal: Principal) -> Principal | None:
     """Return the principal of an open stream as it is now, ``None`` if no longer authorized.
 
     The user is loaded again, so that removed permissions do not apply. Uses the database.
@@ -89,10 +96,10 @@ def refresh(principal: Principal) -> Principal | None:
         return principal
     if not get_backend(principal.backend).is_current(principal):
         return None
-    return with_user_anew(principal)
+    return reload_user(principal)
 
 
-def with_user_anew(principal: Principal) -> Principal | None:
+def reload_user(principal: Principal) -> Principal | None:
     """Return the principal with its user loaded again; ``None`` if the user does not exist.
 
     The user object caches its permissions. Uses the database.
@@ -110,16 +117,16 @@ def with_user_anew(principal: Principal) -> Principal | None:
 # loaded for each request, and open streams never use the cache. The cache is in the process and
 # not in Django's cache, because a program that can write there could impersonate any user.
 
-MAX_ENTRIES = 10_000
+MAX_CACHED_TOKENS = 10_000
 # The attributes in which Django's ModelBackend caches a user's permissions.
-_PERMISSIONS = ("_perm_cache", "_user_perm_cache", "_group_perm_cache")
+_PERMISSION_CACHES = ("_perm_cache", "_user_perm_cache", "_group_perm_cache")
 
 
 class TokenCache:
     """Principals by a digest of token, endpoint and address; the oldest entries are evicted."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: bytes) -> Principal | None:
@@ -128,7 +135,7 @@ class TokenCache:
         Each request gets a copy of the user, so it does not see what another request sets on it.
         """
         with self._lock:
-            until, principal = self._found.get(key, (0.0, None))
+            until, principal = self._entries.get(key, (0.0, None))
         if principal is None or until <= time.monotonic() or _has_expired(principal):
             return None
         return replace(principal, user=copy.copy(principal.user))
@@ -136,24 +143,24 @@ class TokenCache:
     def put(self, key: bytes, principal: Principal, *, seconds: float) -> None:
         """Cache a caller, without the permissions cached on its user."""
         kept = replace(principal, user=copy.copy(principal.user))
-        for name in _PERMISSIONS:
+        for name in _PERMISSION_CACHES:
             vars(kept.user).pop(name, None)
         with self._lock:
-            self._found[key] = (time.monotonic() + seconds, kept)
-            self._found.move_to_end(key)
-            while len(self._found) > MAX_ENTRIES:
-                self._found.popitem(last=False)
+            self._entries[key] = (time.monotonic() + seconds, kept)
+            self._entries.move_to_end(key)
+            while len(self._entries) > MAX_CACHED_TOKENS:
+                self._entries.popitem(last=False)
 
     def clear(self) -> None:
         """Remove all entries."""
         with self._lock:
-            self._found.clear()
+            self._entries.clear()
 
 
 token_cache = TokenCache()
 
 
-def _cached(
+def _identify_cached(
     identify: Callable[[], Principal], names: Sequence[str], credentials: Credentials
 ) -> Principal:
     """Return the cached caller for this bearer and endpoint, or call ``identify`` and cache it.
@@ -163,7 +170,7 @@ def _cached(
     seconds = get_settings().token_cache_seconds
     if not seconds or credentials.bearer is None:
         return identify()
-    key = _key(names, credentials)
+    key = _cache_key(names, credentials)
     principal = token_cache.get(key)
     if principal is None:
         principal = identify()
@@ -171,7 +178,7 @@ def _cached(
     return principal
 
 
-def _key(names: Sequence[str], credentials: Credentials) -> bytes:
+def _cache_key(names: Sequence[str], credentials: Credentials) -> bytes:
     # A token may be restricted to servers and networks.
     address = str(client_ip(credentials.request()))
     parts = (credentials.bearer, credentials.resource, credentials.server, address, *names)
@@ -184,7 +191,7 @@ def _has_expired(principal: Principal) -> bool:
 
 # The caller of a local process --------------------------------------------------------------------
 
-BACKEND = "mcp_django.auth.authentication.LocalBackend"
+LOCAL_BACKEND = "mcp_django.auth.authentication.LocalBackend"
 
 
 class LocalBackend(BaseBackend):
@@ -214,7 +221,7 @@ class LocalCaller:
         """
         if self.token:
             return authenticate(("tokens",), self._credentials())
-        return self._user() if self.username else anonymous()
+        return self._user() if self.username else anonymous_principal()
 
     def _credentials(self) -> Credentials:
         authorization = f"Bearer {self.token}".encode("latin-1", "replace")
@@ -226,12 +233,12 @@ class LocalCaller:
         )
 
     def _user(self) -> Principal:
-        user = user_named(self.username)
+        user = find_user_by_name(self.username)
         if user is None or not user.is_active:
             raise AuthenticationRequired(
                 f"The user {self.username!r} does not exist or is inactive.", error="invalid_token"
             )
-        return principal_for(user, backend=BACKEND)
+        return principal_for(user, backend=LOCAL_BACKEND)
 
 
 # Authorization extensions -------------------------------------------------------------------------
@@ -240,7 +247,7 @@ CLIENT_CREDENTIALS = "io.modelcontextprotocol/oauth-client-credentials"
 ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
 
 
-def advertised(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
+def authorization_extensions(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the enabled authorization extensions of a server with these backends; often none."""
     if "oauth" not in backends or not apps.is_installed("mcp_django.oauth"):
         return {}

@@ -17,13 +17,13 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 
 from mcp_django.auth.backends import get_backend
 from mcp_django.auth.endpoints import (
-    Endpoint,
+    ServerEndpoint,
     all_resources,
-    canonical,
+    canonicalize_url,
     find_endpoint,
     origin_of,
     prefix_of,
-    quoted,
+    quote_path,
 )
 from mcp_django.exceptions import (
     AccessRefused,
@@ -33,15 +33,15 @@ from mcp_django.exceptions import (
     TooManyAttempts,
 )
 
-ROUTE = "mcp_protected_resource"
-WELL_KNOWN = "/.well-known/oauth-protected-resource"
+ROUTE_NAME = "mcp_protected_resource"
+WELL_KNOWN_PATH = "/.well-known/oauth-protected-resource"
 MAX_AGE_SECONDS = 300
-VERBS = "GET, HEAD, OPTIONS"
+METHODS = "GET, HEAD, OPTIONS"
 # Browser clients send these headers during discovery.
 ALLOWED_HEADERS = "Authorization, Content-Type, Accept, MCP-Protocol-Version"
 PUBLIC_HEADERS = {
     "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Methods": VERBS,
+    "Access-Control-Allow-Methods": METHODS,
     "Access-Control-Allow-Headers": ALLOWED_HEADERS,
     "Access-Control-Max-Age": "86400",
     "X-Content-Type-Options": "nosniff",
@@ -55,17 +55,17 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
     a trailing slash, since clients compare it as a string.
     """
     if request.method == "OPTIONS":
-        return _public(HttpResponse(status=204, headers={"Allow": VERBS}))
+        return _add_public_headers(HttpResponse(status=204, headers={"Allow": METHODS}))
     if request.method not in {"GET", "HEAD"}:
-        return _problem(405, "Use GET.", Allow=VERBS)
-    found = _asked_for(request, path or "")
+        return _error_response(405, "Use GET.", Allow=METHODS)
+    found = _requested_endpoint(request, path or "")
     issuers = _issuers_of(found[1].server, request) if found else []
     if found is None or not issuers:
-        return _problem(404, "This site has no protected resource at this path.")
+        return _error_response(404, "This site has no protected resource at this path.")
     url, endpoint = found
-    response = JsonResponse(_document(url, endpoint.server, issuers))
+    response = JsonResponse(_build_metadata(url, endpoint.server, issuers))
     response["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
-    return _public(response)
+    return _add_public_headers(response)
 
 
 # Clients have no session during discovery; read by Django's LoginRequiredMiddleware.
@@ -85,7 +85,7 @@ def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
     within = path.removeprefix(prefix)
     try:
         route = reverse(
-            ROUTE,
+            ROUTE_NAME,
             urlconf=getattr(request, "urlconf", None),
             kwargs={"path": within} if within not in ("", "/") else None,
         )
@@ -93,13 +93,13 @@ def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
         return None
     if server.resource_url:
         parts = urlsplit(server.resource_url)
-        return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
+        return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN_PATH}{parts.path}"
     # ``reverse`` adds the script prefix of this thread, which only Django's handlers set.
     route = "/" + route.removeprefix(get_script_prefix())
-    return f"{origin_of(request)}{quoted(prefix)}{route}"
+    return f"{origin_of(request)}{quote_path(prefix)}{route}"
 
 
-def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
+def _build_metadata(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
     with suppress(Busy):
         # Of this document, only the title depends on overrides.
         server.refresh()
@@ -115,21 +115,21 @@ def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
     }
 
 
-def _asked_for(request: HttpRequest, path: str) -> tuple[str, Endpoint] | None:
+def _requested_endpoint(request: HttpRequest, path: str) -> tuple[str, ServerEndpoint] | None:
     """Return the requested URL, spelled as in the request, and its endpoint."""
     own, prefix = f"{request.scheme}://{request.get_host()}", prefix_of(request)
     # The path contains the site's prefix if a proxy forwards the URL at the host's root, and does
     # not if the document is requested below the prefix.
     for start in dict.fromkeys((f"{prefix}{path}", path)):
         # A declared URL may have a host other than that of BASE_URL.
-        for origin in dict.fromkeys((origin_of(request), canonical(own) or "")):
-            endpoint = find_endpoint(origin + quoted(start), request)
+        for origin in dict.fromkeys((origin_of(request), canonicalize_url(own) or "")):
+            endpoint = find_endpoint(origin + quote_path(start), request)
             if endpoint is not None:
-                return origin + quoted(start), endpoint
+                return origin + quote_path(start), endpoint
     if path.rstrip("/"):
         return None
     only = list(all_resources(request).items())
-    return (only[0][0], Endpoint(only[0][1], only[0][0])) if len(only) == 1 else None
+    return (only[0][0], ServerEndpoint(only[0][1], only[0][0])) if len(only) == 1 else None
 
 
 def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
@@ -138,14 +138,14 @@ def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _problem(status: int, description: str, **headers: str) -> HttpResponse:
+def _error_response(status: int, description: str, **headers: str) -> HttpResponse:
     body = {"error": "not_found" if status == 404 else "invalid_request"}
     sent = {"Cache-Control": "no-store", **headers}
     described = {**body, "error_description": description}
-    return _public(JsonResponse(described, status=status, headers=sent))
+    return _add_public_headers(JsonResponse(described, status=status, headers=sent))
 
 
-def _public(response: HttpResponse) -> HttpResponse:
+def _add_public_headers(response: HttpResponse) -> HttpResponse:
     for name, value in PUBLIC_HEADERS.items():
         response[name] = value
     return response
@@ -157,8 +157,8 @@ OFFLINE_ACCESS = "offline_access"
 """The scope by which a client requests a refresh token; no operation needs it."""
 
 
-def challenge(
-    refusal: AccessRefused,
+def build_challenge(
+    rejection: AccessRefused,
     *,
     scopes: Sequence[str] | None = None,
     parameters: Mapping[str, str] | None = None,
@@ -168,13 +168,13 @@ def challenge(
     ``scopes`` replace those of the rejection; ``offline_access`` is never included. ``parameters``
     are added under their names (``resource_metadata`` of RFC 9728).
     """
-    if isinstance(refusal, (ConnectionRefused, TooManyAttempts, AuthenticationUnavailable)):
+    if isinstance(rejection, (ConnectionRefused, TooManyAttempts, AuthenticationUnavailable)):
         return None
     values = {"realm": "mcp"}
-    if refusal.error:
-        values["error"] = refusal.error
-        values["error_description"] = refusal.message
-    needed = [one for one in (scopes or refusal.scopes) if one != OFFLINE_ACCESS]
+    if rejection.error:
+        values["error"] = rejection.error
+        values["error_description"] = rejection.message
+    needed = [one for one in (scopes or rejection.scopes) if one != OFFLINE_ACCESS]
     if needed:
         values["scope"] = " ".join(needed)
     values |= parameters or {}

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 from django.http import HttpRequest
 
-from mcp_django.auth.endpoints import canonical, resource_of
+from mcp_django.auth.endpoints import canonicalize_url, resource_of
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
@@ -48,7 +48,7 @@ class Credentials:
 
         Computed on each access; empty if the request's URL is not a valid resource URL.
         """
-        return canonical(self.declared_resource) or resource_of(self.request())
+        return canonicalize_url(self.declared_resource) or resource_of(self.request())
 
     @property
     def bearer(self) -> str | None:
@@ -103,7 +103,7 @@ SECRET_META = frozenset({"HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 
 
-def carrier(
+def make_request_getter(
     request: Callable[[], HttpRequest | None], principal: Principal
 ) -> Callable[[], HttpRequest | None]:
     """Return a function that returns the request as components see it, always the same object."""
@@ -142,11 +142,11 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
         kept = {name: value for name, value in twin.scope.items() if name not in added}
         twin.scope = {**kept, "headers": lines}
     twin.user = principal.user
-    twin.auser = _auser(principal)
+    twin.auser = _make_auser(principal)
     return twin  # type: ignore[no-any-return]
 
 
-def _auser(principal: Principal) -> Callable[[], Any]:
+def _make_auser(principal: Principal) -> Callable[[], Any]:
     async def auser() -> Any:
         return principal.user
 
@@ -178,7 +178,7 @@ def client_ip(request: HttpRequest) -> str | None:
         return None
 
 
-def source_of(address: str) -> str:
+def rate_limit_source(address: str) -> str:
     """Return what limits count an address by: the address itself, or the /64 of an IPv6 address.
 
     One subscriber has all of a /64. An IPv4-mapped IPv6 address, as dual-stack sockets report it,
@@ -190,7 +190,7 @@ def source_of(address: str) -> str:
     return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))
 
 
-def wide_network_of(source: str) -> str:
+def wide_network(source: str) -> str:
     """Return the IPv4 /24 or IPv6 /48 that contains a source: one customer may have all of it."""
     found = ip_network(source)
     return str(found.supernet(new_prefix=24 if found.version == 4 else 48))
@@ -199,7 +199,7 @@ def wide_network_of(source: str) -> str:
 # The issuer of a bearer token ---------------------------------------------------------------------
 
 
-def issuer_in(bearer: str) -> str | None:
+def read_issuer(bearer: str) -> str | None:
     """Return the ``iss`` of a JWT; ``None`` if the bearer is not a JWT or has no issuer.
 
     It is not verified; use it only to choose the issuer to verify the token with.

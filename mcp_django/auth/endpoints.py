@@ -28,23 +28,23 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]*:[0-9a-f:.]*")
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]|\\")
 # An encoded slash or backslash would let one name refer to two paths; a NUL truncates a path.
-_DISGUISED = re.compile(r"%(?![0-9a-f]{2})|%(?:2f|5c|[01][0-9a-f]|7f)", re.IGNORECASE)
+_AMBIGUOUS_ENCODING = re.compile(r"%(?![0-9a-f]{2})|%(?:2f|5c|[01][0-9a-f]|7f)", re.IGNORECASE)
 # Characters that RFC 3986 (section 3.3) allows unencoded in a path; Django's ``reverse`` uses them.
 _SAFE = "/~:@!$&'()*+,;="
-_PARTS = frozenset({"sse", "messages"})
+_SSE_PARTS = frozenset({"sse", "messages"})
 
-_declared: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_declared_servers: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServerEndpoint:
     """An endpoint of this site: its server, and the canonical URL that tokens are bound to."""
 
     server: Any
     resource: str
 
 
-def canonical(url: str) -> str | None:
+def canonicalize_url(url: str) -> str | None:
     """Return the canonical spelling of a resource's URL; ``None`` if it is not a valid one.
 
     Scheme and host are lowercased, a default port and one trailing slash removed, the path encoded
@@ -56,7 +56,7 @@ def canonical(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         port = parts.port
-        path = _normal(parts.path)
+        path = _normalize_path(parts.path)
     except ValueError:
         return None
     scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
@@ -68,21 +68,21 @@ def canonical(url: str) -> str | None:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}{shown}{path}"
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """Return a path in its normal encoding, without a trailing slash.
 
     Raises:
         ValueError: the path is ambiguous, or not UTF-8.
     """
-    if _DISGUISED.search(path):
+    if _AMBIGUOUS_ENCODING.search(path):
         raise ValueError(path)
     plain = unquote(path, errors="strict")
     if {".", ".."} & set(plain.split("/")):
         raise ValueError(path)
-    return quoted(plain).removesuffix("/")
+    return quote_path(plain).removesuffix("/")
 
 
-def quoted(path: str) -> str:
+def quote_path(path: str) -> str:
     """Return a decoded path, as Django has it, in URL encoding."""
     return quote(path, safe=_SAFE)
 
@@ -96,8 +96,8 @@ def origin_of(request: HttpRequest) -> str:
     base = get_settings().base_url
     if base:
         parts = urlsplit(base)
-        return canonical(f"{parts.scheme}://{parts.netloc}") or ""
-    return canonical(f"{request.scheme}://{request.get_host()}") or ""
+        return canonicalize_url(f"{parts.scheme}://{parts.netloc}") or ""
+    return canonicalize_url(f"{request.scheme}://{request.get_host()}") or ""
 
 
 def prefix_of(request: HttpRequest) -> str:
@@ -117,45 +117,45 @@ def resource_of(request: HttpRequest, server: Any = None) -> str:
     view = getattr(request.resolver_match, "func", None)
     server = server or getattr(view, "mcp_server", None)
     if server is not None and server.resource_url:
-        return canonical(server.resource_url) or ""
+        return canonicalize_url(server.resource_url) or ""
     path = request.path.removesuffix("/")
     part = getattr(view, "endpoint", None) or path.rpartition("/")[2]
-    if part in _PARTS:
+    if part in _SSE_PARTS:
         path = path.rpartition("/")[0]
-    return canonical(origin_of(request) + quoted(path)) or ""
+    return canonicalize_url(origin_of(request) + quote_path(path)) or ""
 
 
-def declare(url: str, server: Any) -> None:
+def declare_url(url: str, server: Any) -> None:
     """Register a server under a URL that no URLconf has (``MCPServer(resource_url=…)``).
 
     Raises:
         ValueError: the URL is not a valid resource URL.
     """
-    resource = canonical(url)
+    resource = canonicalize_url(url)
     if resource is None:
         raise ValueError(url)
-    _declared[resource] = server
+    _declared_servers[resource] = server
 
 
-def find_endpoint(url: str, request: HttpRequest) -> Endpoint | None:
+def find_endpoint(url: str, request: HttpRequest) -> ServerEndpoint | None:
     """Return the endpoint that a URL of this site names, in any spelling; ``None`` for other URLs.
 
     A server that declares its URL is found only by that URL.
     """
-    resource, origin = canonical(url), origin_of(request)
+    resource, origin = canonicalize_url(url), origin_of(request)
     if resource is None:
         return None
-    if resource in _declared:
-        return Endpoint(_declared[resource], resource)
+    if resource in _declared_servers:
+        return ServerEndpoint(_declared_servers[resource], resource)
     if not (resource == origin or resource.startswith(f"{origin}/")):
         return None
     path, urlconf = unquote(resource.removeprefix(origin)), getattr(request, "urlconf", None)
     view = _view_at(path, prefix_of(request), urlconf)
     if view is None or view.mcp_server.resource_url:
         return None
-    if view.endpoint in _PARTS:
+    if view.endpoint in _SSE_PARTS:
         resource = resource.rpartition("/")[0]
-    return Endpoint(view.mcp_server, resource)
+    return ServerEndpoint(view.mcp_server, resource)
 
 
 def find_server(url: str, request: HttpRequest) -> Any | None:
@@ -169,10 +169,10 @@ def server_of(resource: str) -> Any | None:
 
     For code that has no request; the script name is that of the thread.
     """
-    named = canonical(resource)
+    named = canonicalize_url(resource)
     if named is None:
         return None
-    return _declared.get(named) or _server_at(unquote(urlsplit(named).path))
+    return _declared_servers.get(named) or _server_at(unquote(urlsplit(named).path))
 
 
 def _server_at(path: str) -> Any | None:
@@ -187,13 +187,13 @@ def _view_at(path: str, prefix: str, urlconf: Any) -> Any | None:
     within = path.removeprefix(prefix)
     # A mount that ends in a slash resolves only with the slash.
     for spelling in (within or "/", f"{within}/"):
-        view = _resolved(spelling, urlconf)
+        view = _resolve_view(spelling, urlconf)
         if view is not None:
             return view
     return None
 
 
-def _resolved(path: str, urlconf: Any) -> Any | None:
+def _resolve_view(path: str, urlconf: Any) -> Any | None:
     # Under i18n_patterns a path resolves only in its own language, whatever the active one is;
     # without LocaleMiddleware in the site's, which need not be one of LANGUAGES.
     default = settings.LANGUAGE_CODE
@@ -204,7 +204,7 @@ def _resolved(path: str, urlconf: Any) -> Any | None:
     return None
 
 
-def known(urls: Iterable[str], request: HttpRequest) -> list[str] | None:
+def find_resources(urls: Iterable[str], request: HttpRequest) -> list[str] | None:
     """Return the resources that URLs name if all are endpoints of this site, else ``None``."""
     named = []
     for url in urls:
@@ -220,29 +220,29 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
 
     For an endpoint under ``i18n_patterns``: the URL in the site's own language.
     """
-    found = dict(_declared)
-    start = origin_of(request) + quoted(prefix_of(request))
-    for path in _mounted(getattr(request, "urlconf", None)):
-        endpoint = find_endpoint(start + quoted(path), request)
+    found = dict(_declared_servers)
+    start = origin_of(request) + quote_path(prefix_of(request))
+    for path in _endpoint_paths(getattr(request, "urlconf", None)):
+        endpoint = find_endpoint(start + quote_path(path), request)
         if endpoint is not None:
             found[endpoint.resource] = endpoint.server
     return found
 
 
-def _mounted(urlconf: Any = None) -> list[str]:
+def _endpoint_paths(urlconf: Any = None) -> list[str]:
     """Return the paths of all endpoints that have no variables, without the script name.
 
     Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
     """
     with translation.override(settings.LANGUAGE_CODE):
-        return list(dict.fromkeys(_paths(get_resolver(urlconf).url_patterns, "/")))
+        return list(dict.fromkeys(_iter_paths(get_resolver(urlconf).url_patterns, "/")))
 
 
-def _paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
+def _iter_paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
     for one in patterns:
         regex = before + one.pattern.regex.pattern.lstrip("^")
         if isinstance(one, URLResolver):
-            yield from _paths(one.url_patterns, regex)
+            yield from _iter_paths(one.url_patterns, regex)
         elif getattr(one.callback, "endpoint", None) == "mcp":
             # ``normalize`` returns each possible path with the variables in it.
             yield from (text for text, variables in normalize(regex) if not variables)

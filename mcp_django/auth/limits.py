@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import security_log
-from mcp_django.auth.credentials import Credentials, client_ip, source_of
+from mcp_django.auth.credentials import Credentials, client_ip, rate_limit_source
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
@@ -31,61 +31,61 @@ from mcp_django.protocol.headers import Headers
 logger = logging.getLogger("mcp_django.security")
 
 # A problem of the site affects every request, so it is logged once in this time.
-COMPLAINT_SECONDS = 60
-_complained: dict[str, float] = {}
+LOG_INTERVAL_SECONDS = 60
+_logged_at: dict[str, float] = {}
 _lock = threading.Lock()
 
 
-def take(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
+def count_event(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
     """Count an event; return 0 if it is within the limit, else the seconds until the next window.
 
     ``count`` counts several events together, all of which have to be within the limit.
     """
-    entry, left = _window(name, key, seconds)
+    entry, left = _current_window(name, key, seconds)
     try:
         cache.add(entry, 0, timeout=seconds + 1)
         counted = cache.incr(entry, count)
     except ValueError:  # it was evicted in between, or the cache stores nothing
         return 0
     except Exception as exc:  # noqa: BLE001 - the site's cache, which may be a service that is down
-        _complain(name, exc)
+        _log_cache_failure(name, exc)
         return 0
     return left if counted > limit else 0
 
 
-def look(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
+def check_limit(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
     """Return what ``take`` would return now, without counting anything."""
-    entry, left = _window(name, key, seconds)
+    entry, left = _current_window(name, key, seconds)
     try:
         counted = cache.get(entry, 0)
     except Exception as exc:  # noqa: BLE001 - as above
-        _complain(name, exc)
+        _log_cache_failure(name, exc)
         return 0
     return left if counted + count > limit else 0
 
 
-def give_back(name: str, key: str, *, seconds: int, count: int = 1) -> None:
+def uncount_event(name: str, key: str, *, seconds: int, count: int = 1) -> None:
     """Undo what ``take`` has counted for an event that did not happen after all."""
-    entry, _ = _window(name, key, seconds)
+    entry, _ = _current_window(name, key, seconds)
     try:
         cache.decr(entry, count)
     except ValueError:  # its window is over
         return
     except Exception as exc:  # noqa: BLE001 - as above
-        _complain(name, exc)
+        _log_cache_failure(name, exc)
 
 
-def _may_complain(about: str) -> bool:
+def _may_log(about: str) -> bool:
     """Return whether a problem that affects every request may be logged now: once a minute."""
     now = time.monotonic()
     with _lock:
-        if about in _complained and now - _complained[about] < COMPLAINT_SECONDS:
+        if about in _logged_at and now - _logged_at[about] < LOG_INTERVAL_SECONDS:
             return False
-        _complained[about] = now
+        _logged_at[about] = now
         return True
 
 
-def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
+def _current_window(name: str, key: str, seconds: int) -> tuple[str, int]:
     """Return the cache key of the current window, and the seconds until it ends."""
     now = time.time()
     # memcached keys are short and contain no spaces, and addresses must not appear in the cache.
@@ -94,8 +94,8 @@ def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
     return entry, seconds - int(now % seconds)
 
 
-def _complain(name: str, exc: Exception) -> None:
-    if _may_complain("cache"):
+def _log_cache_failure(name: str, exc: Exception) -> None:
+    if _may_log("cache"):
         logger.error("The cache failed, so the limit %r is not applied.", name, exc_info=exc)
 
 
@@ -108,7 +108,7 @@ def _complain(name: str, exc: Exception) -> None:
 # the very same credential recently: an office behind one address keeps working while one of its
 # programs tries a revoked token.
 
-NAME = "bad-bearer"
+LIMIT_NAME = "bad-bearer"
 MAX_ATTEMPTS = 30
 WINDOW_SECONDS = 60
 # All clients whose address is unknown share one counter, whose limit is this many times higher.
@@ -119,13 +119,13 @@ FORWARDING = (
     *("HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP"),
 )
 # How long a process remembers an accepted credential, and how many of them.
-GOOD_SECONDS = 600
-MAX_GOOD = 10_000
+ACCEPTED_SECONDS = 600
+MAX_ACCEPTED = 10_000
 # Counter keys of callers who are not (yet) identified as a user.
 ANONYMOUS, UNPROVEN = "anonymous", "unproven"
 
 
-class KnownGood:
+class AcceptedCredentials:
     """Digests of recently accepted credentials, with their users' keys; the oldest are evicted."""
 
     def __init__(self) -> None:
@@ -143,9 +143,9 @@ class KnownGood:
     def add(self, fingerprint: bytes, owner: str = "") -> None:
         """Remember an accepted credential for ``GOOD_SECONDS``."""
         with self._lock:
-            self._until[fingerprint] = (time.monotonic() + GOOD_SECONDS, owner)
+            self._until[fingerprint] = (time.monotonic() + ACCEPTED_SECONDS, owner)
             self._until.move_to_end(fingerprint)
-            while len(self._until) > MAX_GOOD:
+            while len(self._until) > MAX_ACCEPTED:
                 self._until.popitem(last=False)
 
     def discard(self, fingerprint: bytes) -> None:
@@ -159,17 +159,17 @@ class KnownGood:
             self._until.clear()
 
 
-known_good = KnownGood()
+accepted_credentials = AcceptedCredentials()
 
 
-def check(credentials: Credentials) -> bytes:
+def check_attempts(credentials: Credentials) -> bytes:
     """Return the fingerprint of the credentials, if their address may still try any.
 
     Raises:
         TooManyAttempts: too many invalid credentials came from that address in this minute.
     """
     fingerprint = _fingerprint(credentials.headers)
-    if fingerprint not in known_good:
+    if fingerprint not in accepted_credentials:
         _check_address(credentials.request())
     return fingerprint
 
@@ -177,8 +177,8 @@ def check(credentials: Credentials) -> bytes:
 # The cache may be a network service, which must not block an event loop.
 @async_unsafe("Credentials are counted in a thread.")
 def _check_address(request: HttpRequest) -> None:
-    key, limit = counted_for(request, limit=MAX_ATTEMPTS)
-    wait = look(NAME, key, limit=limit, seconds=WINDOW_SECONDS)
+    key, limit = limit_key(request, limit=MAX_ATTEMPTS)
+    wait = check_limit(LIMIT_NAME, key, limit=limit, seconds=WINDOW_SECONDS)
     if wait:
         raise TooManyAttempts(
             f"Too many invalid credentials came from your address; wait {wait} seconds.",
@@ -186,14 +186,14 @@ def _check_address(request: HttpRequest) -> None:
         )
 
 
-def note_good(fingerprint: bytes, owner: str) -> None:
+def remember_accepted(fingerprint: bytes, owner: str) -> None:
     """Remember that a credential was accepted, with the key of its user."""
-    known_good.add(fingerprint, owner)
+    accepted_credentials.add(fingerprint, owner)
 
 
-def note_login(headers: Headers, owner: str) -> None:
+def remember_login(headers: Headers, owner: str) -> None:
     """Remember that the cookies of a request belong to a user."""
-    known_good.add(_fingerprint(headers), owner)
+    accepted_credentials.add(_fingerprint(headers), owner)
 
 
 def presumed_caller(headers: Headers) -> str:
@@ -204,53 +204,55 @@ def presumed_caller(headers: Headers) -> str:
     """
     if "authorization" not in headers and "cookie" not in headers:
         return ANONYMOUS
-    return known_good.owner_of(_fingerprint(headers)) or UNPROVEN
+    return accepted_credentials.owner_of(_fingerprint(headers)) or UNPROVEN
 
 
 @async_unsafe("Credentials are counted in a thread.")
-def note_leaked(credentials: Credentials) -> None:
+def record_token_in_query(credentials: Credentials) -> None:
     """Record in the security log that a token came in the query string, without the token."""
     request = credentials.request()
-    security_log.record_some(
+    security_log.record_limited(
         "refused", request=request, path=request.path, reason="token in query string"
     )
 
 
 @async_unsafe("Credentials are counted in a thread.")
-def note_bad(credentials: Credentials, fingerprint: bytes, *, reason: str) -> None:
+def count_rejected(credentials: Credentials, fingerprint: bytes, *, reason: str) -> None:
     """Count a rejected credential, and record it in the security log."""
-    known_good.discard(fingerprint)
+    accepted_credentials.discard(fingerprint)
     request = credentials.request()
-    security_log.record_some("refused", request=request, path=request.path, reason=reason)
-    key, limit = counted_for(request, limit=MAX_ATTEMPTS)
-    if take(NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS):
-        security_log.record_some("rate_limit", request=request, limit=NAME)
+    security_log.record_limited("refused", request=request, path=request.path, reason=reason)
+    key, limit = limit_key(request, limit=MAX_ATTEMPTS)
+    if count_event(LIMIT_NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS):
+        security_log.record_limited("rate_limit", request=request, limit=LIMIT_NAME)
 
 
-def counted_for(request: HttpRequest, *, limit: int) -> tuple[str, int]:
+def limit_key(request: HttpRequest, *, limit: int) -> tuple[str, int]:
     """Return the counter key of a request, and the limit that applies to it.
 
     The key is the request's source. All requests of unknown source share one key with a higher
     limit, since one client can use it up for the others. No header disables a limit.
     """
-    address = limited_address(request)
+    address = limit_source(request)
     return (UNKNOWN, limit * UNKNOWN_FACTOR) if address is None else (address, limit)
 
 
-def limited_address(request: HttpRequest) -> str | None:
+def limit_source(request: HttpRequest) -> str | None:
     """Return the source that the limits of a request are counted for; ``None`` if it is unknown.
 
     Behind a proxy that ``PROXIES`` does not count, all clients would share the proxy's address.
     """
     found = client_ip(request)
     is_forwarded = any(name in request.META for name in FORWARDING)
-    if is_forwarded and not get_settings().proxies and not _is_outside(found):
-        _tell_of_proxy(found)
+    if is_forwarded and not get_settings().proxies and not _is_public_address(found):
+        _warn_about_proxy(found)
         return None
-    return None if found is None else source_of(found)
+    return None if found is None else rate_limit_source(found)
 
 
-def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) -> str | None:
+def anonymous_network(
+    principal: Principal, request: Callable[[], HttpRequest | None]
+) -> str | None:
     """Return what limits count an anonymous caller by: an IPv4 address or an IPv6 /64.
 
     ``None`` for an authenticated caller, empty if the address is unknown; ``"local"`` without a
@@ -259,10 +261,10 @@ def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) 
     if principal.is_authenticated:
         return None
     found = request()
-    return (limited_address(found) or "") if found is not None else "local"
+    return (limit_source(found) or "") if found is not None else "local"
 
 
-def _is_outside(address: str | None) -> bool:
+def _is_public_address(address: str | None) -> bool:
     """Return whether an address is public, so that it is not that of the site's own proxy."""
     if address is None:
         return False
@@ -270,8 +272,8 @@ def _is_outside(address: str | None) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_global
 
 
-def _tell_of_proxy(address: str | None) -> None:
-    if _may_complain("proxy"):
+def _warn_about_proxy(address: str | None) -> None:
+    if _may_log("proxy"):
         logger.warning(
             "A request with a forwarding header came from %s, but MCP_DJANGO['PROXIES'] is 0: the "
             "client's address is not known, and all such requests share one limit, which one "

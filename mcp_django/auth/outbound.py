@@ -74,14 +74,14 @@ def fetch_json(
     _check_address(url)
     request = Request(url, data=body, headers={**_HEADERS, **(headers or {})})  # noqa: S310 - checked above
     try:
-        content = _read(request)
+        content = _read_response(request)
     except HTTPError as exc:
         exc.close()
         raise FetchFailed(f"{url} responded with {exc.code}.") from None
     except (URLError, http.client.HTTPException, OSError) as exc:
         reason = exc.reason if isinstance(exc, URLError) else exc
         raise FetchFailed(f"{url} cannot be fetched: {reason}.") from None
-    return _object(url, content)
+    return _parse_object(url, content)
 
 
 def _check_address(url: str) -> None:
@@ -95,23 +95,23 @@ def _check_address(url: str) -> None:
 
 
 @sensitive_variables("request")
-def _read(request: Request) -> bytes:
+def _read_response(request: Request) -> bytes:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     content = b""
-    with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+    with _build_opener().open(request, timeout=TIMEOUT_SECONDS) as response:
         if response.status != 200:
-            _refuse(f"it responded with {response.status}")
+            _raise_url_error(f"it responded with {response.status}")
         # The timeout applies to each read; the deadline stops a server that sends single bytes.
         while chunk := response.read1(_CHUNK):
             content += chunk
             if len(content) > MAX_BYTES:
-                _refuse(f"it is longer than {MAX_BYTES} bytes")
+                _raise_url_error(f"it is longer than {MAX_BYTES} bytes")
             if time.monotonic() > deadline:
-                _refuse(f"it takes longer than {TIMEOUT_SECONDS} seconds")
+                _raise_url_error(f"it takes longer than {TIMEOUT_SECONDS} seconds")
     return content
 
 
-def _opener() -> OpenerDirector:
+def _build_opener() -> OpenerDirector:
     """Return an opener for HTTP and HTTPS only; the default one also opens files and FTP."""
     opener = OpenerDirector()
     for handler in (
@@ -133,11 +133,11 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _refuse(reason: str) -> NoReturn:
+def _raise_url_error(reason: str) -> NoReturn:
     raise URLError(reason)
 
 
-def _object(url: str, content: bytes) -> dict[str, Any]:
+def _parse_object(url: str, content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -157,9 +157,9 @@ def _object(url: str, content: bytes) -> dict[str, Any]:
 logger = logging.getLogger("mcp_django.security")
 
 
-def get(kind: str, name: str) -> Any:
+def get_signed(kind: str, name: str) -> Any:
     """Return the cached value, ``None`` if it is missing or expired."""
-    entry = entry_name(kind, name)
+    entry = cache_key(kind, name)
     try:
         found = cache.get(entry)
     except Exception:  # the site's cache, which may be a service that is down
@@ -174,25 +174,25 @@ def get(kind: str, name: str) -> Any:
         return None
 
 
-def put(kind: str, name: str, value: Any, *, seconds: float) -> None:
+def put_signed(kind: str, name: str, value: Any, *, seconds: float) -> None:
     """Cache a JSON-serializable value for so many seconds."""
-    entry = entry_name(kind, name)
+    entry = cache_key(kind, name)
     try:
         cache.set(entry, signing.dumps(value, salt=entry, compress=True), timeout=seconds)
     except Exception:  # as above
         logger.exception("The cache could not be written for %r.", kind)
 
 
-def is_first(kind: str, name: str, *, seconds: float) -> bool:
+def mark_first(kind: str, name: str, *, seconds: float) -> bool:
     """Return whether this is the first call within so many seconds; true if the cache fails."""
     try:
-        return bool(cache.add(entry_name(kind, name), "1", timeout=seconds))
+        return bool(cache.add(cache_key(kind, name), "1", timeout=seconds))
     except Exception:  # as above
         logger.exception("The cache could not be written for %r.", kind)
         return True
 
 
-def entry_name(kind: str, name: str) -> str:
+def cache_key(kind: str, name: str) -> str:
     """Return the cache key of an entry: short and printable, whatever the name is."""
     return f"mcp_django:{kind}:{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()}"
 
@@ -207,10 +207,10 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
 # Some Python versions treat these as public: protocol assignments (RFC 6890), where a cloud
 # provider had its metadata service, and the 6to4 relays, which are obsolete (RFC 7526).
-INTERNAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
+INTERNAL_NETWORKS = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
 # One text for both cases, so that users cannot find out which names have internal addresses.
 NO_PUBLIC_ADDRESS = "The host has no address, or one that is not public."
-_STRANGER_HEADERS = {
+_HTTPS_GET_HEADERS = {
     "Accept": "application/json, application/*+json",
     # A compressed document could exceed the size limit once it is decompressed.
     "Accept-Encoding": "identity",
@@ -220,7 +220,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestTarget:
     """Where to send a request: the connection goes to ``address``, which has to prove ``host``."""
 
     address: str
@@ -230,7 +230,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class OutboundResponse:
     """The response to a request; header names are lowercase."""
 
     status: int
@@ -240,10 +240,10 @@ class Answer:
 
 Resolve = Callable[[str, int], list[str]]
 # Target, maximum size of the body in bytes, timeout in seconds.
-Transport = Callable[[Target, int, float], Answer]
+Transport = Callable[[RequestTarget, int, float], OutboundResponse]
 
 
-def resolve(host: str, port: int) -> list[str]:
+def resolve_host(host: str, port: int) -> list[str]:
     """Return the IP addresses of a host.
 
     Raises:
@@ -270,7 +270,7 @@ def is_public(address: str) -> bool:
 
 def _is_public(ip: Address) -> bool:
     special = ip.is_private or ip.is_multicast or ip.is_reserved or ip.is_unspecified
-    special = special or any(ip in network for network in INTERNAL)
+    special = special or any(ip in network for network in INTERNAL_NETWORKS)
     return ip.is_global and not (special or ip.is_loopback or ip.is_link_local)
 
 
@@ -283,7 +283,7 @@ def _embedded(ip: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
     return () if inner is None else (inner,)
 
 
-def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[str]:
+def public_addresses(host: str, port: int, resolve: Resolve = resolve_host) -> list[str]:
     """Return the public addresses of a host, resolved once.
 
     Raises:
@@ -300,8 +300,8 @@ def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[s
 
 
 def https_get(
-    target: Target, max_bytes: int, seconds: float, *, context: ssl.SSLContext | None = None
-) -> Answer:
+    target: RequestTarget, max_bytes: int, seconds: float, *, context: ssl.SSLContext | None = None
+) -> OutboundResponse:
     """Send a GET request to one address over TLS; the body has at most ``max_bytes`` + 1 bytes.
 
     Raises:
@@ -317,12 +317,12 @@ def https_get(
     # watchdog closes the connection whatever it is waiting for. It has a duplicate handle, since
     # TLS takes over the first one.
     handle = plain.dup()
-    watchdog = threading.Timer(max(0.0, deadline - time.monotonic()), _hang_up, (handle,))
+    watchdog = threading.Timer(max(0.0, deadline - time.monotonic()), _shut_down, (handle,))
     watchdog.daemon = True
     watchdog.start()
     try:
         with context.wrap_socket(plain, server_hostname=target.host) as secure:
-            return _ask(secure, target, max_bytes)
+            return _send_request(secure, target, max_bytes)
     except (OSError, http.client.HTTPException, ValueError) as exc:
         raise FetchFailed(f"No response: {type(exc).__name__}.") from exc
     finally:
@@ -331,7 +331,7 @@ def https_get(
         plain.close()
 
 
-def _hang_up(handle: socket.socket) -> None:
+def _shut_down(handle: socket.socket) -> None:
     try:
         handle.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -339,15 +339,15 @@ def _hang_up(handle: socket.socket) -> None:
         return
 
 
-def _ask(secure: ssl.SSLSocket, target: Target, max_bytes: int) -> Answer:
+def _send_request(secure: ssl.SSLSocket, target: RequestTarget, max_bytes: int) -> OutboundResponse:
     # Already connected, so it resolves nothing; the host name is only for the header.
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.sock = secure
     host = f"[{target.host}]" if ":" in target.host else target.host
     port = "" if target.port == http.client.HTTPS_PORT else f":{target.port}"
-    connection.request("GET", target.path, headers=_STRANGER_HEADERS | {"Host": host + port})
+    connection.request("GET", target.path, headers=_HTTPS_GET_HEADERS | {"Host": host + port})
     response = connection.getresponse()
     headers = {name.lower(): value for name, value in response.getheaders()}
     # Only a 200 response contains the document.
     body = response.read(max_bytes + 1) if response.status == 200 else b""
-    return Answer(status=response.status, headers=headers, body=body)
+    return OutboundResponse(status=response.status, headers=headers, body=body)

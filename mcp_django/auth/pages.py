@@ -35,7 +35,7 @@ SHEETS = ("mcp_django/page.css", "mcp_django/approval.css", "mcp_django/oauth/pa
 """The style sheets of these pages."""
 
 
-def guarded(view: View) -> View:
+def protect_page(view: View) -> View:
     """Return a view with the headers of a consent page on each response and a CSRF check on POST.
 
     The view does the check, so it also works without Django's CSRF middleware. The view is exempt
@@ -47,14 +47,14 @@ def guarded(view: View) -> View:
     @wraps(view)
     def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         response = protected(request, *args, **kwargs)
-        for name, value in headers().items():
+        for name, value in page_headers().items():
             response[name] = value
         return response
 
     return csrf_exempt(login_not_required(inner))
 
 
-def headers() -> dict[str, str]:
+def page_headers() -> dict[str, str]:
     """Return the headers of every response.
 
     There is no ``form-action``: browsers also apply it to the redirect after the form, and would
@@ -85,7 +85,7 @@ def inline_style(path: str) -> str:
     return Path(found).read_text() if found else ""
 
 
-def hash_source(text: str) -> str:
+def csp_hash_source(text: str) -> str:
     """Return the Content-Security-Policy source of an inline style or script (CSP3)."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
@@ -94,7 +94,7 @@ def hash_source(text: str) -> str:
 def _inline_sources() -> str:
     """Return the sources of the inline styles of a page, or an empty string."""
     texts = filter(None, map(inline_style, SHEETS))
-    return "".join(f" {hash_source(text)}" for text in texts)
+    return "".join(f" {csp_hash_source(text)}" for text in texts)
 
 
 def _static_origin() -> str:
@@ -137,7 +137,7 @@ def _signer(principal: Principal) -> Signer:
 
 # The sign-in page ---------------------------------------------------------------------------------
 
-HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:login".'
+SIGN_IN_HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:login".'
 
 
 def has_sign_in_page() -> bool:

@@ -93,7 +93,7 @@ class InGroups(BasePermission):
         return not self.names.isdisjoint(known)
 
 
-def permissions(declared: Any) -> tuple[BasePermission, ...]:
+def parse_permissions(declared: Any) -> tuple[BasePermission, ...]:
     """Return what was declared as permission objects; ``None`` requires no permission.
 
     Raises:
@@ -102,38 +102,38 @@ def permissions(declared: Any) -> tuple[BasePermission, ...]:
     if declared is None:
         return ()
     if isinstance(declared, Sequence) and not isinstance(declared, str):
-        return tuple(permission for one in declared for permission in permissions(one))
+        return tuple(permission for one in declared for permission in parse_permissions(one))
     if isinstance(declared, BasePermission):
         return (declared,)
     if isinstance(declared, (str, type)):
-        return (_permission(declared),)
-    raise _none(declared)
+        return (_parse_permission(declared),)
+    raise _invalid_permission(declared)
 
 
 @cache
-def _permission(declared: str | type) -> BasePermission:
+def _parse_permission(declared: str | type) -> BasePermission:
     if isinstance(declared, str):
         return HasCodename(declared)
     if issubclass(declared, BasePermission):
         return declared()
-    raise _none(declared)
+    raise _invalid_permission(declared)
 
 
-def _none(declared: object) -> ImproperlyConfigured:
+def _invalid_permission(declared: object) -> ImproperlyConfigured:
     return ImproperlyConfigured(
         f"{declared!r} is not a permission: use a subclass of BasePermission or "
         "'app_label.codename'."
     )
 
 
-def codenames(declared: Any) -> list[str]:
+def find_codenames(declared: Any) -> list[str]:
     """Return the codenames among what was declared; anything but a permission has none."""
     if isinstance(declared, str):
         return [declared]
     if isinstance(declared, HasCodename):
         return [declared.codename]
     if isinstance(declared, Sequence):
-        return [codename for one in declared for codename in codenames(one)]
+        return [codename for one in declared for codename in find_codenames(one)]
     return []
 
 
@@ -156,18 +156,18 @@ def can_connect(user: Any, server: Any, client_id: str) -> bool:
         Busy: the overrides are not known, and cannot be loaded.
     """
     server.refresh()
-    offered = server.offered
+    offered = server.catalog
     principal = principal_for(user, client_id=client_id)
     try:
-        guards = (*permissions(server.permission), *offered.guards)
+        guards = (*parse_permissions(server.permission), *offered.extra_permissions)
         may_enter = offered.is_enabled and all(guard.has_permission(principal) for guard in guards)
     except Exception:
         logger.exception("A permission of the server %r raised an exception.", server.name)
         return False
-    return may_enter and approves(user, server, client_id)
+    return may_enter and passes_site_rule(user, server, client_id)
 
 
-def approves(user: Any, server: Any, client_id: str) -> bool:
+def passes_site_rule(user: Any, server: Any, client_id: str) -> bool:
     """Return the result of the site's rule (``OAUTH["CAN_CONNECT"]``); without a rule, true.
 
     Raises:

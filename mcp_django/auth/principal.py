@@ -57,16 +57,16 @@ class Principal:
 def principal_for(user: Any, **details: Any) -> Principal:
     """Return the principal of a user, which may be anonymous; ``key`` is the user's by default."""
     if not user.is_authenticated:
-        return anonymous()
+        return anonymous_principal()
     return Principal(user=user, **({"key": key_of(user)} | details))
 
 
 def key_of(user: Any) -> str:
     """Return the key of a user in tables and counters, of at most 128 characters."""
-    return f"user:{_id_of(user.pk)}" if user.is_authenticated else "anonymous"
+    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else "anonymous"
 
 
-def user_named(name: str) -> Any:
+def find_user_by_name(name: str) -> Any:
     """Return the user of this name, ``None`` if there is none; a NUL is never queried for."""
     users = get_user_model()
     try:
@@ -75,7 +75,7 @@ def user_named(name: str) -> Any:
         return None
 
 
-def anonymous(*, may_sign_in: bool = True) -> Principal:
+def anonymous_principal(*, may_sign_in: bool = True) -> Principal:
     """Return the principal of a request without credentials."""
     # The model module of contrib.auth cannot be imported before the app registry is ready.
     from django.contrib.auth.models import AnonymousUser
@@ -85,7 +85,7 @@ def anonymous(*, may_sign_in: bool = True) -> Principal:
     )
 
 
-def _id_of(pk: Any) -> str:
+def _encode_pk(pk: Any) -> str:
     """Return a primary key of limited length, without ``@``, which separates the client's name.
 
     A quoted key contains no colon, so it cannot look like a digest.
@@ -99,7 +99,7 @@ def _id_of(pk: Any) -> str:
 # Scopes -------------------------------------------------------------------------------------------
 
 
-def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
+def expand_scopes(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
     """Return the granted scopes with all scopes that they imply, through any number of steps."""
     reached: set[str] = set()
     waiting = list(granted)
@@ -111,9 +111,9 @@ def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> fro
     return frozenset(reached)
 
 
-def missing(granted: frozenset[str] | None, needed: Iterable[str]) -> tuple[str, ...]:
+def missing_scopes(granted: frozenset[str] | None, needed: Iterable[str]) -> tuple[str, ...]:
     """Return the needed scopes that a credential lacks; none if it has no scopes (``None``)."""
     if granted is None:
         return ()
-    held = closure(granted, get_settings().scope_implies or {})
+    held = expand_scopes(granted, get_settings().scope_implies or {})
     return tuple(scope for scope in needed if scope not in held)

@@ -22,23 +22,23 @@ from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth.credentials import client_ip
-from mcp_django.schema.secrets import HIDDEN, names_secret, without_secrets
+from mcp_django.schema.secrets import HIDDEN, is_secret_name, mask_secrets
 
 logger = logging.getLogger("mcp_django.security")
 
 MAX_TEXT = 500
 # Limits on the rows of events that any client can cause, per minute and process: these events must
 # not fill the site's disk.
-SOME_SECONDS = 60
-SOME_OF_ONE = 5
-SOME_IN_ALL = 300
+LIMIT_SECONDS = 60
+MAX_PER_SOURCE = 5
+MAX_IN_ALL = 300
 
 # Names of secrets in OAuth that are ordinary names elsewhere.
 _OAUTH_NAME = re.compile(r"(^|_)key$|^(authorization_)?code$|^state$", re.IGNORECASE)
 
 
 @async_unsafe("The security log is written in a thread.")
-def record(
+def record_event(
     kind: str,
     *,
     request: HttpRequest | None = None,
@@ -61,10 +61,10 @@ def record(
         kind=kind,
         user=user if known else None,
         username=user.get_username()[:150] if known else "",
-        client_id=_clean(client_id)[:255],
-        server=_clean(server)[:100],
+        client_id=_sanitize_text(client_id)[:255],
+        server=_sanitize_text(server)[:100],
         address=client_ip(request) if request is not None else None,
-        details=_guarded(details),
+        details=_hide_secrets(details),
     )
     # Only this kind reports a problem that the site owner has to fix; the others are routine.
     level = logging.WARNING if kind == AuthEvent.Kind.DOCUMENT else logging.INFO
@@ -80,24 +80,24 @@ def record(
         logger.exception("A security event could not be stored.")
 
 
-class _Sparingly:
+class _EventLimiter:
     """Limits the events of each source and of all sources in a minute; then counts from zero."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ends = 0.0
-        self._said: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def allows(self, kind: str, source: str) -> bool:
         """Return whether one more event may be recorded, and count it."""
         now = time.monotonic()
         with self._lock:
             if now >= self._ends:
-                self._ends = now + SOME_SECONDS
-                self._said.clear()
-            if self._said.total() >= SOME_IN_ALL or self._said[kind, source] >= SOME_OF_ONE:
+                self._ends = now + LIMIT_SECONDS
+                self._counts.clear()
+            if self._counts.total() >= MAX_IN_ALL or self._counts[kind, source] >= MAX_PER_SOURCE:
                 return False
-            self._said[kind, source] += 1
+            self._counts[kind, source] += 1
             return True
 
     def clear(self) -> None:
@@ -106,11 +106,11 @@ class _Sparingly:
             self._ends = 0.0
 
 
-sparingly = _Sparingly()
+event_limiter = _EventLimiter()
 
 
 @async_unsafe("The security log is written in a thread.")
-def record_some(
+def record_limited(
     kind: str,
     *,
     request: HttpRequest,
@@ -124,37 +124,39 @@ def record_some(
     Counted in this process and without a cache, so that the rows are limited whatever fails.
     """
     source = f"user:{user.pk}" if user is not None else client_ip(request) or ""
-    if sparingly.allows(kind, source):
-        record(kind, request=request, user=user, client_id=client_id, server=server, **details)
+    if event_limiter.allows(kind, source):
+        record_event(
+            kind, request=request, user=user, client_id=client_id, server=server, **details
+        )
 
 
-def _guarded(details: Mapping[str, Any]) -> dict[str, Any]:
+def _hide_secrets(details: Mapping[str, Any]) -> dict[str, Any]:
     guarded = {}
     for name, value in details.items():
-        if names_secret(name) or _OAUTH_NAME.search(name):
+        if is_secret_name(name) or _OAUTH_NAME.search(name):
             logger.error("The security log received a secret named %r; it is hidden.", name)
             guarded[name] = HIDDEN
         else:
-            guarded[name] = _plain(value)
+            guarded[name] = _to_json(value)
     return guarded
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return a value in a form that JSON allows, with anything that looks like a secret hidden."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
-        return _guarded({str(name): one for name, one in value.items()})
+        return _hide_secrets({str(name): one for name, one in value.items()})
     if isinstance(value, (list, tuple, set, frozenset)):
         members = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
-        return [_plain(one) for one in members]
-    return _clean(str(value))
+        return [_to_json(one) for one in members]
+    return _sanitize_text(str(value))
 
 
-def _clean(text: str) -> str:
+def _sanitize_text(text: str) -> str:
     """Return a text truncated, without credentials and without control characters.
 
     A line break in it would make one log line look like two.
     """
     printable = "".join(c if c.isprintable() else "\ufffd" for c in text[: 4 * MAX_TEXT])
-    return without_secrets(printable)[:MAX_TEXT]
+    return mask_secrets(printable)[:MAX_TEXT]

@@ -5,23 +5,23 @@ from __future__ import annotations
 from django.core import checks
 
 from mcp_django.checks import components, site
-from mcp_django.conf import Check, with_settings
+from mcp_django.conf import Check, skip_if_settings_invalid
 
 TAG = "mcp_django"
 
 
-def _with_settings(*all_of_them: Check) -> tuple[Check, ...]:
+def _skip_all_if_settings_invalid(*functions: Check) -> tuple[Check, ...]:
     # Created once, so that calling ``ready`` again registers the same objects.
-    return tuple(map(with_settings, all_of_them))
+    return tuple(map(skip_if_settings_invalid, functions))
 
 
 # The other checks need valid settings.
 FIRST = (site.check_distribution, site.check_settings)
-ALL = _with_settings(
+ALL = _skip_all_if_settings_invalid(
     site.check_backends,
     site.check_oauth_app,
     site.check_issuers,
-    site.check_entries,
+    site.check_unused_issuers,
     site.check_rest_tokens,
     site.check_channel_layer,
     site.check_mounts,
@@ -46,12 +46,12 @@ ALL = _with_settings(
     site.check_sign_in_page,
     components.check_sensitive,
     site.check_task_backend,
-    components.check_views_of_tools,
+    components.check_apps,
 )
 # Not relevant during development; run with ``check --deploy``.
-DEPLOY = _with_settings(components.check_open_servers)
+DEPLOY = _skip_all_if_settings_invalid(components.check_open_servers)
 # Query the database; run with ``check --database default``.
-DATABASE = _with_settings(components.check_narrowing)
+DATABASE = _skip_all_if_settings_invalid(components.check_overrides)
 
 
 def register_all() -> None:

@@ -17,12 +17,12 @@ from django.db import DatabaseError, router
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
-from mcp_django.auth.permissions import AllowAny, codenames, permissions
+from mcp_django.auth.permissions import AllowAny, find_codenames, parse_permissions
 from mcp_django.checks.site import DISTRIBUTION
 from mcp_django.core.component import Component
-from mcp_django.core.tool import MIME_TYPE, UI, Tool
-from mcp_django.overrides.state import is_decided_with_another
-from mcp_django.schema.compiled import RawArguments, RawOutput, validation_engine
+from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
+from mcp_django.overrides.state import shares_skill_override
+from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput, validation_engine
 from mcp_django.schema.structure import walk
 from mcp_django.server import MCPServer, all_servers, known_scopes
 from mcp_django.storage.databases import tables
@@ -51,13 +51,15 @@ def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
     try:
-        closed = not all(isinstance(one, AllowAny) for one in permissions(server.permission))
+        closed = not all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
     except ImproperlyConfigured as exc:
         yield Error(str(exc), obj=server, id="mcp_django.E005")
         return
     for component in server:
         try:
-            opens = any(isinstance(one, AllowAny) for one in permissions(component.permission))
+            opens = any(
+                isinstance(one, AllowAny) for one in parse_permissions(component.permission)
+            )
         except ImproperlyConfigured as exc:
             yield Error(f"{component}: {exc}", obj=server, id="mcp_django.E005")
             continue
@@ -90,24 +92,24 @@ def check_open_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _is_open(server: MCPServer) -> bool:
     try:
-        return all(isinstance(one, AllowAny) for one in permissions(server.permission))
+        return all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
     except ImproperlyConfigured:  # reported by E005
         return False
 
 
 def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W007: no model defines a required permission, so only superusers have it."""
-    known = _codenames()
+    known = _model_codenames()
     return [
         checks.Warning(
             f"The {what} requires {codename!r}, but no installed model defines this permission.",
-            hint=_nearest(codename, known),
+            hint=_suggest_codename(codename, known),
             obj=server,
             id="mcp_django.W007",
         )
         for server in all_servers()
         for what, declared in _declared_permissions(server)
-        for codename in codenames(declared)
+        for codename in find_codenames(declared)
         if codename not in known
     ]
 
@@ -118,7 +120,7 @@ def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
         yield component, component.permission
 
 
-def _codenames() -> set[str]:
+def _model_codenames() -> set[str]:
     """Return the permissions of all installed models."""
     return {
         f"{model._meta.app_label}.{codename}"
@@ -130,7 +132,7 @@ def _codenames() -> set[str]:
     }
 
 
-def _nearest(codename: str, known: Iterable[str]) -> str:
+def _suggest_codename(codename: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(codename, known, n=1)
     return f"Did you mean {nearest[0]!r}?" if nearest else "Write 'app_label.codename'."
 
@@ -147,7 +149,7 @@ def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for server in all_servers()
         for component in server
         # The files of a skill are described in the skill.
-        if not component.description and not is_decided_with_another(component)
+        if not component.description and not shares_skill_override(component)
     ]
 
 
@@ -205,7 +207,8 @@ def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for server in all_servers()
         for tool in server.tools.values()
-        if isinstance(tool.arguments, RawArguments) or isinstance(tool.output, RawOutput)
+        if isinstance(tool.arguments, JSONSchemaArguments)
+        or isinstance(tool.output, JSONSchemaOutput)
     ]
 
 
@@ -229,7 +232,11 @@ def _view_problem(function: Any) -> str:
     # Found by its module, since an isinstance() check would import REST framework.
     source: Any = getattr(function, "__self__", function)
     is_ours = type(source).__module__.startswith("mcp_django.integrations.")
-    return source.problem() if is_ours and hasattr(source, "problem") else ""
+    return (
+        source.configuration_problem()
+        if is_ours and hasattr(source, "configuration_problem")
+        else ""
+    )
 
 
 def check_admin_sources(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -267,7 +274,7 @@ def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 # Overrides in the database ------------------------------------------------------------------------
 
 
-def check_narrowing(
+def check_overrides(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     """W015: an override in the admin requires a group, permission or scope that does not exist.
@@ -277,18 +284,22 @@ def check_narrowing(
     if router.db_for_read(tables.Component) not in (databases or ()):
         return []
     try:
-        return list(_unknown_names())
+        return list(_override_problems())
     except DatabaseError:
         # The tables do not exist yet; ``migrate`` runs this check first.
         return []
 
 
-def _unknown_names() -> Iterable[CheckMessage]:
+def _override_problems() -> Iterable[CheckMessage]:
     narrowed = [
         *tables.Server._default_manager.all(),
         *tables.Component._default_manager.filter(missing_since=None),
     ]
-    known = {"groups": _groups(), "permissions": _stored_permissions(), "scopes": known_scopes()}
+    known = {
+        "groups": _group_names(),
+        "permissions": _stored_permissions(),
+        "scopes": known_scopes(),
+    }
     for row in narrowed:
         for column, names in known.items():
             unknown = sorted(set(getattr(row, column, ())) - names)
@@ -303,7 +314,7 @@ def _unknown_names() -> Iterable[CheckMessage]:
                 )
 
 
-def _groups() -> set[str]:
+def _group_names() -> set[str]:
     if not apps.is_installed("django.contrib.auth"):
         return set()
     from django.contrib.auth.models import Group
@@ -335,11 +346,11 @@ def check_sensitive(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for server in all_servers()
         for component in server
         if component.sensitive
-        for name in _unheard_of(component)
+        for name in _unknown_sensitive_names(component)
     ]
 
 
-def _unheard_of(component: Component) -> Iterator[str]:
+def _unknown_sensitive_names(component: Component) -> Iterator[str]:
     source: Any = getattr(component, "arguments", None)
     schema = source.json_schema if source is not None else {}
     known: set[str] = set()
@@ -354,14 +365,14 @@ def _unheard_of(component: Component) -> Iterator[str]:
 # MCP Apps -----------------------------------------------------------------------------------------
 
 # Elements that load a URL into the page; a link that the user follows does not.
-LOADED = re.compile(
+LOADING_ELEMENT = re.compile(
     r"""<(?P<tag>script|img|link|iframe|source|video|audio|embed)\b[^>]*?\s(?:src|href)\s*=\s*["']?"""
     r"""(?P<url>(?:https?:)?//[^\s"'>{]+)""",
     re.IGNORECASE,
 )
 
 
-def check_views_of_tools(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def check_apps(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E015: invalid template. E016: ``uri`` without an app page. W018: blocked files."""
     return [
         problem
@@ -387,7 +398,7 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
         return
     # Only Django's own template engine keeps the source.
     source = str(getattr(getattr(get_template(ui.template), "template", None), "source", ""))
-    for origin, option in sorted(_blocked(source, ui)):
+    for origin, option in sorted(_undeclared_origins(source, ui)):
         yield checks.Warning(
             f"The MCP App of the {tool} loads files from {origin}, which hosts block.",
             hint=f"Write UI({ui.template!r}, {option}=[{origin!r}]), or use a static file of the "
@@ -400,33 +411,33 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
 def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
     if not ui.uri:
         return
-    found = server.available.find_resource(ui.uri)
-    if found is not None and found[0].mime_type == MIME_TYPE:
+    found = server.declared_catalog.find_resource(ui.uri)
+    if found is not None and found[0].mime_type == APP_MIME_TYPE:
         return
     problem = "is not an app page" if found is not None else "does not exist"
     yield Error(
         f"The {tool} uses the MCP App {ui.uri}, which {problem}.",
         hint="Pass a template instead, write the URI of another tool's app page on this server, or "
-        f"declare a resource with this URI and mime_type={MIME_TYPE!r}.",
+        f"declare a resource with this URI and mime_type={APP_MIME_TYPE!r}.",
         obj=server,
         id="mcp_django.E016",
     )
 
 
-def _blocked(source: str, ui: UI) -> set[tuple[str, str]]:
+def _undeclared_origins(source: str, ui: UI) -> set[tuple[str, str]]:
     """Return the origins that a page uses but does not declare, with the option to declare them."""
     found = set()
-    for match in LOADED.finditer(source):
+    for match in LOADING_ELEMENT.finditer(source):
         option = "frames" if match["tag"].lower() == "iframe" else "resources"
         parts = urlsplit(match["url"])
         origin = f"{parts.scheme or 'https'}://{parts.netloc}"
         allowed = getattr(ui, option)
-        if not _is_among(origin, allowed) and not str(settings.STATIC_URL).startswith(origin):
+        if not _matches_origin(origin, allowed) and not str(settings.STATIC_URL).startswith(origin):
             found.add((origin, option))
     return found
 
 
-def _is_among(origin: str, allowed: Iterable[str]) -> bool:
+def _matches_origin(origin: str, allowed: Iterable[str]) -> bool:
     scheme, _, host = origin.partition("://")
     for one in allowed:
         of_scheme, _, of_host = one.partition("://")

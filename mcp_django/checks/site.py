@@ -20,13 +20,13 @@ from django.utils.module_loading import import_string
 from mcp_django.asgi import async_only_middleware
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.backends.external import entries_for
-from mcp_django.auth.challenges import ROUTE
-from mcp_django.auth.endpoints import canonical
-from mcp_django.auth.pages import HINT, has_sign_in_page
+from mcp_django.auth.challenges import ROUTE_NAME
+from mcp_django.auth.endpoints import canonicalize_url
+from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
 from mcp_django.auth.permissions import find_rule
-from mcp_django.conf import DEFAULT_LAYER, Settings, get_settings, problems
+from mcp_django.conf import DEFAULT_LAYER, Settings, find_problems, get_settings
 from mcp_django.core.tool import Tool
-from mcp_django.execution.task_worker import backends
+from mcp_django.execution.task_worker import task_backends
 from mcp_django.server import MCPServer, all_servers
 
 DISTRIBUTION = "django-mcp-provider"
@@ -50,7 +50,7 @@ def check_distribution(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
-    found = problems(getattr(django_settings, "MCP_DJANGO", {}))
+    found = find_problems(getattr(django_settings, "MCP_DJANGO", {}))
     if not found and apps.is_installed("django.contrib.admin"):
         found = _admin_class_problems()
     return [Error(what, hint=hint, id="mcp_django.E002") for what, hint in found]
@@ -125,18 +125,18 @@ def check_mounts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             hint=f"Write path({str(one.pattern).rstrip('/')!r}, ….urls), which serves both.",
             id="mcp_django.W008",
         )
-        for one, name in _mounts(get_resolver().url_patterns)
+        for one, name in _iter_mounts(get_resolver().url_patterns)
         if str(one.pattern).endswith("/")
     ]
 
 
-def _mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
+def _iter_mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
     for one in patterns:
         if isinstance(one, URLResolver):
             if one.app_name == "mcp_django":
                 yield one, str(one.namespace)
             else:
-                yield from _mounts(one.url_patterns)
+                yield from _iter_mounts(one.url_patterns)
 
 
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -222,7 +222,7 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             for name, entries in lists.items()
             if name in server.auth and not entries_for(entries, server.name)
         ]
-    for key, path, kind in _paths(settings):
+    for key, path, kind in _iter_import_paths(settings):
         problem = _path_problem(path, kind)
         if problem:
             what = f"{key} is {path!r}, {problem}."
@@ -231,7 +231,7 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def check_unused_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W014: no server uses an issuer, so its tokens are rejected."""
     settings = get_settings()
     found: list[CheckMessage] = []
@@ -270,7 +270,7 @@ def _path_problem(path: str, kind: str) -> str:
     return "" if fits else f"which is not a {kind}"
 
 
-def _paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
+def _iter_import_paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yield the dotted paths in the settings: the key, the path, and the required type."""
     for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
         for number, entry in enumerate(entries):
@@ -287,11 +287,11 @@ def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for server in all_servers():
         if "drf" in server.auth:
-            found += _rest_tokens(server)
+            found += _rest_token_problems(server)
     return found
 
 
-def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
+def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
     try:
         get_backend("drf")
     except ImproperlyConfigured:  # reported by E003
@@ -331,7 +331,7 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
     W013: ``SCOPE_IMPLIES`` contains an unknown scope.
     """
-    if not _is_served():
+    if not _has_metadata_urls():
         return []
     servers = [server for server in all_servers() if "oauth" in server.auth]
     found = [message for server in servers for message in _scope_problems(server)]
@@ -390,7 +390,7 @@ def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     named: dict[str, list[MCPServer]] = defaultdict(list)
     for server in all_servers():
         if server.resource_url:
-            named[canonical(server.resource_url) or ""].append(server)
+            named[canonicalize_url(server.resource_url) or ""].append(server)
     return [
         Error(
             f"The servers {', '.join(repr(one.name) for one in servers)} have the same "
@@ -425,7 +425,7 @@ def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W011: tokens of other issuers are accepted, but clients cannot discover the issuers."""
-    if check_backends(app_configs) or _is_served():
+    if check_backends(app_configs) or _has_metadata_urls():
         return []
     return [
         checks.Warning(
@@ -436,19 +436,19 @@ def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="mcp_django.W011",
         )
         for server in all_servers()
-        if any(_has_foreign_issuers(name) for name in server.auth)
+        if any(_has_external_issuers(name) for name in server.auth)
     ]
 
 
-def _has_foreign_issuers(name: str) -> bool:
+def _has_external_issuers(name: str) -> bool:
     # The app of the site's own authorization server has its own checks.
     return name != "oauth" and type(get_backend(name)).issuers is not BaseBackend.issuers
 
 
-def _is_served() -> bool:
+def _has_metadata_urls() -> bool:
     """Return whether the URLconf contains the metadata of the endpoints."""
     try:
-        reverse(ROUTE)
+        reverse(ROUTE_NAME)
     except NoReverseMatch:
         return False
     return True
@@ -458,7 +458,7 @@ def _is_served() -> bool:
 
 # Backends of Django and django-tasks for development, by the names of their classes.
 QUEUE = "default"
-IN_REQUEST, NOWHERE = "ImmediateBackend", "DummyBackend"
+IMMEDIATE_BACKEND, DUMMY_BACKEND = "ImmediateBackend", "DummyBackend"
 
 
 def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -471,7 +471,7 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
     alias = get_settings().task_backend
     if alias:
-        hindrance = _hindrance(alias)
+        hindrance = _task_backend_problem(alias)
         if hindrance is None:
             return []
         what, hint = hindrance
@@ -491,9 +491,9 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _hindrance(alias: str) -> tuple[str, str] | None:
+def _task_backend_problem(alias: str) -> tuple[str, str] | None:
     """Return why a backend cannot run tasks, and a hint."""
-    found = backends()
+    found = task_backends()
     if found is None:
         return (
             f"is {alias!r}, but no task framework is installed.",
@@ -512,12 +512,12 @@ def _hindrance(alias: str) -> tuple[str, str] | None:
         # Raised by Django for a model whose app is not installed.
         return f"is {alias!r}, which cannot be used: {exc}", "Add its app to INSTALLED_APPS."
     name = type(backend).__name__
-    if name == IN_REQUEST:
+    if name == IMMEDIATE_BACKEND:
         return (
             f"is {alias!r}, an {name}, which runs a task inside the request that creates it.",
             "Leave TASK_BACKEND empty for development; otherwise use a backend with workers.",
         )
-    if name == NOWHERE:
+    if name == DUMMY_BACKEND:
         return f"is {alias!r}, a {name}, which does not run tasks.", "Use a backend with workers."
     if backend.queues and QUEUE not in backend.queues:
         return f"is {alias!r}, which has no queue {QUEUE!r}.", f"Add {QUEUE!r} to its QUEUES."
@@ -548,7 +548,7 @@ def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         checks.Warning(
             f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which is not a URL of the site, so "
             f"users cannot sign in to approve calls ({', '.join(sorted(waiting))}).",
-            hint=HINT,
+            hint=SIGN_IN_HINT,
             id="mcp_django.W016",
         )
     ]

@@ -22,15 +22,15 @@ from mcp_django.core.resource import (
     ResourceTemplate,
     Skills,
     UIResource,
-    resource_of,
-    skills_among,
+    build_app_page,
+    find_skills,
 )
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class Catalog:
     """The catalog: the components of a server by kind and name, and the overrides of the server.
 
     ``guards`` are permissions required in addition to the server's own. ``title`` and
@@ -42,22 +42,22 @@ class Offered:
     templates: Mapping[str, ResourceTemplate]
     prompts: Mapping[str, Prompt]
     completions: Mapping[tuple[str, str, str], Completion]
-    available: Offered | None = field(default=None, repr=False, compare=False)
+    declared_catalog: Catalog | None = field(default=None, repr=False, compare=False)
     """The catalog without overrides, if it contains more components."""
-    is_guarded: bool = False
+    has_permissions: bool = False
     """Whether any component requires a permission."""
     is_enabled: bool = True
-    guards: tuple[Any, ...] = ()
+    extra_permissions: tuple[Any, ...] = ()
     rates: tuple[Rate, ...] = ()
     title: str = ""
     instructions: str = ""
-    tables: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
+    by_kind: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
     """The four mappings above, by the kind of component."""
     skills: Skills = field(init=False, repr=False, compare=False)
     """The skills among the resources."""
-    former: Mapping[tuple[str, str], Component] = field(init=False, repr=False, compare=False)
+    aliases: Mapping[tuple[str, str], Component] = field(init=False, repr=False, compare=False)
     """Components by kind and alias (a former name)."""
-    embeds: bool = field(init=False, repr=False, compare=False)
+    embeds_resources: bool = field(init=False, repr=False, compare=False)
     """Whether a tool or a prompt declares that it embeds resource contents in its results."""
 
     def __post_init__(self) -> None:
@@ -67,36 +67,38 @@ class Offered:
             "resource template": self.templates,
             "prompt": self.prompts,
         }
-        object.__setattr__(self, "tables", tables)
-        object.__setattr__(self, "skills", skills_among(self.resources.values()))
+        object.__setattr__(self, "by_kind", tables)
+        object.__setattr__(self, "skills", find_skills(self.resources.values()))
         former = {(one.kind, alias): one for one in self for alias in one.aliases}
-        object.__setattr__(self, "former", former)
+        object.__setattr__(self, "aliases", former)
         answers = (*self.tools.values(), *self.prompts.values())
-        object.__setattr__(self, "embeds", any(one.function.embeds for one in answers))
+        object.__setattr__(
+            self, "embeds_resources", any(one.function.embeds_resources for one in answers)
+        )
 
     def __iter__(self) -> Iterator[Component]:
-        for table in self.tables.values():
+        for table in self.by_kind.values():
             yield from table.values()
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool with this name or alias."""
-        return self.tools.get(name) or self._formerly("tool", name)
+        return self.tools.get(name) or self._find_by_alias("tool", name)
 
     def find_prompt(self, name: str) -> Prompt | None:
         """Return the prompt with this name or alias."""
-        return self.prompts.get(name) or self._formerly("prompt", name)
+        return self.prompts.get(name) or self._find_by_alias("prompt", name)
 
     def find_template(self, template: str) -> ResourceTemplate | None:
         """Return the resource template with this URI template or alias."""
-        return self.templates.get(template) or self._formerly("resource template", template)
+        return self.templates.get(template) or self._find_by_alias("resource template", template)
 
-    def _formerly(self, kind: str, name: str) -> Any:
-        found = self.former.get((kind, name))
-        every = self.available or self
+    def _find_by_alias(self, kind: str, name: str) -> Any:
+        found = self.aliases.get((kind, name))
+        every = self.declared_catalog or self
         # A disabled component keeps its name.
-        return None if found is None or name in every.tables[kind] else found
+        return None if found is None or name in every.by_kind[kind] else found
 
-    def readable(self) -> Iterator[ReadableComponent]:
+    def readable_components(self) -> Iterator[ReadableComponent]:
         """Yield the resources and templates that ``find_resource`` searches."""
         yield from self.resources.values()
         yield from self.templates.values()
@@ -108,29 +110,29 @@ class Offered:
         disabled component keeps its URIs: otherwise another template that matches them would serve
         them, perhaps with a weaker permission.
         """
-        every = self.available or self
-        found = _find(uri, every.resources, every.templates, every.former)
+        every = self.declared_catalog or self
+        found = _match_uri(uri, every.resources, every.templates, every.aliases)
         if found is None:
             return None
         resource, variables = found
-        left = self.tables[resource.kind].get(resource.key)
+        left = self.by_kind[resource.kind].get(resource.key)
         return None if left is None else (left, variables)
 
 
-def _find(
+def _match_uri(
     uri: str,
     resources: Mapping[str, Resource],
     templates: Mapping[str, ResourceTemplate],
-    former: Mapping[tuple[str, str], Any],
+    aliases: Mapping[tuple[str, str], Any],
 ) -> tuple[ReadableComponent, dict[str, str]] | None:
     """Return the resource or template that matches a URI, with the template's variables."""
-    resource = resources.get(uri) or former.get(("resource", uri))
+    resource = resources.get(uri) or aliases.get(("resource", uri))
     if resource is not None:
         return resource, {}
     best: tuple[ResourceTemplate, dict[str, str]] | None = None
     how_specific: tuple[int, int, int] | None = None
     for template in templates.values():
-        for pattern in (template.template, *template.former):
+        for pattern in (template.template, *template.alias_templates):
             variables = pattern.match(uri)
             if variables is None:
                 continue
@@ -142,7 +144,7 @@ def _find(
 # Components that code declares --------------------------------------------------------------------
 
 
-class Collection:
+class ComponentCollection:
     """The components of one server that code declares, by kind and name."""
 
     name = "default"
@@ -154,7 +156,7 @@ class Collection:
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completion] = {}
-        self._former: dict[tuple[str, str], Component] = {}
+        self._aliases: dict[tuple[str, str], Component] = {}
         self.generation = 0
         """Incremented by each change, so that caches derived from the tables can detect it."""
 
@@ -165,7 +167,9 @@ class Collection:
             AlreadyRegistered: a component of this kind has the same name or alias.
         """
         if isinstance(component, Tool) and component.ui is not None:
-            component = replace(component, ui=component.ui.on(self.name, component.name))
+            component = replace(
+                component, ui=component.ui.with_default_uri(self.name, component.name)
+            )
         table = self._table(component)
         if component.key in table:
             raise AlreadyRegistered(
@@ -175,7 +179,7 @@ class Collection:
                 "the first."
             )
         for name in (component.key, *component.aliases):
-            other = self.answering(component.kind, name)
+            other = self.find_by_name(component.kind, name)
             if other is not None:
                 raise AlreadyRegistered(
                     f"The {other} from {other.origin} already has the name or alias {name!r}, "
@@ -184,25 +188,25 @@ class Collection:
                 )
         table[component.key] = component
         for alias in component.aliases:
-            self._former[component.kind, alias] = component
+            self._aliases[component.kind, alias] = component
         self.generation += 1
-        page = resource_of(component, self.name) if isinstance(component, Tool) else None
+        page = build_app_page(component, self.name) if isinstance(component, Tool) else None
         if page is not None:
             self.add(page)
 
-    def answering(self, kind: str, name: str) -> Component | None:
+    def find_by_name(self, kind: str, name: str) -> Component | None:
         """Return the component of a kind with this name, URI or alias."""
         found: Component | None = self._tables().get(kind, {}).get(name)
-        return found or self._former.get((kind, name))
+        return found or self._aliases.get((kind, name))
 
-    def addresses_of(self, uri: str) -> Iterator[str]:
+    def uris_of(self, uri: str) -> Iterator[str]:
         """Yield a URI and the former URIs (aliases) of the same resource."""
         yield uri
         if (resource := self.resources.get(uri)) is not None:
             yield from resource.aliases
         for template in self.templates.values():
-            values = template.template.match(uri) if template.former else None
-            for former in template.former if values is not None else ():
+            values = template.template.match(uri) if template.alias_templates else None
+            for former in template.alias_templates if values is not None else ():
                 # If a former template cannot express the values, the resource had no such URI.
                 with suppress(ValueError):
                     yield former.expand(values or {})
@@ -227,15 +231,18 @@ class Collection:
         Raises:
             NotRegistered: it is not registered.
         """
-        found = [c for c in self if _is_meant(c, target)]
+        found = [c for c in self if _matches_target(c, target)]
         if not found:
             raise NotRegistered(f"{target!r} is not registered on this server.")
         self.generation += 1
         tools = {c.name for c in found if isinstance(c, Tool)}
-        for component in [*found, *(c for c in self.pages if c.tool in tools and c not in found)]:
+        for component in [
+            *found,
+            *(c for c in self.app_pages if c.tool in tools and c not in found),
+        ]:
             del self._table(component)[component.key]
             for alias in component.aliases:
-                del self._former[component.kind, alias]
+                del self._aliases[component.kind, alias]
             for key in [k for k in self.completions if k[:2] == (component.kind, component.key)]:
                 del self.completions[key]
 
@@ -246,7 +253,7 @@ class Collection:
         yield from self.prompts.values()
 
     @property
-    def pages(self) -> list[UIResource]:
+    def app_pages(self) -> list[UIResource]:
         """The MCP App pages that tools declare."""
         return [one for one in self.resources.values() if isinstance(one, UIResource)]
 
@@ -262,7 +269,7 @@ class Collection:
         }
 
 
-def _is_meant(component: Component, target: Callable[..., Any] | Component) -> bool:
+def _matches_target(component: Component, target: Callable[..., Any] | Component) -> bool:
     if isinstance(target, Component):
         # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
         same = component.function is target.function and component.key == target.key
@@ -294,7 +301,7 @@ class Server(Protocol):
         """The URL namespace."""
 
     @property
-    def itself(self) -> Server:
+    def unwrapped(self) -> Server:
         """The server that code declares, also when called on a wrapper of it."""
 
     @property
@@ -306,7 +313,7 @@ class Server(Protocol):
         """Whether the call log contains the values of arguments."""
 
     @property
-    def offered(self) -> Offered:
+    def catalog(self) -> Catalog:
         """The catalog: what code declares, with the site owner's overrides applied."""
 
     def refresh(self, *, is_list: bool = False) -> None:

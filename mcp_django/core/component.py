@@ -21,14 +21,14 @@ from mcp_django.conf import Rate
 from mcp_django.core.context import Context
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.envelope import check_author_meta
-from mcp_django.protocol.errors import check_askable
+from mcp_django.protocol.errors import check_capability_name
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.signature import positional_names, read_parameters, return_annotation
 
 # The component's function -------------------------------------------------------------------------
 
-QUESTIONS = frozenset({"ask", "elicit", "elicit_url", "list_roots", "sample"})
+CLIENT_REQUEST_METHODS = frozenset({"ask", "elicit", "elicit_url", "list_roots", "sample"})
 _EMBEDDED = "EmbeddedResource"
 
 
@@ -40,10 +40,10 @@ class ComponentFunction:
     is_async: bool
     context_parameter: str | None
     returns: Any = None
-    asks: bool = False
+    sends_client_requests: bool = False
     """Whether its own code names one of the context's client requests; functions it calls are not
     inspected."""
-    embeds: bool = False
+    embeds_resources: bool = False
     """Whether its own code or its return type names ``EmbeddedResource``."""
 
     def bind(self, arguments: dict[str, Any], context: Context) -> functools.partial[Any]:
@@ -51,7 +51,7 @@ class ComponentFunction:
         named = dict(arguments)
         if self.context_parameter is not None:
             named[self.context_parameter] = context
-        positional = [named.pop(n) for n in _positional_only(self.function) if n in named]
+        positional = [named.pop(n) for n in _positional_only_names(self.function) if n in named]
         return functools.partial(self.function, *positional, **named)
 
     @property
@@ -67,7 +67,7 @@ class ComponentFunction:
     @property
     def doc(self) -> str:
         """The docstring, without its indentation."""
-        return inspect.getdoc(_unwrapped(self.function)) or ""
+        return inspect.getdoc(_unwrap_partial(self.function)) or ""
 
 
 def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
@@ -95,32 +95,32 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
             f"{_function_name(function)}() has a parameter ctx without an annotation, so clients "
             "would have to pass it; write ctx: Context."
         )
-    names, returns = set(_names(function)), return_annotation(function)
+    names, returns = set(_iter_code_names(function)), return_annotation(function)
     return ComponentFunction(
         function=function,
-        is_async=_is_async(function),
+        is_async=_is_async_callable(function),
         context_parameter=contexts[0] if contexts else None,
         returns=returns,
-        asks=bool(contexts) and not QUESTIONS.isdisjoint(names),
-        embeds=_EMBEDDED in names or _EMBEDDED in str(returns),
+        sends_client_requests=bool(contexts) and not CLIENT_REQUEST_METHODS.isdisjoint(names),
+        embeds_resources=_EMBEDDED in names or _EMBEDDED in str(returns),
     )
 
 
 def _function_name(function: Callable[..., Any]) -> str:
     """Return a callable's name, also for partial objects and instances with ``__call__``."""
-    target = _unwrapped(function)
+    target = _unwrap_partial(function)
     return getattr(target, "__name__", type(target).__name__)
 
 
-def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def _names(function: Callable[..., Any]) -> Iterator[str]:
+def _iter_code_names(function: Callable[..., Any]) -> Iterator[str]:
     """Yield the global and attribute names in the code of a function and its nested functions."""
-    target: Any = inspect.unwrap(_unwrapped(function))
+    target: Any = inspect.unwrap(_unwrap_partial(function))
     code = getattr(target, "__code__", None) or getattr(target.__call__, "__code__", None)
     pending = [code]
     while pending:
@@ -131,8 +131,8 @@ def _names(function: Callable[..., Any]) -> Iterator[str]:
             pending.extend(code.co_consts)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    target = _unwrapped(function)
+def _is_async_callable(function: Callable[..., Any]) -> bool:
+    target = _unwrap_partial(function)
     call = getattr(target, "__call__", None)  # noqa: B004 - looks at the method, not callability
     return any(
         asyncio.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
@@ -141,14 +141,16 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 @functools.cache
-def _positional_only(function: Callable[..., Any]) -> tuple[str, ...]:
+def _positional_only_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return positional_names(function)
 
 
 def _context_parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     variadic = [p.name for p in parameters if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
-    return [one.name for one in read_parameters(function, skip=variadic) if _is_context(one.hint)]
+    return [
+        one.name for one in read_parameters(function, skip=variadic) if _is_context_hint(one.hint)
+    ]
 
 
 def _has_bare_context(function: Callable[..., Any]) -> bool:
@@ -156,7 +158,7 @@ def _has_bare_context(function: Callable[..., Any]) -> bool:
     return found is not None and found.annotation is found.empty
 
 
-def _is_context(hint: Any) -> bool:
+def _is_context_hint(hint: Any) -> bool:
     """Return whether a type hint is ``Context`` or a union of it with ``None``."""
     alternatives = [one for one in get_args(hint) if one is not type(None)] or [hint]
     return all(isinstance(one, type) and issubclass(one, Context) for one in alternatives)
@@ -165,7 +167,7 @@ def _is_context(hint: Any) -> bool:
 # Component ----------------------------------------------------------------------------------------
 
 # RFC 6749, section 3.3: scopes are sent as a list separated by spaces, within quotes.
-SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+SCOPE_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +218,7 @@ class Component:
             )
         for scope in self.scopes:
             self.require(
-                bool(SCOPE.fullmatch(str(scope))),
+                bool(SCOPE_PATTERN.fullmatch(str(scope))),
                 f"{scope!r} is not a valid scope; write printable ASCII without spaces, quotes "
                 "and \\.",
             )
@@ -233,7 +235,7 @@ class Component:
             self.require(isinstance(value, bool), f"{option} is {value!r}; write True or False.")
         for need in self.needs:
             try:
-                check_askable(need)
+                check_capability_name(need)
             except ValueError as exc:
                 raise ImproperlyConfigured(f"{self}: needs: {exc}.") from None
         self.require(
@@ -246,14 +248,14 @@ class Component:
             f"timeout is {self.timeout}; write a positive number of seconds, or leave it out.",
         )
 
-    def require(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    def require(self, condition: bool, message: str) -> None:  # noqa: FBT001
         """Raise an error that names the component unless a condition is true.
 
         Raises:
             ImproperlyConfigured: the condition is false.
         """
-        if not holds:
-            raise ImproperlyConfigured(f"{self}: {otherwise}")
+        if not condition:
+            raise ImproperlyConfigured(f"{self}: {message}")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
@@ -264,7 +266,7 @@ class Component:
         return self.name
 
     @property
-    def is_governed(self) -> bool:
+    def has_read_only_limits(self) -> bool:
         """Whether the read-only limits apply to its queries (``execution.query_limits``)."""
         return bool(self.read_only) and self.enforce
 

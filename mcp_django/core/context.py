@@ -27,12 +27,12 @@ from mcp_django.core.questions import (
     ListRoots,
     Question,
     Root,
-    Said,
     Sample,
     SampledMessage,
+    SamplingInput,
 )
 from mcp_django.exceptions import ElicitationUnavailable
-from mcp_django.protocol.errors import check_askable, requirement
+from mcp_django.protocol.errors import capabilities_declaration, check_capability_name
 from mcp_django.protocol.revisions import LOG_LEVELS
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Asker(Protocol):
         """Return the answers, or raise ``InputRequired``."""
 
 
-class _Nobody:
+class _NoAsker:
     """The asker where no client can be asked: outside of a call, or in a completion."""
 
     interaction_id = ""
@@ -76,11 +76,11 @@ class _Nobody:
         raise ElicitationUnavailable(
             "Client requests are not available here; only tools, resources and prompts can "
             "send them.",
-            data={"requiredCapabilities": requirement(one.needs for one in questions)},
+            data={"requiredCapabilities": capabilities_declaration(one.needs for one in questions)},
         )
 
 
-class _Asking:
+class _ClientRequests:
     """The client requests of ``Context``; each method has an async variant with prefix ``a``."""
 
     _asker: Asker
@@ -106,7 +106,7 @@ class _Asking:
         Raises:
             ValueError: the name is not one of these.
         """
-        check_askable(name)
+        check_capability_name(name)
         return self._asker.supports(name)
 
     def ask(self, *questions: Question) -> tuple[Any, ...]:
@@ -166,7 +166,7 @@ class _Asking:
             ElicitationUnavailable: the client does not support URLs.
             ValueError: the URL is not absolute, not HTTPS or contains credentials.
         """
-        self.ask(ElicitURL(message, self._absolute(url), done=done, key=key))
+        self.ask(ElicitURL(message, self._absolute_url(url), done=done, key=key))
 
     async def aelicit_url(
         self,
@@ -177,9 +177,9 @@ class _Asking:
         key: str | None = None,
     ) -> None:
         """``elicit_url`` for async code; ``done`` is still a sync function."""
-        await self.aask(ElicitURL(message, self._absolute(url), done=done, key=key))
+        await self.aask(ElicitURL(message, self._absolute_url(url), done=done, key=key))
 
-    def _absolute(self, url: str) -> str:
+    def _absolute_url(self, url: str) -> str:
         url = str(url)  # may be lazy
         if not url.startswith("/") or url.startswith("//"):
             return url
@@ -187,7 +187,9 @@ class _Asking:
             return base.rstrip("/") + url
         return self.request.build_absolute_uri(url) if self.request else url
 
-    def sample(self, messages: Said | Sequence[Said], **options: Any) -> SampledMessage:
+    def sample(
+        self, messages: SamplingInput | Sequence[SamplingInput], **options: Any
+    ) -> SampledMessage:
         """Request a message from the client's language model; ``options`` are those of ``Sample``.
 
         Raises:
@@ -196,7 +198,9 @@ class _Asking:
         answer: SampledMessage = self.ask(Sample(messages, **options))[0]
         return answer
 
-    async def asample(self, messages: Said | Sequence[Said], **options: Any) -> SampledMessage:
+    async def asample(
+        self, messages: SamplingInput | Sequence[SamplingInput], **options: Any
+    ) -> SampledMessage:
         """``sample`` for async code."""
         answer: SampledMessage = (await self.aask(Sample(messages, **options)))[0]
         return answer
@@ -221,8 +225,8 @@ class _Asking:
 logger = logging.getLogger("mcp_django")
 
 # In an optional app, which imports this module, so it cannot be imported here.
-UPSTREAM = "mcp_django.oauth.upstream.access.upstream_of"
-_is_told = threading.Event()
+UPSTREAM_FUNCTION = "mcp_django.oauth.upstream.access.upstream_of"
+_progress_warning_logged = threading.Event()
 
 
 class ClientPort(Protocol):
@@ -234,11 +238,11 @@ class ClientPort(Protocol):
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """Send a log message, if the client requested this level."""
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Close the connection, if the client can reconnect and resume the stream."""
 
 
-class Session(Protocol):
+class SessionInfo(Protocol):
     """What a client of a handshake revision declared when it initialized the session."""
 
     @property
@@ -274,7 +278,7 @@ class UpstreamAccess(Protocol):
         """``headers`` for async code."""
 
 
-class Silence:
+class NullPort:
     """A null port: the client requested no messages, or cannot get any before the response."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -283,17 +287,17 @@ class Silence:
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """Do nothing."""
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Do nothing."""
 
 
-class Unstreamed(Silence):
+class UnstreamedPort(NullPort):
     """The port of a client that requested progress from a server that cannot stream it."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Drop the notification, and log a warning once per process."""
-        if not _is_told.is_set():
-            _is_told.set()
+        if not _progress_warning_logged.is_set():
+            _progress_warning_logged.set()
             logger.warning(
                 "A component reports progress, but WSGI cannot stream it to the client. Serve the "
                 "site over ASGI (see docs/deploy.md). This warning is logged once per process."
@@ -303,21 +307,21 @@ class Unstreamed(Silence):
 class Cancellation:
     """A flag that is set when the caller no longer needs the result of a call."""
 
-    __slots__ = ("__weakref__", "_callbacks", "_raised", "is_wish")
+    __slots__ = ("__weakref__", "_callbacks", "_is_set", "requested_by_client")
 
     def __init__(self) -> None:
-        self._raised = False
+        self._is_set = False
         self._callbacks: list[Callable[[], None]] = []
-        self.is_wish = False
+        self.requested_by_client = False
         """Whether the client requested the cancellation, and so expects no response."""
 
     def expire(self) -> None:
         """Set the flag for a call that ended or timed out; the client still gets its response."""
-        self._raised = True
+        self._is_set = True
 
     def cancel(self) -> None:
         """Set the flag because the client does not wait for a response; idempotent."""
-        self._raised = self.is_wish = True
+        self._is_set = self.requested_by_client = True
         # Another thread may do the same; ``pop`` gives each callback to only one of them.
         while True:
             try:
@@ -326,14 +330,14 @@ class Cancellation:
                 return
             callback()
 
-    def then(self, callback: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], None]) -> None:
         """Register a callback for cancellation by the client; it runs in the cancelling thread."""
         self._callbacks.append(callback)
-        if self.is_wish:
+        if self.requested_by_client:
             self.cancel()
 
     def __bool__(self) -> bool:
-        return self._raised
+        return self._is_set
 
 
 class CurrentTask:
@@ -361,7 +365,7 @@ class CurrentTask:
         self.begin()
 
 
-class Context(_Asking):
+class Context(_ClientRequests):
     """The request context of a call.
 
     ``user`` is the authenticated Django user (or ``AnonymousUser``). ``principal`` contains how
@@ -382,7 +386,7 @@ class Context(_Asking):
         request: Callable[[], HttpRequest | None] = lambda: None,
         read_resource: Callable[[str], Sequence[ResourceContents]] | None = None,
         port: ClientPort | None = None,
-        session: Session | None = None,
+        session: SessionInfo | None = None,
         asker: Asker | None = None,
         cancellation: Cancellation | None = None,
         task: CurrentTask | None = None,
@@ -394,9 +398,9 @@ class Context(_Asking):
         self.trace: Mapping[str, str] = trace or {}
         self._request = request
         self._read_resource = read_resource
-        self._port: ClientPort = port or Silence()
+        self._port: ClientPort = port or NullPort()
         self._session = session
-        self._asker = asker or _Nobody()
+        self._asker = asker or _NoAsker()
         self.task = task or CurrentTask()
         # Not `or`: a flag that is not set is false.
         self._cancellation = Cancellation() if cancellation is None else cancellation
@@ -415,7 +419,7 @@ class Context(_Asking):
         return self._request()
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> SessionInfo | None:
         """The session of a handshake revision; ``None`` at 2026-07-28, which has no sessions."""
         return self._session
 
@@ -477,24 +481,24 @@ class Context(_Asking):
             raise ImproperlyConfigured(
                 f"ctx.upstream({name!r}) needs 'mcp_django.oauth' in INSTALLED_APPS."
             )
-        found: UpstreamAccess = import_string(UPSTREAM)(self, name)
+        found: UpstreamAccess = import_string(UPSTREAM_FUNCTION)(self, name)
         return found
 
     async def aupstream(self, name: str) -> UpstreamAccess:
         """``upstream`` for async code."""
         return await sync_to_async(self.upstream)(name)
 
-    def hang_up(self, seconds: float = 1.0) -> None:
+    def close_stream(self, seconds: float = 1.0) -> None:
         """Close the connection of a long call, which continues; the client resumes the stream.
 
         Only for 2025-11-25, whose clients reconnect after ``seconds``; without effect for other
         revisions, whose clients would lose the response.
         """
-        self._port.hang_up(seconds)
+        self._port.close_stream(seconds)
 
-    async def ahang_up(self, seconds: float = 1.0) -> None:
+    async def aclose_stream(self, seconds: float = 1.0) -> None:
         """``hang_up`` for async code."""
-        self._port.hang_up(seconds)
+        self._port.close_stream(seconds)
 
     def read_resource(self, uri: str) -> Sequence[ResourceContents]:
         """Return the contents of a resource of this server, with the caller's permissions.

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from pydantic import Field
 
-from mcp_django.conf import Rate, parse_all
+from mcp_django.conf import Rate, parse_rates
 from mcp_django.core.component import (
     Completion,
     Component,
@@ -26,7 +26,7 @@ from mcp_django.core.resource import ReadableComponent, Resource, ResourceTempla
 from mcp_django.core.tool import UI, Tool
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
-from mcp_django.schema.compiled import RawArguments, RawOutput
+from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.signature import (
@@ -38,38 +38,38 @@ from mcp_django.schema.signature import (
 from mcp_django.schema.structure import Schema
 
 SCHEMA_SOURCES = ("input_schema", "form", "serializer")
-OWN_OPTIONS = ("output_schema", "strict_schema")
-DERIVED = frozenset({"function", "arguments", "output", "mirrored", "rates"})
+SCHEMA_OPTIONS = ("output_schema", "strict_schema")
+DERIVED_FIELDS = frozenset({"function", "arguments", "output", "mirrored", "rates"})
 
 
-def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
+def build_tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     """Return the tool of a function."""
-    looked_at = inspect_function(function)
-    given = _known(Tool, options, *SCHEMA_SOURCES, *OWN_OPTIONS)
+    inspected = inspect_function(function)
+    given = _check_option_names(Tool, options, *SCHEMA_SOURCES, *SCHEMA_OPTIONS)
     strict = given.pop("strict_schema", False)
     sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
     output_schema = given.pop("output_schema", None)
-    given["ui"] = UI.of(given.get("ui"))
+    given["ui"] = UI.from_option(given.get("ui"))
     return Tool(
-        **_common(looked_at, given),
-        arguments=_arguments(looked_at, sources, strict=strict),
-        output=_output(looked_at, output_schema),
+        **_common_fields(inspected, given),
+        arguments=_argument_source(inspected, sources, strict=strict),
+        output=_output_adapter(inspected, output_schema),
         **given,
     )
 
 
-def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
+def build_resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
     """Return the resource of a function, or a resource template if the URI has variables."""
-    looked_at = inspect_function(function)
+    inspected = inspect_function(function)
     given = dict(options)
     uri, size = given.pop("uri"), given.pop("size")
-    common = _common(looked_at, given)
+    common = _common_fields(inspected, given)
     try:
         template = URITemplate(uri)
     except ValueError as exc:
         raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
-    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
-    _match_parameters(looked_at, uri, template, arguments)
+    arguments = SignatureArguments(function, skip=inspected.internal_parameters)
+    _check_template_parameters(inspected, uri, template, arguments)
     if not template.variables:
         return Resource(**common, **given, uri=uri, size=size)
     if size is not None:
@@ -79,15 +79,15 @@ def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> Readab
     return ResourceTemplate(**common, **given, template=template, arguments=arguments)
 
 
-def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
+def build_prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
     """Return the prompt of a function."""
-    looked_at = inspect_function(function)
-    given = _known(Prompt, options)
-    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
-    return Prompt(**_common(looked_at, given), arguments=arguments, **given)
+    inspected = inspect_function(function)
+    given = _check_option_names(Prompt, options)
+    arguments = SignatureArguments(function, skip=inspected.internal_parameters)
+    return Prompt(**_common_fields(inspected, given), arguments=arguments, **given)
 
 
-def completion(
+def build_completion(
     target: Prompt | ResourceTemplate, argument: str, function: Callable[..., Any]
 ) -> Completion:
     """Return the completion of one argument of a prompt or template."""
@@ -96,76 +96,78 @@ def completion(
         raise ImproperlyConfigured(
             f"{target} has no argument {argument!r}; it has {', '.join(known) or 'none'}."
         )
-    looked_at = inspect_function(function)
-    names = [one.name for one in read_parameters(function, skip=looked_at.internal_parameters)]
+    inspected = inspect_function(function)
+    names = [one.name for one in read_parameters(function, skip=inspected.internal_parameters)]
     if not names:
         raise ImproperlyConfigured(
-            f"{looked_at.name}() completes {argument!r} but has no parameters; add one for the "
+            f"{inspected.name}() completes {argument!r} but has no parameters; add one for the "
             "typed value."
         )
     for name in names[1:]:
         if name not in known:
             raise ImproperlyConfigured(
-                f"{looked_at.name}() has a parameter {name!r}, but {target} has no such argument; "
+                f"{inspected.name}() has a parameter {name!r}, but {target} has no such argument; "
                 f"it has {', '.join(known)}."
             )
     return Completion(
         kind="prompt" if isinstance(target, Prompt) else "resource template",
         key=target.key,
         argument=argument,
-        function=looked_at,
+        function=inspected,
     )
 
 
-def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dict[str, Any]:
+def _check_option_names(
+    kind: type[Component], options: Mapping[str, Any], *extra: str
+) -> dict[str, Any]:
     """Check the names of the options and return a copy of them."""
-    known = [*(field.name for field in fields(kind)), "rate", *more]
+    known = [*(field.name for field in fields(kind)), "rate", *extra]
     for name in options:
-        if name not in known or name in DERIVED:
+        if name not in known or name in DERIVED_FIELDS:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}."
             raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}; {hint}")
     return dict(options)
 
 
-def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
+def _common_fields(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that all components have, removed from ``given`` or from the function."""
     return {
         "function": function,
         "name": given.pop("name", None) or function.name,
         "title": given.pop("title", ""),
         "description": given.pop("description", "") or function.doc,
-        "icons": _sequence("icons", given.pop("icons", ())),
-        "meta": _mapping("meta", given.pop("meta", None) or {}),
+        "icons": _to_tuple("icons", given.pop("icons", ())),
+        "meta": _to_dict("meta", given.pop("meta", None) or {}),
         "permission": given.pop("permission", None),
-        "scopes": _sequence("scopes", given.pop("scopes", ())),
-        "needs": _sequence("needs", given.pop("needs", ())),
-        "rates": _rates(given.pop("rate", ())),
-        "sensitive": _sequence("sensitive", given.pop("sensitive", ())),
-        "aliases": _sequence("aliases", given.pop("aliases", ())),
+        "scopes": _to_tuple("scopes", given.pop("scopes", ())),
+        "needs": _to_tuple("needs", given.pop("needs", ())),
+        "rates": _parse_rates(given.pop("rate", ())),
+        "sensitive": _to_tuple("sensitive", given.pop("sensitive", ())),
+        "aliases": _to_tuple("aliases", given.pop("aliases", ())),
     }
 
 
-def _sequence(name: str, value: Any) -> tuple[Any, ...]:
+def _to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ImproperlyConfigured(f"{name} is not a list; write {name}=[{value!r}].")
     return tuple(value)
 
 
-def _rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
+def _parse_rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
     try:
-        return parse_all(value)
+        return parse_rates(value)
     except ValueError as exc:
         raise ImproperlyConfigured(f"rate: {exc}.") from None
 
 
-def _mapping(name: str, value: Any) -> dict[str, Any]:
+def _to_dict(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ImproperlyConfigured(f"{name} is {value!r}; write a dictionary.")
     return dict(value)
 
 
-def _arguments(
+def _argument_source(
     function: ComponentFunction, sources: Mapping[str, Any], *, strict: bool
 ) -> ArgumentSource:
     used = [name for name, source in sources.items() if source is not None]
@@ -179,9 +181,9 @@ def _arguments(
         )
     parameters = inspect.signature(function.function).parameters
     if used == ["input_schema"]:
-        schema = _mapping("input_schema", sources["input_schema"])
+        schema = _to_dict("input_schema", sources["input_schema"])
         takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-        return RawArguments(schema, closed=not takes_any)
+        return JSONSchemaArguments(schema, closed=not takes_any)
     if used[0] not in parameters:
         raise ImproperlyConfigured(
             f"{function.name}() has no parameter {used[0]!r} for the validated {used[0]}; add it."
@@ -194,14 +196,16 @@ def _arguments(
     return SerializerArguments(sources["serializer"])
 
 
-def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> OutputAdapter | None:
+def _output_adapter(
+    function: ComponentFunction, schema: Mapping[str, Any] | None
+) -> OutputAdapter | None:
     if schema is not None:
-        return RawOutput(_mapping("output_schema", schema))
-    _refuse_models(function)
+        return JSONSchemaOutput(_to_dict("output_schema", schema))
+    _reject_model_results(function)
     return output_adapter(function.returns)
 
 
-def _refuse_models(function: ComponentFunction) -> None:
+def _reject_model_results(function: ComponentFunction) -> None:
     """Raise an error for a function that returns model instances, which would fail in each call."""
     for hint in (function.returns, *get_args(function.returns)):
         if isinstance(hint, type) and issubclass(hint, Model):
@@ -212,7 +216,7 @@ def _refuse_models(function: ComponentFunction) -> None:
             )
 
 
-def _match_parameters(
+def _check_template_parameters(
     function: ComponentFunction, uri: str, template: URITemplate, arguments: SignatureArguments
 ) -> None:
     properties = set(arguments.json_schema.get("properties", {}))
@@ -235,11 +239,11 @@ def _match_parameters(
 # A generated tool consists of arguments, a function, and an output adapter for plain JSON.
 
 # Django does not allow field names that end with an underscore, so no argument has this name.
-CONTEXT: Final = "ctx_"
+CONTEXT_PARAMETER: Final = "ctx_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class GeneratedArgument:
     """One argument of a generated tool; if it is not required, its default is ``None``."""
 
     annotation: Any
@@ -247,7 +251,7 @@ class Argument:
     required: bool = False
     default: Any = None
 
-    def parameter(self, name: str) -> Parameter:
+    def to_parameter(self, name: str) -> Parameter:
         """Return the argument as a function parameter."""
         hint = self.annotation
         if self.description:
@@ -256,34 +260,40 @@ class Argument:
         return Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default)
 
 
-def arguments(of: str, named: Mapping[str, Argument]) -> SignatureArguments:
+def build_arguments(
+    function_name: str, arguments: Mapping[str, GeneratedArgument]
+) -> SignatureArguments:
     """Return the arguments of a generated function with the name ``of``."""
 
     def declared() -> None:
         """Do nothing; only the signature is used."""
 
-    declared.__name__ = declared.__qualname__ = of
-    signature = Signature([one.parameter(name) for name, one in named.items()])
+    declared.__name__ = declared.__qualname__ = function_name
+    signature = Signature([one.to_parameter(name) for name, one in arguments.items()])
     declared.__signature__ = signature  # type: ignore[attr-defined]
     return SignatureArguments(declared)
 
 
-def function(call: Callable[[Context, dict[str, Any]], Any], *, name: str) -> ComponentFunction:
+def build_function(
+    call: Callable[[Context, dict[str, Any]], Any], *, name: str
+) -> ComponentFunction:
     """Return the component function of ``call(ctx, arguments)``."""
 
     def generated(ctx_: Context, **given: Any) -> Any:
         return call(ctx_, given)
 
     generated.__name__ = generated.__qualname__ = name
-    return ComponentFunction(function=generated, is_async=False, context_parameter=CONTEXT)
+    return ComponentFunction(
+        function=generated, is_async=False, context_parameter=CONTEXT_PARAMETER
+    )
 
 
-def declared_by(function: Callable[..., Any], declaration: object) -> None:
+def set_declaration(function: Callable[..., Any], declaration: object) -> None:
     """Set the declaration that a generated function belongs to, for ``Component.origin``."""
     function.declared_by = declaration  # type: ignore[attr-defined]
 
 
-class MadeHere:
+class TrustedOutput:
     """The output of generated tools, which conforms to its schema and is not validated again."""
 
     def __init__(self, schema: Schema) -> None:

@@ -25,16 +25,16 @@ from mcp_django.exceptions import ElicitationDeclined
 from mcp_django.protocol.content import Audio, Block, Image, Message, Role, Text
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.elicitation import elicitation_form
+from mcp_django.schema.elicitation import build_elicitation_form
 
 # The base class of questions ----------------------------------------------------------------------
 
 
-class UnfitAnswer(Exception):
+class InvalidAnswer(Exception):
     """The user's answer is invalid and the user is asked again; the text explains the error."""
 
 
-class Unfinished(UnfitAnswer):
+class IncompleteAnswer(InvalidAnswer):
     """The user accepted but has not completed the page; asked again, without a limit."""
 
 
@@ -64,7 +64,7 @@ class Question(ABC):
     def to_params(self) -> dict[str, Any]:
         """Return the parameters of the request, in the form of the newest revision."""
 
-    def corrected(self, problem: str) -> dict[str, Any]:
+    def with_error(self, problem: str) -> dict[str, Any]:
         """Return the parameters for asking again, with the problem of the previous answer."""
         return self.to_params()
 
@@ -74,7 +74,7 @@ class Question(ABC):
         return False
 
     @abstractmethod
-    def read(self, answer: Mapping[str, Any]) -> Any:
+    def read_answer(self, answer: Mapping[str, Any]) -> Any:
         """Validate the client's answer and return its value.
 
         Raises:
@@ -95,10 +95,10 @@ class Question(ABC):
 # RFC 3986, appendix A. Other characters may be displayed to the user in one way and interpreted by
 # the browser in another.
 URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Users select values one by one; in a longer list each invalid entry would be reported.
-MAX_CHOSEN = 1000
-NOT_YET = "The page is not completed yet. Complete it, then come back and accept."
+MAX_SELECTED_VALUES = 1000
+NOT_COMPLETED = "The page is not completed yet. Complete it, then come back and accept."
 
 
 class Elicit(Question):
@@ -117,21 +117,21 @@ class Elicit(Question):
     def __init__(self, message: str, schema: Any = None, *, key: str | None = None) -> None:
         super().__init__(key=key)
         self.message = str(message)
-        self._form = elicitation_form(schema)
+        self._form = build_elicitation_form(schema)
         self.uses_database = self._form.uses_database
 
     def to_params(self) -> dict[str, Any]:
         """Return the message and the form's schema."""
         return self._params(self.message)
 
-    def corrected(self, problem: str) -> dict[str, Any]:
+    def with_error(self, problem: str) -> dict[str, Any]:
         """Return the same form, with the problem before the message."""
         return self._params(f"Please correct this:\n{problem}\n\n{self.message}")
 
     def _params(self, message: str) -> dict[str, Any]:
         return {"mode": "form", "message": message, "requestedSchema": self._form.json_schema}
 
-    def read(self, answer: Mapping[str, Any]) -> Any:
+    def read_answer(self, answer: Mapping[str, Any]) -> Any:
         """Validate the answer and return the value of the form."""
         check_accepted(answer)
         content = answer.get("content")
@@ -139,9 +139,9 @@ class Elicit(Question):
             content = {}
         _check_content(content)
         try:
-            return self._form.read(content)
+            return self._form.parse_answer(content)
         except InvalidArguments as exc:
-            raise UnfitAnswer(str(exc)) from exc
+            raise InvalidAnswer(str(exc)) from exc
 
 
 class ElicitURL(Question):
@@ -167,7 +167,7 @@ class ElicitURL(Question):
         key: str | None = None,
     ) -> None:
         super().__init__(key=key)
-        _check_page(url)
+        _check_page_url(url)
         self.message = str(message)
         self.url = url
         self._done = done
@@ -177,7 +177,7 @@ class ElicitURL(Question):
         """Return the message and the URL."""
         return {"mode": "url", "message": self.message, "url": self.url}
 
-    def corrected(self, problem: str) -> dict[str, Any]:
+    def with_error(self, problem: str) -> dict[str, Any]:
         """Return the same URL, with the problem before the message."""
         return {**self.to_params(), "message": f"{problem}\n\n{self.message}"}
 
@@ -186,11 +186,11 @@ class ElicitURL(Question):
         """Whether the page is already completed, for example in an earlier call."""
         return self._done is not None and self._done()
 
-    def read(self, answer: Mapping[str, Any]) -> None:
+    def read_answer(self, answer: Mapping[str, Any]) -> None:
         """Check that the user accepted and completed the page; return nothing."""
         check_accepted(answer)
         if self._done is not None and not self._done():
-            raise Unfinished(NOT_YET)
+            raise IncompleteAnswer(NOT_COMPLETED)
 
 
 def check_accepted(answer: Mapping[str, Any]) -> None:
@@ -215,11 +215,13 @@ def _check_content(content: Any) -> None:
     """
     if not isinstance(content, Mapping):
         raise MalformedAnswer("content must be an object")
-    if any(isinstance(value, list) and len(value) > MAX_CHOSEN for value in content.values()):
-        raise MalformedAnswer(f"content has a list of more than {MAX_CHOSEN} choices")
+    if any(
+        isinstance(value, list) and len(value) > MAX_SELECTED_VALUES for value in content.values()
+    ):
+        raise MalformedAnswer(f"content has a list of more than {MAX_SELECTED_VALUES} choices")
 
 
-def _check_page(url: str) -> None:
+def _check_page_url(url: str) -> None:
     """Check that users may be sent to a URL.
 
     Raises:
@@ -239,7 +241,7 @@ def _check_page(url: str) -> None:
         raise ValueError(no_page)
     if "@" in parts.netloc:
         raise ValueError("The URL of the page contains credentials; remove them.")
-    is_local = settings.DEBUG or parts.hostname in LOOPBACK
+    is_local = settings.DEBUG or parts.hostname in LOOPBACK_HOSTS
     if parts.scheme == "http" and not is_local:
         raise ValueError(f"{url!r} is not encrypted; write an https:// URL.")
 
@@ -270,38 +272,38 @@ class ListRoots(Question):
         """Return no parameters."""
         return {}
 
-    def read(self, answer: Mapping[str, Any]) -> list[Root]:
+    def read_answer(self, answer: Mapping[str, Any]) -> list[Root]:
         """Validate the answer and return the roots in the client's order."""
         roots = answer.get("roots")
         if not isinstance(roots, list):
             raise MalformedAnswer("roots must be an array")
-        return [_root(one) for one in roots]
+        return [_parse_root(one) for one in roots]
 
 
-def _root(described: Any) -> Root:
-    uri = described.get("uri") if isinstance(described, Mapping) else None
+def _parse_root(data: Any) -> Root:
+    uri = data.get("uri") if isinstance(data, Mapping) else None
     if not isinstance(uri, str) or not uri.startswith("file://"):
         raise MalformedAnswer("each root must have a uri that begins with file://")
     try:
         urlsplit(uri)
     except ValueError:
         raise MalformedAnswer("the uri of a root is not a valid URL") from None
-    name = described.get("name")
+    name = data.get("name")
     return Root(uri, name if isinstance(name, str) else "")
 
 
 # Sampling -----------------------------------------------------------------------------------------
 
 TOOL_CHOICES = ("auto", "required", "none")
-MEMBERS: Mapping[str, Mapping[str, type]] = {
+REQUIRED_MEMBERS: Mapping[str, Mapping[str, type]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
     "audio": {"data": str, "mimeType": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
 """The required members of a block that a model may return, by type; not tool results."""
-PREFERENCES = ("costPriority", "speedPriority", "intelligencePriority")
-_MISMATCH = (
+MODEL_PREFERENCES = ("costPriority", "speedPriority", "intelligencePriority")
+_RESULTS_MISMATCH = (
     "The results of {} are required, but the message contains those of [{}]. After each message "
     "that uses tools, add a list with one ToolResultBlock for each use."
 )
@@ -363,7 +365,7 @@ class SampledMessage:
         return {"role": self.role, "content": self.content}
 
 
-Said: TypeAlias = str | Message | SampledMessage | Sequence[ToolResultBlock]
+SamplingInput: TypeAlias = str | Message | SampledMessage | Sequence[ToolResultBlock]
 
 
 class Sample(Question):
@@ -382,7 +384,7 @@ class Sample(Question):
 
     def __init__(
         self,
-        messages: Said | Sequence[Said],
+        messages: SamplingInput | Sequence[SamplingInput],
         *,
         max_tokens: int = 1000,
         system_prompt: str | None = None,
@@ -402,19 +404,17 @@ class Sample(Question):
                 f"tool_choice is {tool_choice!r}; use one of {', '.join(TOOL_CHOICES)}."
             )
         self._max_tokens = max_tokens
-        self._messages = _conversation(messages)
-        self._options = _Options(
+        self._messages = _build_messages(messages)
+        self._options = _SamplingOptions(
             systemPrompt=system_prompt,
             temperature=temperature,
             stopSequences=list(stop_sequences),
-            modelPreferences=_preferences(model_preferences),
+            modelPreferences=_check_preferences(model_preferences),
             metadata=dict(metadata) if metadata is not None else None,
-            tools=[_offered(one) for one in tools],
+            tools=[_check_tool(one) for one in tools],
             toolChoice={"mode": tool_choice} if tool_choice else None,
         )
-        has_tools = (
-            self._options.tools or self._options.toolChoice or _mentions_tools(self._messages)
-        )
+        has_tools = self._options.tools or self._options.toolChoice or _uses_tools(self._messages)
         self.needs = "sampling.tools" if has_tools else "sampling"
 
     def to_params(self) -> dict[str, Any]:
@@ -425,7 +425,7 @@ class Sample(Question):
             **self._options.to_wire(),
         }
 
-    def read(self, answer: Mapping[str, Any]) -> SampledMessage:
+    def read_answer(self, answer: Mapping[str, Any]) -> SampledMessage:
         """Validate the answer and return it; a single block becomes a list of one block."""
         role, model, content = answer.get("role"), answer.get("model"), answer.get("content")
         if role not in ("user", "assistant"):  # a tuple, since the value may be unhashable
@@ -436,14 +436,14 @@ class Sample(Question):
         stop_reason = answer.get("stopReason")
         return SampledMessage(
             role=role,
-            content=[_checked(block) for block in blocks],
+            content=[_check_block(block) for block in blocks],
             model=model,
             stop_reason=stop_reason if isinstance(stop_reason, str) else "",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
+class _SamplingOptions:
     """The optional parameters of a sampling request, left out unless they are set."""
 
     systemPrompt: str | None = None  # noqa: N815 - the specification's names
@@ -459,17 +459,17 @@ class _Options:
         return {name: value for name, value in members.items() if value not in (None, [])}
 
 
-def _checked(block: Any) -> dict[str, Any]:
+def _check_block(block: Any) -> dict[str, Any]:
     """Check that a block of an answer has the required members of its type, and return a copy.
 
     It may be sent to the client again in a later request, so unknown types are rejected.
     """
     kind = block.get("type") if isinstance(block, Mapping) else None
-    if not isinstance(kind, str) or kind not in MEMBERS:
+    if not isinstance(kind, str) or kind not in REQUIRED_MEMBERS:
         raise MalformedAnswer(
-            f"content must be a block of type {', '.join(MEMBERS)}, or an array of such blocks"
+            f"content must be a block of type {', '.join(REQUIRED_MEMBERS)}, or an array of such blocks"
         )
-    for member, types in MEMBERS[kind].items():
+    for member, types in REQUIRED_MEMBERS[kind].items():
         if not isinstance(block.get(member), types):
             raise MalformedAnswer(
                 f"{member} is missing or has the wrong type in content of type {kind}"
@@ -477,63 +477,65 @@ def _checked(block: Any) -> dict[str, Any]:
     return dict(block)
 
 
-def _conversation(messages: Said | Sequence[Said]) -> list[dict[str, Any]]:
-    many = [messages] if _is_one(messages) else messages
-    said = [_said(one) for one in many]  # type: ignore[union-attr]
+def _build_messages(messages: SamplingInput | Sequence[SamplingInput]) -> list[dict[str, Any]]:
+    many = [messages] if _is_single_message(messages) else messages
+    said = [_message_to_wire(one) for one in many]  # type: ignore[union-attr]
     if not said:
         raise ValueError("messages is empty; pass at least one message.")
     _check_tool_results(said)
     return said
 
 
-def _is_one(messages: Any) -> bool:
+def _is_single_message(messages: Any) -> bool:
     if isinstance(messages, str | Message | SampledMessage):
         return True
     return bool(messages) and all(isinstance(one, ToolResultBlock) for one in messages)
 
 
-def _said(one: Any) -> dict[str, Any]:
-    if isinstance(one, str | Message):
-        message = Message(one) if isinstance(one, str) else one
+def _message_to_wire(message_input: Any) -> dict[str, Any]:
+    if isinstance(message_input, str | Message):
+        message = Message(message_input) if isinstance(message_input, str) else message_input
         if not isinstance(message.content, str | Text | Image | Audio):
             kind = type(message.content).__name__
             raise ValueError(
                 f"Sampling messages cannot contain a {kind}; use Text, Image or Audio."
             )
         return message.to_wire()
-    if isinstance(one, SampledMessage):
-        return one.to_wire()
-    return {"role": "user", "content": [result.to_wire() for result in one]}
+    if isinstance(message_input, SampledMessage):
+        return message_input.to_wire()
+    return {"role": "user", "content": [result.to_wire() for result in message_input]}
 
 
-def _check_tool_results(said: Sequence[Mapping[str, Any]]) -> None:
+def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
     """Check that the message after each tool use contains its results and nothing else.
 
     Raises:
         ValueError: it does not.
     """
     used: list[str] = []
-    for message in said:
-        given = _members(message, "tool_result", "toolUseId")
+    for message in messages:
+        given = _block_members(message, "tool_result", "toolUseId")
         if sorted(used) != sorted(given):
-            raise ValueError(_MISMATCH.format(", ".join(used) or "no tool", ", ".join(given)))
-        used = _members(message, "tool_use", "id")
+            raise ValueError(
+                _RESULTS_MISMATCH.format(", ".join(used) or "no tool", ", ".join(given))
+            )
+        used = _block_members(message, "tool_use", "id")
     if used:
-        raise ValueError(_MISMATCH.format(", ".join(used), ""))
+        raise ValueError(_RESULTS_MISMATCH.format(", ".join(used), ""))
 
 
-def _members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:
+def _block_members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     return [block[member] for block in blocks if block.get("type") == kind]
 
 
-def _mentions_tools(said: Sequence[Mapping[str, Any]]) -> bool:
+def _uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the messages contain tool uses, which need ``sampling.tools``."""
-    return any(_members(one, "tool_use", "id") for one in said)
+    return any(_block_members(one, "tool_use", "id") for one in messages)
 
 
-def _offered(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _check_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     schema = tool.get("inputSchema")
     is_object = isinstance(schema, Mapping) and schema.get("type") == "object"
     if not is_object or not isinstance(tool.get("name"), str):
@@ -541,7 +543,7 @@ def _offered(tool: Mapping[str, Any]) -> dict[str, Any]:
     return dict(tool)
 
 
-def _preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _check_preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if given is None:
         return None
     for name, value in given.items():
@@ -550,9 +552,9 @@ def _preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
                 raise ValueError(
                     "hints is invalid; write a list such as [{'name': 'part of a model name'}]."
                 )
-        elif name not in PREFERENCES:
+        elif name not in MODEL_PREFERENCES:
             raise ValueError(
-                f"{name!r} is not a model preference; use hints, {', '.join(PREFERENCES)}."
+                f"{name!r} is not a model preference; use hints, {', '.join(MODEL_PREFERENCES)}."
             )
         elif not 0 <= value <= 1:
             raise ValueError(f"{name} is {value}; write a number from 0 to 1.")

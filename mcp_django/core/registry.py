@@ -13,17 +13,17 @@ from typing import Any, TypeVar, overload
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.core import declare
-from mcp_django.core.catalog import Collection
+from mcp_django.core.catalog import ComponentCollection
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ResourceTemplate
-from mcp_django.core.tool import UI, Approval, TaskAsking, TaskSupport
+from mcp_django.core.tool import UI, ApprovalMode, TaskAsking, TaskSupport
 from mcp_django.exceptions import NotRegistered
 from mcp_django.protocol.content import Annotations, Icon
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Registry(Collection):
+class Registry(ComponentCollection):
     """The components of one server, and the decorators that register them."""
 
     @overload
@@ -51,10 +51,10 @@ class Registry(Collection):
         rate: str | Sequence[str] = (),
         log_arguments: bool | None = None,
         sensitive: Sequence[str] = (),
-        approval: Approval = "",
+        approval: ApprovalMode = "",
         task: TaskSupport = "",
         ask: TaskAsking = "during",
-        handle: bool = False,
+        polling_fallback: bool = False,
         task_ttl: float | None = None,
         ui: UI | str | None = None,
         slow: bool = False,
@@ -79,7 +79,7 @@ class Registry(Collection):
             AlreadyRegistered: the server already has a tool with this name.
             ImproperlyConfigured: the declaration is invalid; the message says what to write.
         """
-        return self._decorate(target, options, declare.tool)
+        return self._register_decorated(target, options, declare.build_tool)
 
     def resource(
         self,
@@ -150,7 +150,7 @@ class Registry(Collection):
             )
 
         def decorator(function: F) -> F:
-            self.add(declare.resource(function, options))
+            self.add(declare.build_resource(function, options))
             return function
 
         return decorator
@@ -189,22 +189,22 @@ class Registry(Collection):
         The function returns text, one ``Message`` or a list of both. With ``template`` it returns
         the context of that Django template, which is rendered to one message with the role user.
         """
-        return self._decorate(target, options, declare.prompt)
+        return self._register_decorated(target, options, declare.build_prompt)
 
     def completion(self, ref: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
         """Register a function that suggests values for an argument of a prompt or template.
 
         ``ref`` is the decorated function, a prompt's name or a URI template.
         """
-        target = self._completable(ref)
+        target = self._completion_target(ref)
 
         def decorator(function: F) -> F:
-            self.add_completion(declare.completion(target, argument, function))
+            self.add_completion(declare.build_completion(target, argument, function))
             return function
 
         return decorator
 
-    def _decorate(
+    def _register_decorated(
         self, target: Any, options: dict[str, Any], build: Callable[..., Component]
     ) -> Any:
         if callable(target):
@@ -224,7 +224,7 @@ class Registry(Collection):
 
         return decorator
 
-    def _completable(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
+    def _completion_target(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
         candidates: list[Prompt | ResourceTemplate] = [
             *self.prompts.values(),
             *self.templates.values(),

@@ -21,7 +21,7 @@ from django.template.loader import get_template
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component, inspect_function
 from mcp_django.core.context import Context
-from mcp_django.core.tool import MIME_TYPE, UI, Tool, address
+from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool, default_app_uri
 from mcp_django.protocol.content import Annotations, ResourceContents
 from mcp_django.protocol.uritemplate import URITemplate, check_uri
 from mcp_django.schema.arguments import ArgumentSource
@@ -85,7 +85,7 @@ class Resource(ReadableComponent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ListedResource:
     """One resource of a template, as ``resources/list`` lists it."""
 
     uri: str
@@ -98,7 +98,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPage:
+class ListedResourcePage:
     """A page of entries, and the position of the last entry that was examined.
 
     ``after`` is ``None`` on the last page. It is a JSON value that becomes part of a cursor, which
@@ -106,11 +106,11 @@ class EntryPage:
     have fewer entries than requested without being the last.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[ListedResource]
     after: list[Any] | None
 
 
-ListEntries: TypeAlias = Callable[[Context, list[Any] | None, int], EntryPage]
+ListEntries: TypeAlias = Callable[[Context, list[Any] | None, int], ListedResourcePage]
 """Returns at most the given number of entries after a position (``None``: from the beginning).
 
 It runs in a thread and may use the database. It raises ``InvalidParams`` for an invalid position.
@@ -130,14 +130,16 @@ class ResourceTemplate(ReadableComponent):
     template: URITemplate
     arguments: ArgumentSource
     entries: ListEntries | None = None
-    former: tuple[URITemplate, ...] = field(init=False, repr=False, compare=False, default=())
+    alias_templates: tuple[URITemplate, ...] = field(
+        init=False, repr=False, compare=False, default=()
+    )
     """The ``aliases``, as URI templates."""
 
     def __post_init__(self) -> None:
         super(ResourceTemplate, self).__post_init__()
-        object.__setattr__(self, "former", tuple(map(self._former, self.aliases)))
+        object.__setattr__(self, "alias_templates", tuple(map(self._parse_alias, self.aliases)))
 
-    def _former(self, alias: str) -> URITemplate:
+    def _parse_alias(self, alias: str) -> URITemplate:
         try:
             template = URITemplate(alias, is_lookup=self.template.is_lookup)
         except ValueError as exc:
@@ -162,22 +164,22 @@ class ResourceTemplate(ReadableComponent):
 # checked as for any resource; the entry of a skill lists the files that the caller may see.
 
 SKILL_MD = "SKILL.md"
-SCHEME = "skill://"
+SKILL_SCHEME = "skill://"
 # The sizes that every host must support (SEP-2640, "Limits").
 MAX_FILES = 512
 MAX_BYTES = 16 * 1024 * 1024
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
-RESERVED = "io.modelcontextprotocol/"
+RESERVED_PREFIX = "io.modelcontextprotocol/"
 """The prefix of keys in ``metadata`` that is reserved for extensions of the protocol."""
 
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-def is_name(name: str) -> bool:
+def is_skill_name(name: str) -> bool:
     """Return whether a name is valid for a skill or a folder of skills."""
-    return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
+    return len(name) <= MAX_NAME and _SKILL_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,12 +194,12 @@ class SkillFile(Resource):
     frontmatter: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
-def digest_of(content: bytes) -> str:
+def file_digest(content: bytes) -> str:
     """Return the digest of a file, in the format of a skill's entry."""
     return f"sha256:{sha256(content).hexdigest()}"
 
 
-def parents(uri: str) -> Iterator[str]:
+def parent_directories(uri: str) -> Iterator[str]:
     """Yield the URIs of the directories that contain a file or directory, the innermost first."""
     scheme, separator, path = uri.partition("://")
     while "/" in path:
@@ -228,7 +230,7 @@ _NO_SKILLS = Skills(
 )
 
 
-def skills_among(resources: Iterable[Resource]) -> Skills:
+def find_skills(resources: Iterable[Resource]) -> Skills:
     """Return the skills that are among these resources."""
     found = sorted(
         (one for one in resources if isinstance(one, SkillFile)), key=lambda one: one.uri
@@ -240,7 +242,7 @@ def skills_among(resources: Iterable[Resource]) -> Skills:
     directories: dict[str, dict[str, SkillFile | None]] = {}
     for one in found:
         child: str = one.uri
-        for parent in parents(one.uri):
+        for parent in parent_directories(one.uri):
             directories.setdefault(parent, {})[child] = one if child == one.uri else None
             if (holder := files.get(f"{parent}/{SKILL_MD}")) is not None:
                 holder.append(one)
@@ -271,12 +273,12 @@ class UIResource(Resource):
     ui: UI
 
     @property
-    def is_of_any_host(self) -> bool:
+    def depends_on_host(self) -> bool:
         """Whether URLs in the page depend on the ``Host`` header, so caches must be private."""
         return not get_settings().base_url and "*" in settings.ALLOWED_HOSTS
 
 
-def resource_of(tool: Tool, server: str) -> UIResource | None:
+def build_app_page(tool: Tool, server: str) -> UIResource | None:
     """Return the app page of a tool of this server, ``None`` if the tool declares none.
 
     If the URI is derived from the tool's name, the aliases of the tool become aliases of the page.
@@ -284,22 +286,24 @@ def resource_of(tool: Tool, server: str) -> UIResource | None:
     ui = tool.ui
     if ui is None or not ui.template:
         return None
-    is_made_of_name = ui.uri == address(server, tool.name)
+    is_made_of_name = ui.uri == default_app_uri(server, tool.name)
     return UIResource(
         name=tool.name,
         function=inspect_function(_page_function(ui, tool)),
         title=tool.title,
         description=f"The MCP App of the tool {tool.name}.",
-        meta=ui.of_view(),
+        meta=ui.page_meta(),
         permission=tool.permission,
         scopes=tool.scopes,
         read_only=True,
-        mime_type=MIME_TYPE,
+        mime_type=APP_MIME_TYPE,
         subscribe=False,
         cache_ttl=ui.cache_ttl,
         cache_public=ui.cache_public,
         uri=ui.uri,
-        aliases=tuple(address(server, one) for one in tool.aliases) if is_made_of_name else (),
+        aliases=tuple(default_app_uri(server, one) for one in tool.aliases)
+        if is_made_of_name
+        else (),
         tool=tool.name,
         ui=ui,
     )
@@ -309,14 +313,14 @@ def _page_function(ui: UI, tool: Tool) -> Any:
     """Return the function that renders the page; its name and module are those of the tool's."""
 
     def render(ctx: Context) -> ResourceContents:
-        return _page(ui, tool.name, ctx)
+        return _render_page(ui, tool.name, ctx)
 
     render.__name__ = render.__qualname__ = tool.function.name
     render.__module__ = tool.callable.__module__
     return render
 
 
-def _page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
+def _render_page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     """Render the page and declare the origins of this site that it loads files from.
 
     The template's context contains ``tool`` (its name), ``server``, and ``user`` and ``perms`` of
@@ -335,18 +339,18 @@ def _page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     request = ctx.request
     html = str(get_template(ui.template).render(values, request))
     base = get_settings().base_url or ("" if request is None else request.build_absolute_uri("/"))
-    html, origins = _with_addresses(html, base)
-    return ResourceContents(html, mime_type=MIME_TYPE, meta=ui.of_view(origins=origins))
+    html, origins = _make_urls_absolute(html, base)
+    return ResourceContents(html, mime_type=APP_MIME_TYPE, meta=ui.page_meta(origins=origins))
 
 
-def _with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
+def _make_urls_absolute(html: str, base: str) -> tuple[str, tuple[str, ...]]:
     """Return the page with absolute URLs of static and media files, and the origins of these.
 
     The host shows the page at another origin, where ``/static/`` does not lead to this site.
     Without a ``base`` the page is not changed.
     """
     origins: dict[str, None] = {}
-    for prefix in _prefixes():
+    for prefix in _file_url_prefixes():
         parts = urlsplit(prefix)
         if parts.netloc:
             if prefix in html:
@@ -363,13 +367,13 @@ def _with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
                 prefix,
             )
             continue
-        html = found.sub(partial(_whole, urljoin(base, prefix)), html)
+        html = found.sub(partial(_replacement, urljoin(base, prefix)), html)
         own = urlsplit(base)
         origins[_origin(own.scheme, own.netloc)] = None
     return html, tuple(origins)
 
 
-def _whole(address: str, match: re.Match[str]) -> str:
+def _replacement(address: str, match: re.Match[str]) -> str:
     return address
 
 
@@ -377,7 +381,7 @@ def _origin(scheme: str, host: str) -> str:
     return f"{scheme}://{host}"
 
 
-def _prefixes() -> tuple[str, ...]:
+def _file_url_prefixes() -> tuple[str, ...]:
     """Return the URL prefixes of static and media files, without ``/``, which fits every path."""
     places = (settings.STATIC_URL, settings.MEDIA_URL)
     return tuple(dict.fromkeys(str(one) for one in places if one and str(one) != "/"))

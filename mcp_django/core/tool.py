@@ -17,8 +17,8 @@ from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.signature import OutputAdapter
 
 # The characters and the length that the specification recommends ("Tools", "Tool Names").
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-Approval = Literal["", "caller", "staff"]
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+ApprovalMode = Literal["", "caller", "staff"]
 TaskSupport = Literal["", "optional", "required"]
 TaskAsking = Literal["before", "during"]
 
@@ -26,10 +26,10 @@ TaskAsking = Literal["before", "during"]
 class DryRun(Protocol):
     """How to call a tool so that it changes nothing, in terms of its validated arguments."""
 
-    def is_one(self, arguments: Mapping[str, Any]) -> bool:
+    def is_dry_run(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call with these arguments changes nothing."""
 
-    def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments of the same call as a dry run."""
 
 
@@ -55,25 +55,25 @@ class Tool(Component):
     destructive: bool | None = None
     idempotent: bool | None = None
     open_world: bool | None = None
-    mirrored: tuple[HeaderParameter, ...] = ()
-    approval: Approval = ""
+    header_parameters: tuple[HeaderParameter, ...] = ()
+    approval: ApprovalMode = ""
     dry_run: DryRun | None = None
     task: TaskSupport = ""
     ask: TaskAsking = "during"
-    handle: bool = False
+    polling_fallback: bool = False
     task_ttl: float | None = None
     ui: UI | None = None
 
     def __post_init__(self) -> None:
         super(Tool, self).__post_init__()
-        if not NAME.fullmatch(self.name):
+        if not TOOL_NAME.fullmatch(self.name):
             raise ImproperlyConfigured(
                 f"{self.name!r} is not a valid tool name; write 1 to 128 of the characters "
                 "A-Z a-z 0-9 _ - . (pass a name to the decorator)."
             )
         for alias in self.aliases:
             self.require(
-                bool(NAME.fullmatch(alias)),
+                bool(TOOL_NAME.fullmatch(alias)),
                 f"aliases contains {alias!r}, which is not a valid tool name; write 1 to 128 of "
                 "the characters A-Z a-z 0-9 _ - .",
             )
@@ -84,7 +84,7 @@ class Tool(Component):
             "read_only and destructive are both set; keep one.",
         )
         self.require(
-            self.approval in get_args(Approval),
+            self.approval in get_args(ApprovalMode),
             f"approval is {self.approval!r}; write 'caller' or 'staff'.",
         )
         self._check_task()
@@ -92,7 +92,7 @@ class Tool(Component):
             mirrored = header_parameters(self.arguments.json_schema)
         except ValueError as exc:
             raise ImproperlyConfigured(f"{self}: {exc}") from None
-        object.__setattr__(self, "mirrored", mirrored)
+        object.__setattr__(self, "header_parameters", mirrored)
 
     def _check_task(self) -> None:
         for option, value, kinds in (
@@ -104,10 +104,12 @@ class Tool(Component):
                 value in get_args(kinds), f"{option} is {value!r}; write {' or '.join(words)}."
             )
         self.require(
-            isinstance(self.handle, bool), f"handle is {self.handle!r}; write True or False."
+            isinstance(self.polling_fallback, bool),
+            f"handle is {self.polling_fallback!r}; write True or False.",
         )
         self.require(
-            bool(self.task) or (self.ask == "during" and not self.handle and self.task_ttl is None),
+            bool(self.task)
+            or (self.ask == "during" and not self.polling_fallback and self.task_ttl is None),
             "ask, handle and task_ttl need a tool that can run as a task; add task='optional'.",
         )
         self.require(
@@ -136,9 +138,9 @@ class Tool(Component):
 # MCP Apps (SEP-1865, 2026-01-26), "Resource Discovery" and "UI Resource Format". The host's sandbox
 # must block everything that a ``UI`` does not declare.
 
-SCHEME = "ui://"
-MIME_TYPE = "text/html;profile=mcp-app"
-RESOURCE_URI = "ui/resourceUri"
+UI_SCHEME = "ui://"
+APP_MIME_TYPE = "text/html;profile=mcp-app"
+LEGACY_RESOURCE_URI_KEY = "ui/resourceUri"
 """The key that hosts of before 2026 read the page's URI from; deprecated by SEP-1865."""
 
 Audience = Literal["model", "app"]
@@ -150,16 +152,16 @@ FEATURES: dict[str, str] = {
     "clipboard_write": "clipboardWrite",
 }
 # The options of a ``UI`` without a template: it uses the app page of another tool, or none.
-LINK = ("uri", "visibility")
+OPTIONS_WITHOUT_TEMPLATE = ("uri", "visibility")
 # Must not contain characters that end a directive of the content security policy.
 ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?")
 # A host name; each host (MCP client) documents which names it accepts.
 DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
-def address(server: str, tool: str) -> str:
+def default_app_uri(server: str, tool: str) -> str:
     """Return the default URI of a tool's app page."""
-    return f"{SCHEME}{server}/{tool}"
+    return f"{UI_SCHEME}{server}/{tool}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +200,10 @@ class UI:
     def __post_init__(self) -> None:
         _require(_is_text(self.template), f"{self.template!r} is not the name of a template")
         _check_uri(self.uri)
-        self._keep_some("visibility", get_args(Audience))
-        self._keep_some("allow", FEATURES)
+        self._normalize_choices("visibility", get_args(Audience))
+        self._normalize_choices("allow", FEATURES)
         for option in ("connect", "resources", "frames", "base_uris"):
-            self._keep_origins(option)
+            self._normalize_origins(option)
         _require(
             self.border is None or isinstance(self.border, bool),
             f"border is {self.border!r}; write True or False",
@@ -212,9 +214,9 @@ class UI:
             "'www-example-com.oaiusercontent.com'",
         )
         if not self.template:
-            self._check_link()
+            self._check_without_template()
 
-    def _check_link(self) -> None:
+    def _check_without_template(self) -> None:
         """Reject options that need a template, since only the page can declare them."""
         said = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
         _require(
@@ -222,30 +224,30 @@ class UI:
             "UI() has no options; write UI('app/view.html'), or UI(visibility=['app']) for a tool "
             "that only MCP Apps call",
         )
-        lost = [name for name in said if name not in LINK]
+        lost = [name for name in said if name not in OPTIONS_WITHOUT_TEMPLATE]
         _require(
             not lost,
             f"{', '.join(lost)}: these options need a template; set them where the template is "
             "declared",
         )
 
-    def _keep_some(self, option: str, known: Iterable[str]) -> None:
-        found = self._keep(option)
+    def _normalize_choices(self, option: str, known: Iterable[str]) -> None:
+        found = self._normalize(option)
         wrong = [one for one in found if one not in known]
         _require(
             not wrong,
             f"{option} contains {wrong}; write any of {', '.join(map(repr, known))}",
         )
 
-    def _keep_origins(self, option: str) -> None:
-        for one in self._keep(option):
+    def _normalize_origins(self, option: str) -> None:
+        for one in self._normalize(option):
             _require(
                 isinstance(one, str) and ORIGIN.fullmatch(one),
                 f"{option} contains {one!r}; write origins without a path: "
                 "'https://cdn.example.com', 'https://*.example.com'",
             )
 
-    def _keep(self, option: str) -> tuple[Any, ...]:
+    def _normalize(self, option: str) -> tuple[Any, ...]:
         given = getattr(self, option)
         is_list = isinstance(given, Iterable) and not isinstance(given, str)
         _require(is_list, f"{option} is not a list; write {option}=[{given!r}]")
@@ -254,7 +256,7 @@ class UI:
         return found
 
     @classmethod
-    def of(cls, declared: UI | str | None) -> UI | None:
+    def from_option(cls, declared: UI | str | None) -> UI | None:
         """Return the ``UI`` of a decorator's option: a template's name, a ``UI`` or ``None``.
 
         Raises:
@@ -266,13 +268,13 @@ class UI:
             return cls(declared)
         raise ImproperlyConfigured(f"ui is {declared!r}; write 'app/view.html' or UI(…).")
 
-    def on(self, server: str, tool: str) -> UI:
+    def with_default_uri(self, server: str, tool: str) -> UI:
         """Return a copy with the default URI, if there is a template and no URI is set."""
         if self.uri or not self.template:
             return self
-        return replace(self, uri=address(server, tool))
+        return replace(self, uri=default_app_uri(server, tool))
 
-    def of_tool(self, *, is_linked: bool = True) -> dict[str, Any]:
+    def tool_meta(self, *, is_linked: bool = True) -> dict[str, Any]:
         """Return the ``_meta`` of the tool; the URI is left out unless ``is_linked``."""
         said: dict[str, Any] = {}
         if self.uri and is_linked:
@@ -281,10 +283,10 @@ class UI:
             said["visibility"] = list(self.visibility)
         meta: dict[str, Any] = {"ui": said} if said else {}
         if "resourceUri" in said:
-            meta[RESOURCE_URI] = self.uri
+            meta[LEGACY_RESOURCE_URI_KEY] = self.uri
         return meta
 
-    def of_view(self, *, origins: Iterable[str] = ()) -> dict[str, Any]:
+    def page_meta(self, *, origins: Iterable[str] = ()) -> dict[str, Any]:
         """Return the ``_meta`` of the page; ``origins`` are added to ``resources``."""
         csp = {
             "connectDomains": self.connect,
@@ -305,7 +307,7 @@ class UI:
 
 
 def _check_uri(uri: Any) -> None:
-    is_one = isinstance(uri, str) and (not uri or uri.startswith(SCHEME))
+    is_one = isinstance(uri, str) and (not uri or uri.startswith(UI_SCHEME))
     _require(is_one, f"uri is {uri!r}; write 'ui://shop/order', or leave it out")
     if uri:
         try:
@@ -318,6 +320,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _require(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise ImproperlyConfigured(f"ui: {otherwise}.")
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise ImproperlyConfigured(f"ui: {message}.")

@@ -30,12 +30,12 @@ from mcp_django.conf import get_settings
 from mcp_django.core.questions import ElicitURL, check_accepted
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
-from mcp_django.execution.call import Incoming, Invocation
-from mcp_django.execution.call_record import Entry
-from mcp_django.execution.invoke import perform
+from mcp_django.execution.call import PreparedCall, RequestContext
+from mcp_django.execution.call_record import CallRecord
+from mcp_django.execution.invoke import run_unlogged
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.protocol.text import storable, visible
-from mcp_django.schema.secrets import HIDDEN, is_secret, without_secrets
+from mcp_django.protocol.text import escape_invisible, storable
+from mcp_django.schema.secrets import HIDDEN, is_secret, mask_secrets
 from mcp_django.schema.structure import Path
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
@@ -48,16 +48,16 @@ MAX_WAITING = 50
 MAX_NAME = 255
 
 
-def gate_of(
-    incoming: Incoming, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
-) -> Gate | None:
+def guard_for(
+    incoming: RequestContext, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
+) -> ApprovalGuard | None:
     """Return the approval guard of a call, ``None`` if the call needs no approval."""
-    if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_one(arguments)):
+    if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_dry_run(arguments)):
         return None
-    return Gate(incoming, tool, raw)
+    return ApprovalGuard(incoming, tool, raw)
 
 
-class DecideOnPage(ElicitURL):
+class ApprovalPageQuestion(ElicitURL):
     """Send the caller to the approval page; afterwards the guard reads the row again."""
 
     def __init__(self, message: str, url: str, *, is_decided: bool) -> None:
@@ -69,21 +69,21 @@ class DecideOnPage(ElicitURL):
         """Whether the call is already approved or denied."""
         return self._is_decided
 
-    def read(self, answer: Mapping[str, Any]) -> None:
+    def read_answer(self, answer: Mapping[str, Any]) -> None:
         """Check that the user agreed to open the page; it has no value."""
         check_accepted(answer)
 
 
-class Gate:
+class ApprovalGuard:
     """The approval guard: lets one call run once a person has approved it."""
 
-    def __init__(self, incoming: Incoming, tool: Tool, raw: bytes) -> None:
+    def __init__(self, incoming: RequestContext, tool: Tool, raw: bytes) -> None:
         self._incoming = incoming
         self._tool = tool
         self._raw = raw
-        self._held: int | None = None
+        self._used_pk: int | None = None
 
-    def enter(self, invocation: Invocation) -> None:
+    def require(self, invocation: PreparedCall) -> None:
         """Use up the approval of this call.
 
         Uses the database, outside of the call's transaction.
@@ -93,59 +93,68 @@ class Gate:
             InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
-        if self._incoming.acting:
+        if self._incoming.acting_user:
             # A user who acts as another could approve their own call.
             raise NotApproved(
                 f"Nothing was done: {self._tool.name} needs approval, so it cannot be called in "
                 "another user's name."
             )
-        arguments = read(self._raw)
+        arguments = parse_arguments(self._raw)
         subject = self._subject(arguments)
-        row = approval_rows.find(subject) or self._ask(invocation, subject, arguments)
-        if self._send(invocation, row):
-            row = approval_rows.find(subject) or self._ask(invocation, subject, arguments)
+        row = approval_rows.find_approval(subject) or self._request_approval(
+            invocation, subject, arguments
+        )
+        if self._send_to_page(invocation, row):
+            row = approval_rows.find_approval(subject) or self._request_approval(
+                invocation, subject, arguments
+            )
         while row.state == approval_rows.GRANTED:
-            if approval_rows.use(row):
-                self._held = row.pk
+            if approval_rows.use_approval(row):
+                self._used_pk = row.pk
                 if invocation.interaction is not None:
-                    invocation.interaction.pass_gate()
+                    invocation.interaction.mark_approval_boundary()
                 return
             # A concurrent call with the same arguments used the approval.
-            row = approval_rows.find(subject) or self._ask(invocation, subject, arguments)
-        raise NotApproved(self._told(row))
+            row = approval_rows.find_approval(subject) or self._request_approval(
+                invocation, subject, arguments
+            )
+        raise NotApproved(self._denial_message(row))
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Make the approval usable again, for the next round of a call that asks the client."""
-        if self._held is not None:
-            approval_rows.give_back(self._held)
-            self._held = None
+        if self._used_pk is not None:
+            approval_rows.release_approval(self._used_pk)
+            self._used_pk = None
 
-    def _subject(self, arguments: Mapping[str, Any]) -> approval_rows.Subject:
+    def _subject(self, arguments: Mapping[str, Any]) -> approval_rows.ApprovalSubject:
         server, name = self._incoming.server.name, self._tool.name
-        return approval_rows.Subject(
+        return approval_rows.ApprovalSubject(
             server=server,
             component=name,
             by=self._tool.approval,
             principal=self._incoming.principal.key,
-            arguments_digest=digest(server, name, arguments),
+            arguments_digest=approval_digest(server, name, arguments),
         )
 
     # Asking -----------------------------------------------------------------------------------
 
-    def _ask(
-        self, invocation: Invocation, subject: approval_rows.Subject, arguments: Mapping[str, Any]
+    def _request_approval(
+        self,
+        invocation: PreparedCall,
+        subject: approval_rows.ApprovalSubject,
+        arguments: Mapping[str, Any],
     ) -> Approval:
         principal = self._incoming.principal
-        if approval_rows.waiting(subject.server, principal.user_key) >= MAX_WAITING:
+        if approval_rows.count_pending(subject.server, principal.user_key) >= MAX_WAITING:
             raise NotApproved(
                 f"{MAX_WAITING} calls wait for approval already; wait until those are decided."
             )
-        row = approval_rows.ask(
+        row = approval_rows.create_pending(
             subject,
             user_key=principal.user_key,
             user_name=principal.user.get_username()[:MAX_NAME],
             client=self._client(),
-            arguments=shown(self._tool, arguments),
+            arguments=displayable(self._tool, arguments),
             preview=self._preview(invocation),
         )
         url = page_url(self._incoming, row.code)
@@ -155,9 +164,9 @@ class Gate:
     def _client(self) -> str:
         said = (self._incoming.envelope.client_info or {}).get("name", "")
         name = self._incoming.principal.client_name or (said if isinstance(said, str) else "")
-        return visible(name)[:MAX_NAME]
+        return escape_invisible(name)[:MAX_NAME]
 
-    def _preview(self, invocation: Invocation) -> Any:
+    def _preview(self, invocation: PreparedCall) -> Any:
         """Run the dry run and return what the call would change, as its caller may see it.
 
         Raises:
@@ -165,16 +174,22 @@ class Gate:
         """
         if self._tool.dry_run is None:
             return None
-        arguments = self._tool.dry_run.of(invocation.arguments)
-        dry = replace(invocation, arguments=arguments, gate=None, interaction=None, entry=Entry())
-        result = perform(dry)
+        arguments = self._tool.dry_run.to_dry_run(invocation.arguments)
+        dry = replace(
+            invocation,
+            arguments=arguments,
+            approval_guard=None,
+            interaction=None,
+            call_record=CallRecord(),
+        )
+        result = run_unlogged(dry)
         if result.get("isError"):
-            raise ToolError(_texts(result["content"]))
-        return preview_of(self._tool, result)
+            raise ToolError(_result_text(result["content"]))
+        return stored_preview(self._tool, result)
 
     # Telling the caller -----------------------------------------------------------------------
 
-    def _send(self, invocation: Invocation, row: Approval) -> bool:
+    def _send_to_page(self, invocation: PreparedCall, row: Approval) -> bool:
         """Ask the caller to open the page; return whether that was possible and is answered.
 
         Only where the caller decides. Another person may take a day, and no connection waits.
@@ -185,7 +200,7 @@ class Gate:
         if not interaction.supports("elicitation.url"):
             return False
         try:
-            question = DecideOnPage(
+            question = ApprovalPageQuestion(
                 f"{self._title} waits for your approval. Open the page to see what it would do, "
                 "and decide there.",
                 page_url(self._incoming, row.code),
@@ -197,7 +212,7 @@ class Gate:
         interaction.ask([question])
         return True
 
-    def _told(self, row: Approval) -> str:
+    def _denial_message(self, row: Approval) -> str:
         """Return the message for the model: nothing was done, and what to do next."""
         if row.state == approval_rows.REFUSED:
             reason = f" The reason given: {row.reason}" if row.reason else ""
@@ -223,7 +238,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class DryRunPreview:
     """The result of a dry run, for display on a page."""
 
     changes: tuple[tuple[str, str, str], ...] = ()
@@ -232,12 +247,12 @@ class Preview:
     is_too_large: bool = False
 
     @classmethod
-    def of(cls, kept: Any) -> Preview | None:
+    def from_stored(cls, kept: Any) -> DryRunPreview | None:
         """Return a preview from its stored form; ``None`` if there is none."""
         if kept is None:
             return None
         if not isinstance(kept, dict):
-            return cls(rest=(("", _text(kept)),))
+            return cls(rest=(("", _display_text(kept)),))
         if kept.get("too_large") is True:
             return cls(is_too_large=True)
         kept = {name: value for name, value in kept.items() if name != "preview"}
@@ -246,22 +261,22 @@ class Preview:
             changes, kept = {}, {**kept, "changes": changes}
         return cls(
             changes=tuple(_change(name, one) for name, one in changes.items()),
-            rest=lines(kept),
+            rest=text_items(kept),
         )
 
 
 def _change(name: str, change: Any) -> tuple[str, str, str]:
     if not isinstance(change, dict):
-        return name, "", _text(change)
-    return name, _text(change.get("from")), _text(change.get("to"))
+        return name, "", _display_text(change)
+    return name, _display_text(change.get("from")), _display_text(change.get("to"))
 
 
-def lines(values: Any) -> tuple[tuple[str, str], ...]:
+def text_items(values: Any) -> tuple[tuple[str, str], ...]:
     """Return the members of an object with their values as text."""
-    return tuple((name, _text(value)) for name, value in values.items())
+    return tuple((name, _display_text(value)) for name, value in values.items())
 
 
-def _text(value: Any) -> str:
+def _display_text(value: Any) -> str:
     """Return a value as text for display."""
     if isinstance(value, str):
         return value
@@ -273,7 +288,7 @@ def _text(value: Any) -> str:
 PERMISSION = "mcp_django.decide_approval"
 
 
-def page_url(incoming: Incoming, code: str) -> str:
+def page_url(incoming: RequestContext, code: str) -> str:
     """Return the URL of the page: absolute if the site's is known, empty without a page.
 
     A server that is mounted only by ``server.asgi`` has no page.
@@ -318,14 +333,16 @@ def decide(row: Approval, user: Any, *, is_granted: bool, reason: str = "") -> b
     if not may_decide(row, user):
         raise PermissionError("This user may not decide about this call.")
     name = user.get_username()[:MAX_NAME]
-    if not approval_rows.decide(row, is_granted=is_granted, by=name, reason=storable(reason[:500])):
+    if not approval_rows.save_decision(
+        row, is_granted=is_granted, by=name, reason=storable(reason[:500])
+    ):
         return False
-    _log(row, user, is_granted=is_granted)
+    _log_decision(row, user, is_granted=is_granted)
     approval_decided.send_robust(sender=type(row), approval=row, user=user)
     return True
 
 
-def _log(row: Approval, user: Any, *, is_granted: bool) -> None:
+def _log_decision(row: Approval, user: Any, *, is_granted: bool) -> None:
     if not apps.is_installed("django.contrib.admin"):
         return
     from django.contrib.admin.models import CHANGE, LogEntry
@@ -344,7 +361,7 @@ MAX_DIGITS = 15
 TOO_LARGE = {"too_large": True}
 
 
-def read(raw: bytes) -> dict[str, Any]:
+def parse_arguments(raw: bytes) -> dict[str, Any]:
     """Return the arguments, with numbers exactly as they were written.
 
     Raises:
@@ -356,12 +373,12 @@ def read(raw: bytes) -> dict[str, Any]:
             f"most {MAX_BYTES}."
         )
     found: dict[str, Any] = json.loads(
-        raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_once
+        raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_unique_names
     )
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         # JSON parsers disagree: some take the first, others the last.
@@ -369,7 +386,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str:
+def approval_digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str:
     """Return the digest that an approval is bound to; it does not depend on argument order.
 
     It is keyed, since otherwise a short argument could be guessed from its digest.
@@ -386,20 +403,23 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def shown(tool: Tool, value: Any, path: Path = ()) -> Any:
+def displayable(tool: Tool, value: Any, path: Path = ()) -> Any:
     """Return values for display, without secrets and with invisible characters escaped."""
     if path and is_secret(tool.arguments.json_schema, path, sensitive=tool.sensitive):
         return HIDDEN
     if isinstance(value, Mapping):
-        return {visible(name): shown(tool, one, (*path, name)) for name, one in value.items()}
+        return {
+            escape_invisible(name): displayable(tool, one, (*path, name))
+            for name, one in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [shown(tool, one, (*path, n)) for n, one in enumerate(value)]
+        return [displayable(tool, one, (*path, n)) for n, one in enumerate(value)]
     if isinstance(value, str):
-        return visible(without_secrets(value))
-    return _exact(value) if isinstance(value, Decimal) else value
+        return escape_invisible(mask_secrets(value))
+    return _exact_number(value) if isinstance(value, Decimal) else value
 
 
-def _exact(number: Decimal) -> int | str:
+def _exact_number(number: Decimal) -> int | str:
     """Return a number in a form that keeps all of its digits in JSON."""
     is_short = number.is_finite() and len(number.as_tuple().digits) <= MAX_DIGITS
     if is_short and number.as_tuple().exponent == 0:
@@ -407,16 +427,16 @@ def _exact(number: Decimal) -> int | str:
     return str(number)
 
 
-def preview_of(tool: Tool, result: Mapping[str, Any]) -> Any:
+def stored_preview(tool: Tool, result: Mapping[str, Any]) -> Any:
     """Return the result of a dry run, for the page."""
     found = result.get("structuredContent")
     if found is None:
-        found = _texts(result.get("content", ()))
-    found = shown(tool, found)
+        found = _result_text(result.get("content", ()))
+    found = displayable(tool, found)
     return found if len(encode(found)) <= MAX_PREVIEW_BYTES else TOO_LARGE
 
 
-def _texts(content: Iterable[Mapping[str, Any]]) -> str:
+def _result_text(content: Iterable[Mapping[str, Any]]) -> str:
     """Return the text of a result."""
     return "\n".join(str(one["text"]) for one in content if one.get("type") == "text")
 
@@ -437,7 +457,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
     """
     if approval.by != approval.By.STAFF:
         return
-    addresses = [found for found in map(_address, _approvers(approval)) if found]
+    addresses = [found for found in map(_email_address, _approvers(approval)) if found]
     if not addresses:
         return
     # Users choose their names, and line breaks must not get into the mail.
@@ -456,5 +476,5 @@ def _approvers(approval: Any) -> list[Any]:
     return [user for user in found if key_of(user) != approval.user_key]
 
 
-def _address(user: Any) -> str:
+def _email_address(user: Any) -> str:
     return str(getattr(user, user.get_email_field_name(), "") or "")

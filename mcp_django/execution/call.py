@@ -21,11 +21,11 @@ from mcp_django.core.context import (
     ClientPort,
     Context,
     CurrentTask,
-    Silence,
-    Unstreamed,
+    NullPort,
+    UnstreamedPort,
 )
 from mcp_django.exceptions import InvalidParams, ToolError
-from mcp_django.execution.call_record import Entry
+from mcp_django.execution.call_record import CallRecord
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import clip
 from mcp_django.protocol.headers import Headers
@@ -37,9 +37,9 @@ from mcp_django.storage.sessions import ClientSession
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from mcp_django.execution.approval_guard import Gate
+    from mcp_django.execution.approval_guard import ApprovalGuard
     from mcp_django.execution.interaction import Interaction
-    from mcp_django.execution.quotas import Tally
+    from mcp_django.execution.quotas import UsageBatch
 
 
 def _no_request() -> None:
@@ -47,7 +47,7 @@ def _no_request() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class RequestContext:
     """The context of one request whose envelope and caller are known.
 
     ``session`` is what a client of a handshake revision negotiated. ``can_stream`` is false where
@@ -68,13 +68,13 @@ class Incoming:
     can_stream: bool = True
     can_ask: bool = False
     origin: str = "client"
-    acting: str = ""
+    acting_user: str = ""
     transport: str = ""
-    entry: Entry = field(default_factory=Entry, compare=False, repr=False)
+    call_record: CallRecord = field(default_factory=CallRecord, compare=False, repr=False)
     http_request: Callable[[], HttpRequest | None] = _no_request
-    was_let_in: bool = False
+    is_authorized: bool = False
     """Whether the caller was authorized by this same request, so that the catalog is current."""
-    tally: Tally | None = None
+    usage_batch: UsageBatch | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
 
     @property
@@ -91,7 +91,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class PreparedCall:
     """A prepared call of a component: authorized, with valid arguments, and not yet run.
 
     ``conclude`` converts the returned value to a result. ``excuse`` converts an exception to a
@@ -99,26 +99,26 @@ class Invocation:
     call (elicitation, sampling, roots); without one the function cannot send any.
     """
 
-    incoming: Incoming
+    incoming: RequestContext
     component: Component
     arguments: Mapping[str, Any]
-    conclude: Callable[[Any], dict[str, Any]]
-    excuse: Callable[[Exception], dict[str, Any]]
+    to_result: Callable[[Any], dict[str, Any]]
+    to_error: Callable[[Exception], dict[str, Any]]
     cancellation: Cancellation = field(default_factory=Cancellation)
     interaction: Interaction | None = None
-    gate: Gate | None = None
+    approval_guard: ApprovalGuard | None = None
     """The approval guard of a call that must be approved before it runs."""
     task: CurrentTask | None = None
     """The task that this call runs as, or that its function can start."""
-    become: Callable[[bytes], dict[str, Any]] | None = None
+    task_factory: Callable[[bytes], dict[str, Any]] | None = None
     """Creates a task from the encoded state of the interaction and returns the client's result."""
-    at_once: bool = False
+    start_as_task: bool = False
     """Whether the call becomes a task before its function runs."""
-    at_last: bool = False
+    must_become_task: bool = False
     """Whether the call must become a task, since its client accepts no other result."""
-    seconds: float | None = None
+    timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
-    entry: Entry = field(default_factory=Entry, compare=False, repr=False)
+    call_record: CallRecord = field(default_factory=CallRecord, compare=False, repr=False)
     """The call record. By default the call is part of another call, which has the record."""
 
     @property
@@ -133,22 +133,22 @@ class Invocation:
         """Return the ``Context`` for the component's function."""
         incoming, interaction = self.incoming, self.interaction
         if interaction is not None:
-            port = interaction.listen_through(port)
+            port = interaction.replay_port(port)
         if (
             port is None
             and not incoming.can_stream
             and incoming.envelope.progress_token is not None
         ):
-            port = Unstreamed()
+            port = UnstreamedPort()
         return Context(
-            server=incoming.server.itself,
+            server=incoming.server.unwrapped,
             principal=incoming.principal,
             protocol_version=incoming.revision.version,
             client=incoming.envelope.client_info,
             trace=incoming.envelope.trace,
             request=incoming.http_request,
             read_resource=lambda uri: incoming.server.read_resource(incoming, uri, interaction),
-            port=port or Silence(),
+            port=port or NullPort(),
             session=incoming.session,
             asker=interaction,
             cancellation=self.cancellation,
@@ -157,26 +157,26 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class ListenRequest:
     """An authorized ``subscriptions/listen``: the part of the request that the server honors."""
 
-    incoming: Incoming
+    incoming: RequestContext
     kinds: frozenset[str]
     uris: tuple[str, ...]
     tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaiting:
+class TaskResultWait:
     """An authorized ``tasks/result`` of an unfinished task, answered when the task ends."""
 
-    incoming: Incoming
+    incoming: RequestContext
     task_id: str
     cancellation: Cancellation = field(default_factory=Cancellation)
 
 
 Result = dict[str, Any]
-Outcome = Result | Invocation | Listening | Awaiting
+Outcome = Result | PreparedCall | ListenRequest | TaskResultWait
 
 
 # ``inputResponses``: the client's answers ---------------------------------------------------------
@@ -185,7 +185,7 @@ Outcome = Result | Invocation | Listening | Awaiting
 # they cost no more than their bytes.
 
 
-class RoundParams(msgspec.Struct, rename="camel", kw_only=True):
+class RetryParams(msgspec.Struct, rename="camel", kw_only=True):
     """The additional parameters of a retry; answers stay raw until a question needs them."""
 
     input_responses: dict[str, msgspec.Raw] | None = None
@@ -204,7 +204,7 @@ class Unanswered:
     params: dict[str, Any]
 
 
-def check_refusal(method: str, answer: Mapping[str, Any]) -> None:
+def check_error_answer(method: str, answer: Mapping[str, Any]) -> None:
     """Check that the client did not answer with an error, as handshake revisions allow.
 
     Raises:
@@ -215,7 +215,7 @@ def check_refusal(method: str, answer: Mapping[str, Any]) -> None:
         raise ToolError(f"{method} was refused: {str(error.get('message'))[:200]}")
 
 
-def read_response(key: str, raw: msgspec.Raw) -> dict[str, Any]:
+def decode_answer(key: str, raw: msgspec.Raw) -> dict[str, Any]:
     """Return one answer as plain JSON values.
 
     Raises:
@@ -264,4 +264,4 @@ class _SaltedSigner:
             raise ValueError("the signature is invalid") from exc
 
 
-CURSORS = _SaltedSigner("mcp_django.cursors")
+CURSOR_SIGNER = _SaltedSigner("mcp_django.cursors")

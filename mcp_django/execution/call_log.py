@@ -24,27 +24,27 @@ import msgspec
 from asgiref.sync import sync_to_async
 from django.db import Error
 
-from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
-from mcp_django.execution.call import Incoming, Invocation, Result
-from mcp_django.execution.call_record import KINDS, Entry, Meaning
-from mcp_django.execution.threads import BoundedPool, pool, with_request_signals
+from mcp_django.execution.call import PreparedCall, RequestContext, Result
+from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord
+from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Envelope, revision_of
+from mcp_django.protocol.envelope import Envelope, error_revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.signals import call_finished, call_started
-from mcp_django.storage.call_rows import Fields, Line, Tell, call_log
+from mcp_django.storage.call_rows import Fields, QueuedRow, Receiver, call_log
 from mcp_django.storage.databases import is_on_loop, tables
 
 logger = logging.getLogger("mcp_django")
 
 RETRY_SECONDS = 5
-ABSENCES = (InvalidParams, MethodNotFound)
+NOT_FOUND_ERRORS = (InvalidParams, MethodNotFound)
 
 
 class LogUnavailable(Busy):
@@ -58,7 +58,7 @@ class LogUnavailable(Busy):
         )
 
 
-def kept(invocation: Invocation, work: Callable[[], Result]) -> Result:
+def log_call(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
     """Log the call and return the result of the work.
 
     The record is written when this function returns, or soon after.
@@ -67,110 +67,124 @@ def kept(invocation: Invocation, work: Callable[[], Result]) -> Result:
         LogUnavailable: the call may write, and its record could not be written first; nothing has
             run.
     """
-    entry = invocation.entry
+    entry = invocation.call_record
     if not entry.is_open:
-        if entry.is_over and entry.writes:
+        if entry.is_written and entry.writes:
             raise LogUnavailable  # it timed out before its thread began
         return work()
     try:
-        _begin(entry)
+        _begin_record(entry)
         result = work()
     except BaseException as exc:
-        _end(entry, _raised(entry, exc, invocation))
+        _end_record(entry, _outcome_of_exception(entry, exc, invocation))
         raise
-    meaning = _returned(entry, result, invocation)
+    meaning = _outcome_of_return(entry, result, invocation)
     if meaning is not None:
-        _end(entry, meaning)
+        _end_record(entry, meaning)
     return result
 
 
-async def akept(
-    invocation: Invocation,
+async def alog_call(
+    invocation: PreparedCall,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``kept`` for the event loop; without ``runs_here`` the work calls ``kept`` in a thread."""
-    entry = invocation.entry
+    entry = invocation.call_record
     if not entry.is_open:
         return await work()
     if runs_here:
-        await _abegin(entry, own_thread=own_thread)
+        await _abegin_record(entry, own_thread=own_thread)
     try:
         result = await work()
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _end_later(entry, _raised(entry, exc, invocation))
+            _queue_end(entry, _outcome_of_exception(entry, exc, invocation))
         raise
     except BaseException as exc:
-        await _aend(entry, _raised(entry, exc, invocation), own_thread=own_thread)
+        await _aend_record(
+            entry, _outcome_of_exception(entry, exc, invocation), own_thread=own_thread
+        )
         raise
     # The thread that ran the work may have ended the record already.
     if entry.is_open:
-        meaning = _returned(entry, result, invocation)
+        meaning = _outcome_of_return(entry, result, invocation)
         if meaning is not None:
-            await _aend(entry, meaning, own_thread=own_thread)
+            await _aend_record(entry, meaning, own_thread=own_thread)
     return result
 
 
-def refused(entry: Entry, exc: BaseException) -> None:
+def end_rejected(entry: CallRecord, exc: BaseException) -> None:
     """Log a request that was rejected before a function could run."""
     if not entry.is_open:
         return
-    meaning, mark = call_record.before(exc), entry.mark
+    meaning, mark = call_record.outcome_before_run(exc), entry.preset_outcome
     # An authorization error is logged as such, even if the component does not exist.
-    if mark is not None and (mark.outcome != "unknown" or isinstance(exc, ABSENCES)):
+    if mark is not None and (mark.outcome != "unknown" or isinstance(exc, NOT_FOUND_ERRORS)):
         meaning = mark._replace(code=meaning.code)
-    _end(entry, meaning)
+    _end_record(entry, meaning)
 
 
-def answered(entry: Entry, result: Result) -> None:
+def end_answered(entry: CallRecord, result: Result) -> None:
     """Log a request that was answered without running a function."""
     if entry.is_open:
         entry.size = _size(result)
-        _end(entry, entry.mark or _meaning(entry, result))
+        _end_record(entry, entry.preset_outcome or _outcome_of_result(entry, result))
 
 
-def given_up(entry: Entry) -> None:
+def log_abandoned(entry: CallRecord) -> None:
     """Log a call that was abandoned: it did not finish, or the client sent no answer."""
     reason = "the client did not answer" if entry.was_asked else "the call did not finish"
-    _end_later(entry, Meaning("asked" if entry.was_asked else "cancelled", None, reason))
+    _queue_end(entry, CallOutcome("asked" if entry.was_asked else "cancelled", None, reason))
 
 
 # The outcome of a call ----------------------------------------------------------------------------
 
 
-def _raised(entry: Entry, exc: BaseException, invocation: Invocation) -> Meaning:
-    if entry.mark is not None:
-        return entry.mark._replace(code=getattr(exc, "code", None))
-    return _wished_away(call_record.after(exc, entry.cause), invocation)
+def _outcome_of_exception(
+    entry: CallRecord, exc: BaseException, invocation: PreparedCall
+) -> CallOutcome:
+    if entry.preset_outcome is not None:
+        return entry.preset_outcome._replace(code=getattr(exc, "code", None))
+    return _with_cancellation_note(
+        call_record.outcome_after_run(exc, entry.error_outcome), invocation
+    )
 
 
-def _returned(entry: Entry, result: Result, invocation: Invocation) -> Meaning | None:
+def _outcome_of_return(
+    entry: CallRecord, result: Result, invocation: PreparedCall
+) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
-    if entry.mark is None and result.get("resultType") == "input_required":
+    if entry.preset_outcome is None and result.get("resultType") == "input_required":
         if not invocation.incoming.revision.stateless:
             entry.pause()
             return None
         entry.size = _size(result)
-        return Meaning("asked")
+        return CallOutcome("asked")
     entry.size = _size(result)
-    return entry.mark or _wished_away(_meaning(entry, result), invocation)
+    return entry.preset_outcome or _with_cancellation_note(
+        _outcome_of_result(entry, result), invocation
+    )
 
 
-def _meaning(entry: Entry, result: Result) -> Meaning:
+def _outcome_of_result(entry: CallRecord, result: Result) -> CallOutcome:
     if entry.size is None:
-        return Meaning("failed", None, "the result cannot be encoded as JSON")
+        return CallOutcome("failed", None, "the result cannot be encoded as JSON")
     if result.get("isError"):
-        return entry.cause or Meaning("error")
-    return Meaning("ok")
+        return entry.error_outcome or CallOutcome("error")
+    return CallOutcome("ok")
 
 
-def _wished_away(meaning: Meaning, invocation: Invocation) -> Meaning:
+def _with_cancellation_note(meaning: CallOutcome, invocation: PreparedCall) -> CallOutcome:
     """Add a note to the outcome of a call that finished although its client cancelled it."""
-    if meaning.reason or meaning.outcome == "cancelled" or not invocation.cancellation.is_wish:
+    if (
+        meaning.reason
+        or meaning.outcome == "cancelled"
+        or not invocation.cancellation.requested_by_client
+    ):
         return meaning
     return meaning._replace(reason="the client cancelled the call")
 
@@ -185,20 +199,20 @@ def _size(result: Result) -> int | None:
 # In a thread --------------------------------------------------------------------------------------
 
 
-def _begin(entry: Entry) -> None:
+def _begin_record(entry: CallRecord) -> None:
     entry.resume()
     if entry.pk is not None or entry.was_asked:
         return
-    if not _has_to_begin(entry):
+    if not _needs_begin(entry):
         return
-    fields = call_record.begun(entry)
-    _tell_of_beginning(fields)
+    fields = call_record.begin_columns(entry)
+    _send_call_started(fields)
     if not entry.writes:
         return
     try:
         pk = call_log.insert(fields)
     except Exception as exc:
-        if _is_of_a_test(exc):
+        if _is_blocked_by_test_runner(exc):
             return
         if not isinstance(exc, Error):
             raise
@@ -213,23 +227,23 @@ def _begin(entry: Entry) -> None:
         raise LogUnavailable
 
 
-def _has_to_begin(entry: Entry) -> bool:
-    if call_log.is_muted:
+def _needs_begin(entry: CallRecord) -> bool:
+    if call_log.is_disabled:
         return False
-    return entry.writes or _hears_of_beginnings()
+    return entry.writes or _has_start_receivers()
 
 
-def _end(entry: Entry, meaning: Meaning) -> None:
+def _end_record(entry: CallRecord, meaning: CallOutcome) -> None:
     """Write the record: now where that is possible and necessary, otherwise soon."""
-    if not entry.take_end() or call_log.is_muted:
+    if not entry.claim_end() or call_log.is_disabled:
         return
     fields = _fields(entry, meaning)
     if is_on_loop():
-        call_log.add(Line(fields, entry.pk, _receiver(entry.pk)))
+        call_log.add(QueuedRow(fields, entry.pk, _finish_sender(entry.pk)))
         return
-    _tell_of_end(fields, pk=entry.pk)
+    _send_call_finished(fields, pk=entry.pk)
     if entry.pk is None and not call_log.is_immediate():
-        call_log.add(Line(fields))
+        call_log.add(QueuedRow(fields))
     else:
         _write(fields, entry.pk)
 
@@ -241,24 +255,24 @@ def _write(fields: Fields, pk: int | None) -> None:
         else:
             call_log.update(pk, fields)
     except Exception as exc:
-        if _is_of_a_test(exc):
+        if _is_blocked_by_test_runner(exc):
             return
         if not isinstance(exc, Error):
             raise
         # The function has run already, so the call must not fail.
         logger.exception("A call could not be logged; it is tried again.")
-        call_log.add(Line(fields, pk))
+        call_log.add(QueuedRow(fields, pk))
 
 
-def _end_later(entry: Entry, meaning: Meaning) -> None:
-    if entry.take_end() and not call_log.is_muted:
+def _queue_end(entry: CallRecord, meaning: CallOutcome) -> None:
+    if entry.claim_end() and not call_log.is_disabled:
         fields = _fields(entry, meaning)
-        call_log.add(Line(fields, entry.pk, _receiver(entry.pk)))
+        call_log.add(QueuedRow(fields, entry.pk, _finish_sender(entry.pk)))
 
 
-def _fields(entry: Entry, meaning: Meaning) -> dict[str, Any]:
+def _fields(entry: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
     # All columns, also those of the beginning: for signal receivers, and for a new row.
-    fields = {**call_record.begun(entry), **call_record.ended(entry, meaning)}
+    fields = {**call_record.begin_columns(entry), **call_record.end_columns(entry, meaning)}
     _log_record(fields)
     return fields
 
@@ -266,39 +280,39 @@ def _fields(entry: Entry, meaning: Meaning) -> dict[str, Any]:
 # On the loop --------------------------------------------------------------------------------------
 
 
-async def _abegin(entry: Entry, *, own_thread: bool) -> None:
-    if not _has_to_begin(entry):
+async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
+    if not _needs_begin(entry):
         entry.resume()
         return
     try:
-        await _in_thread(partial(_begin, entry), own_thread=own_thread)
+        await _in_thread(partial(_begin_record, entry), own_thread=own_thread)
     except asyncio.CancelledError:
         # The thread may still write. The entry logs itself when its last reference is gone.
         raise
     except BaseException as exc:
-        _end_later(entry, call_record.before(exc))
+        _queue_end(entry, call_record.outcome_before_run(exc))
         raise
 
 
-async def _aend(entry: Entry, meaning: Meaning, *, own_thread: bool) -> None:
-    hops = entry.pk is not None or call_log.is_hurrying or call_log.is_under_test()
-    if not own_thread or hops or _hears_of_ends():
+async def _aend_record(entry: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
+    hops = entry.pk is not None or call_log.is_stopping or call_log.is_under_test()
+    if not own_thread or hops or _has_finish_receivers():
         try:
-            await _in_thread(partial(_end, entry, meaning), own_thread=own_thread)
+            await _in_thread(partial(_end_record, entry, meaning), own_thread=own_thread)
         except Busy:
-            _end_later(entry, meaning)
+            _queue_end(entry, meaning)
     else:
-        _end_later(entry, meaning)
+        _queue_end(entry, meaning)
 
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
     if own_thread:
-        await pool("desk").run(partial(with_request_signals, work))
+        await get_pool("desk").run(partial(run_with_request_signals, work))
     else:
         await sync_to_async(work)()
 
 
-def _is_of_a_test(exc: Exception) -> bool:
+def _is_blocked_by_test_runner(exc: Exception) -> bool:
     """Return whether a test runner blocked the database.
 
     The mail outbox alone does not prove it: a site may use the test mail backend.
@@ -314,15 +328,15 @@ def _is_of_a_test(exc: Exception) -> bool:
 T = TypeVar("T")
 
 MINUTE_SECONDS = 60.0
-NOBODY_A_MINUTE = 60
+ANONYMOUS_PER_MINUTE = 60
 
 
-class _Named(msgspec.Struct):
+class _NameParams(msgspec.Struct):
     name: Any = None
     uri: Any = None
 
 
-class _Patience:
+class _RateLimiter:
     """A rate limiter per minute; not locked, since a few more records do no harm."""
 
     def __init__(self) -> None:
@@ -332,20 +346,20 @@ class _Patience:
         """Reset the count."""
         self._ends, self._left = 0.0, 0
 
-    def allows(self) -> bool:
+    def allow(self) -> bool:
         """Return whether one more record may be written."""
         now = time.monotonic()
         if now >= self._ends:
-            self._ends, self._left = now + MINUTE_SECONDS, NOBODY_A_MINUTE
+            self._ends, self._left = now + MINUTE_SECONDS, ANONYMOUS_PER_MINUTE
         self._left -= 1
         return self._left >= 0
 
 
-patience = _Patience()
+anonymous_limiter = _RateLimiter()
 
 
 @contextmanager
-def watched(
+def log_rejections(
     server: Server,
     message: object,
     *,
@@ -363,11 +377,11 @@ def watched(
         yield known
     except (AccessRefused, Busy) as exc:
         caller = next(iter(known), None)
-        turned_away(server, message, exc, transport=transport, principal=caller, session=session)
+        log_rejected(server, message, exc, transport=transport, principal=caller, session=session)
         raise
 
 
-async def admitted(
+async def run_or_log_busy(
     where: BoundedPool,
     work: Callable[[], T],
     server: Server,
@@ -390,14 +404,14 @@ async def admitted(
         return work()
 
     try:
-        return await where.run(partial(with_request_signals, begin), key=key)
+        return await where.run(partial(run_with_request_signals, begin), key=key)
     except Busy as exc:
         if not has_begun:
-            turned_away(server, message, exc, transport=transport, session=session)
+            log_rejected(server, message, exc, transport=transport, session=session)
         raise
 
 
-def turned_away(
+def log_rejected(
     server: Server | None,
     message: object,
     exc: Exception,
@@ -409,22 +423,22 @@ def turned_away(
     """Log the rejected requests of a message that are for a component."""
     members = message.members if isinstance(message, Batch) else (message,)
     for member in members:
-        if not isinstance(member, Request) or member.method not in KINDS:
+        if not isinstance(member, Request) or member.method not in COMPONENT_METHODS:
             continue
-        caller = principal or anonymous()
-        if caller.is_authenticated or patience.allows():
-            revision = revision_of(member, session) or LATEST
-            _keep(server, member, exc, transport, caller, revision)
+        caller = principal or anonymous_principal()
+        if caller.is_authenticated or anonymous_limiter.allow():
+            revision = error_revision_of(member, session) or LATEST
+            _log_rejected_request(server, member, exc, transport, caller, revision)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unknown:
+class _UnknownServer:
     """A placeholder for a server that was not looked up."""
 
     name: str = ""
 
 
-def _keep(
+def _log_rejected_request(
     server: Server | None,
     request: Request,
     exc: Exception,
@@ -432,35 +446,35 @@ def _keep(
     principal: Principal,
     revision: Revision,
 ) -> None:
-    incoming = Incoming(
+    incoming = RequestContext(
         # Only the name of an unknown server is read.
-        server=server or cast(Server, _Unknown()),
+        server=server or cast(Server, _UnknownServer()),
         request=request,
         envelope=Envelope(revision=revision, client_capabilities={}),
         principal=principal,
         transport=transport,
     )
-    incoming.entry.open(incoming)
-    name = _name(request)
-    incoming.entry.wants(name)
+    incoming.call_record.begin(incoming)
+    name = _requested_name(request)
+    incoming.call_record.note_name(name)
     if server is not None and request.method == "resources/read":
-        _look_up(server, name, incoming.entry)
-    refused(incoming.entry, exc)
+        _note_template(server, name, incoming.call_record)
+    end_rejected(incoming.call_record, exc)
 
 
-def _look_up(server: Server, uri: str, entry: Entry) -> None:
+def _note_template(server: Server, uri: str, entry: CallRecord) -> None:
     """Record the template instead of a URI that contains the values of its variables."""
     try:
         check_uri(uri)
     except ValueError:
         return
-    if (found := server.offered.find_resource(uri)) is not None:
-        entry.found(found[0], uri=uri)
+    if (found := server.catalog.find_resource(uri)) is not None:
+        entry.note_component(found[0], uri=uri)
 
 
-def _name(request: Request) -> str:
+def _requested_name(request: Request) -> str:
     try:
-        named = msgspec.json.decode(request.params or b"{}", type=_Named)
+        named = msgspec.json.decode(request.params or b"{}", type=_NameParams)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ""
     found = named.uri if request.method == "resources/read" else named.name
@@ -472,91 +486,91 @@ def _name(request: Request) -> str:
 _call_logger = logging.getLogger("mcp_django.calls")
 
 
-def _hears_of_beginnings() -> bool:
+def _has_start_receivers() -> bool:
     """Return whether ``call_started`` has receivers."""
     return call_started.has_listeners(tables.Call)
 
 
-def _hears_of_ends() -> bool:
+def _has_finish_receivers() -> bool:
     """Return whether ``call_finished`` has receivers."""
     return call_finished.has_listeners(tables.Call)
 
 
-def _tell_of_beginning(fields: Fields) -> None:
+def _send_call_started(fields: Fields) -> None:
     """Send ``call_started``."""
-    if _hears_of_beginnings():
+    if _has_start_receivers():
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
 
 
-def _tell_of_end(fields: Fields, *, pk: int | None) -> None:
+def _send_call_finished(fields: Fields, *, pk: int | None) -> None:
     """Send ``call_finished``."""
-    if _hears_of_ends():
+    if _has_finish_receivers():
         call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
 
 
-def _receiver(pk: int | None) -> Tell | None:
+def _finish_sender(pk: int | None) -> Receiver | None:
     """Return what sends ``call_finished`` for a record that the background thread writes."""
-    return partial(_tell_of_end, pk=pk) if _hears_of_ends() else None
+    return partial(_send_call_finished, pk=pk) if _has_finish_receivers() else None
 
 
 def _log_record(fields: Fields) -> None:
     """Log one record, whose ``mcp_call`` can be encoded as JSON."""
     if _call_logger.isEnabledFor(logging.INFO):
-        said = (fields["kind"], fields["component"], fields["outcome"])
-        whole = {**fields, "at": fields["at"].isoformat()}
-        _call_logger.info("%s %s: %s", *said, extra={"mcp_call": whole})
+        parts = (fields["kind"], fields["component"], fields["outcome"])
+        json_fields = {**fields, "at": fields["at"].isoformat()}
+        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": json_fields})
 
 
 # Call log and span together -----------------------------------------------------------------------
 
 
-def observed(invocation: Invocation, work: Callable[[], Result]) -> Result:
+def traced(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
     """``kept`` within the tracing span of the request, if it has one.
 
     Raises:
         MCPError: the work raised it, or the call cannot be logged and so does not run.
     """
-    operation = invocation.entry.operation
+    operation = invocation.call_record.operation
     if operation is None:
-        return kept(invocation, work)
-    with operation.active():
+        return log_call(invocation, work)
+    with operation.activate():
         try:
-            result = kept(invocation, work)
+            result = log_call(invocation, work)
         except BaseException as exc:
-            operation.raised(exc)
+            operation.end_raised(exc)
             raise
-    operation.returned(result, is_stateless=invocation.incoming.revision.stateless)
+    operation.end_returned(result, is_stateless=invocation.incoming.revision.stateless)
     return result
 
 
-async def aobserved(
-    invocation: Invocation,
+async def atraced(
+    invocation: PreparedCall,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``akept`` within the span; without ``runs_here`` the work calls ``observed`` in a thread."""
-    operation = invocation.entry.operation
+    operation = invocation.call_record.operation
     if operation is None:
-        return await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
-    with operation.active():
+        return await alog_call(invocation, work, runs_here=runs_here, own_thread=own_thread)
+    with operation.activate():
         try:
-            result = await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
+            result = await alog_call(invocation, work, runs_here=runs_here, own_thread=own_thread)
         except asyncio.CancelledError as exc:
             # A thread that runs the work ends the span itself.
             if runs_here:
-                operation.raised(exc)
+                operation.end_raised(exc)
             raise
         except BaseException as exc:
-            operation.raised(exc)
+            operation.end_raised(exc)
             raise
-    operation.returned(result, is_stateless=invocation.incoming.revision.stateless)
+    operation.end_returned(result, is_stateless=invocation.incoming.revision.stateless)
     return result
 
 
-def refused_with_span(entry: Entry, exc: Exception) -> None:
+def end_rejected_with_span(entry: CallRecord, exc: Exception) -> None:
     """Log an authorized call that does not run because another call of its batch was rejected."""
     if entry.operation is not None:
-        entry.operation.raised(exc)
-    refused(entry, exc)
+        entry.operation.end_raised(exc)
+    end_rejected(entry, exc)

@@ -27,7 +27,7 @@ from mcp_django.auth.pages import new_interaction
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.context import ClientPort
-from mcp_django.core.questions import MalformedAnswer, Question, Unfinished, UnfitAnswer
+from mcp_django.core.questions import IncompleteAnswer, InvalidAnswer, MalformedAnswer, Question
 from mcp_django.exceptions import (
     ElicitationDeclined,
     ElicitationUnavailable,
@@ -37,16 +37,16 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.execution.call import (
-    Incoming,
-    RoundParams,
+    RequestContext,
+    RetryParams,
     Unanswered,
-    check_refusal,
-    read_response,
+    check_error_answer,
+    decode_answer,
 )
-from mcp_django.execution.results import pages_to_visit
-from mcp_django.protocol.errors import declares, requirement
+from mcp_django.execution.results import url_elicitation_error
+from mcp_django.protocol.errors import capabilities_declaration, declares_capability
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.protocol.shapes import unsayable
+from mcp_django.protocol.projection import find_inexpressible
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
@@ -58,34 +58,38 @@ class Interaction:
     """The answers that a call has so far, and the questions that it asks now."""
 
     def __init__(
-        self, incoming: Incoming, component: Component, arguments: bytes, given: RoundParams
+        self,
+        incoming: RequestContext,
+        component: Component,
+        arguments: bytes,
+        retry_params: RetryParams,
     ) -> None:
         self._incoming = incoming
         self._component = component
-        self._client = _Askable(incoming, component)
+        self._client = _ClientCapabilities(incoming, component)
         if not incoming.revision.stateless:
             # These members have no meaning there: answers are messages of their own.
-            given = RoundParams()
+            retry_params = RetryParams()
         self._arguments = arguments
-        self._responses = given.input_responses or {}
+        self._responses = retry_params.input_responses or {}
         self._lock = threading.Lock()
-        self._position = self._before = 0
+        self._position = self._approval_boundary = 0
         self._requests: dict[str, dict[str, Any]] = {}
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, OpenQuestion] = {}
         self._state: RequestState | None = None
-        self._is_first, self._begins = given.request_state is None, False
-        if given.request_state is not None:
-            self._state = _read_state(given.request_state, subject=self._subject)
+        self._is_first, self._starts_task = retry_params.request_state is None, False
+        if retry_params.request_state is not None:
+            self._state = _read_state(retry_params.request_state, subject=self._subject)
         self._answered = dict(self._state.answered) if self._state else {}
         self._port: _ReplayPort | None = None
-        self._client.require(component.needs)
+        self._client.require_capabilities(component.needs)
 
     # What a component sees --------------------------------------------------------------------
 
     @property
     def interaction_id(self) -> str:
         """The id of the interaction, the same in every round."""
-        return self._known.interaction_id
+        return self._current_state.interaction_id
 
     @property
     def is_continued(self) -> bool:
@@ -108,16 +112,16 @@ class Interaction:
         with self._lock:
             first, self._position = self._position, self._position + len(questions)
         numbered = list(enumerate(questions, start=first))
-        given = {n: self._recorded(n, one) for n, one in numbered}
+        given = {n: self._find_answer(n, one) for n, one in numbered}
         settled = {n for n, one in numbered if given[n] is None and one.is_settled}
         left = [one for n, one in numbered if n not in settled]
-        self._client.require([one.needs for one in left])
-        self._client.check_words(left)
+        self._client.require_capabilities([one.needs for one in left])
+        self._client.check_expressible(left)
         # If one was declined, this raises before any question is sent.
         answers = [None if n in settled else self._answer(n, one, given[n]) for n, one in numbered]
         for n, answer in enumerate(answers):
             if isinstance(answer, Unanswered):
-                self._put(first + n, questions[n], answer.params)
+                self._add_request(first + n, questions[n], answer.params)
         if self._requests:
             if self._incoming.revision.stateless:
                 # Sign now, so that a state that is too large fails in the function.
@@ -125,17 +129,17 @@ class Interaction:
             raise InputRequired
         return tuple(answers)
 
-    def pass_gate(self) -> None:
+    def mark_approval_boundary(self) -> None:
         """Mark the questions so far as those of the approval guard, which a task does not ask."""
-        self._before = self._position
+        self._approval_boundary = self._position
 
-    def begin(self) -> NoReturn:
+    def start_task(self) -> NoReturn:
         """Leave the function, which continues as a task.
 
         Raises:
             InputRequired: always.
         """
-        self._begins = True
+        self._starts_task = True
         raise InputRequired
 
     # Answers ----------------------------------------------------------------------------------
@@ -144,42 +148,42 @@ class Interaction:
         if answer is None:
             return Unanswered(question.to_params())
         try:
-            check_refusal(question.method, answer)
-            value = question.read(answer)
+            check_error_answer(question.method, answer)
+            value = question.read_answer(answer)
         except (ElicitationDeclined, ToolError):
             # A component that handles the exception must not ask the user again.
-            self._answered[position] = Answered(question.digest, answer)
+            self._answered[position] = AnsweredQuestion(question.digest, answer)
             raise
         except MalformedAnswer as exc:
-            return self._malformed(question, exc)
-        except UnfitAnswer as exc:
+            return self._handle_malformed(question, exc)
+        except InvalidAnswer as exc:
             # It may have been valid in an earlier round.
             self._answered.pop(position, None)
-            if not isinstance(exc, Unfinished):
+            if not isinstance(exc, IncompleteAnswer):
                 self._count_correction(str(exc))
-            return Unanswered(question.corrected(str(exc)))
-        self._answered[position] = Answered(question.digest, answer)
+            return Unanswered(question.with_error(str(exc)))
+        self._answered[position] = AnsweredQuestion(question.digest, answer)
         return value
 
-    def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
+    def _handle_malformed(self, question: Question, exc: MalformedAnswer) -> Any:
         place = "params.inputResponses" if self._incoming.revision.stateless else "result"
         problem = f"{place}: not a valid answer to {question.method}: {exc}."
         raise InvalidParams(problem) from exc
 
-    def _recorded(self, position: int, question: Question) -> Mapping[str, Any] | None:
+    def _find_answer(self, position: int, question: Question) -> Mapping[str, Any] | None:
         recorded = self._answered.get(position)
         if recorded is not None and recorded.digest == question.digest:
             return recorded.answer
-        if self._was_another(position, question):
-            self._forget_from(position)
+        if self._has_changed(position, question):
+            self._drop_from(position)
         for key in self._keys(position, question):
             if key in self._responses:
-                return read_response(key, self._responses[key])
+                return decode_answer(key, self._responses[key])
         return None
 
-    def _was_another(self, position: int, question: Question) -> bool:
+    def _has_changed(self, position: int, question: Question) -> bool:
         """Return whether another question, answered or open, had this number before."""
-        open_ones = self._known.asked.values()
+        open_ones = self._current_state.asked.values()
         digests = {one.digest for one in open_ones if one.position == position}
         if position in self._answered:
             digests.add(self._answered[position].digest)
@@ -189,11 +193,11 @@ class Interaction:
         """Return the keys under which the client may have answered this question."""
         if self._is_first:
             # The client may answer in advance a question whose key it knows.
-            return [_key_for(position, question)]
-        asked = Asked(position, question.digest)
-        return [key for key, one in self._known.asked.items() if one == asked]
+            return [_question_key(position, question)]
+        asked = OpenQuestion(position, question.digest)
+        return [key for key, one in self._current_state.asked.items() if one == asked]
 
-    def _forget_from(self, position: int) -> None:
+    def _drop_from(self, position: int) -> None:
         self._answered = {n: one for n, one in self._answered.items() if n < position}
         if self._state is not None:
             still = {k: one for k, one in self._state.asked.items() if one.position < position}
@@ -202,33 +206,33 @@ class Interaction:
     # Questions --------------------------------------------------------------------------------
 
     def _count_correction(self, problem: str) -> None:
-        corrections = self._known.corrections + 1
+        corrections = self._current_state.corrections + 1
         if corrections > MAX_CORRECTIONS:
             raise ToolError(f"The answers did not fit, {MAX_CORRECTIONS} times: {problem}")
-        self._state = replace(self._known, corrections=corrections)
+        self._state = replace(self._current_state, corrections=corrections)
 
-    def _put(self, position: int, question: Question, params: dict[str, Any]) -> None:
-        key = _key_for(position, question)
+    def _add_request(self, position: int, question: Question, params: dict[str, Any]) -> None:
+        key = _question_key(position, question)
         if key in self._requests:
             raise ValueError(f"Two questions have the key {key!r}; give each its own.")
         if len(self._requests) >= MAX_QUESTIONS:
             raise ValueError(f"More than {MAX_QUESTIONS} questions in one round; ask fewer.")
         self._requests[key] = {"method": question.method, "params": params}
-        self._asked[key] = Asked(position, question.digest)
+        self._asked[key] = OpenQuestion(position, question.digest)
 
     @property
-    def is_asking(self) -> bool:
+    def must_stop(self) -> bool:
         """Whether the function must end here, even if it swallowed ``InputRequired``."""
-        return bool(self._requests) or self._begins
+        return bool(self._requests) or self._starts_task
 
     @property
-    def begins(self) -> bool:
+    def starts_task(self) -> bool:
         """Whether the function continues as a task and no question is open before that."""
-        return self._begins and not self._requests
+        return self._starts_task and not self._requests
 
     def state(self) -> bytes:
         """Return the encoded state, for the row of a task."""
-        return encode(self._next_state().beyond(self._before))
+        return encode(self._next_state().from_position(self._approval_boundary))
 
     def result(self) -> dict[str, Any]:
         """Return the questions as the result of the request.
@@ -237,7 +241,9 @@ class Interaction:
             URLElicitationRequired: the client can learn of the pages only from this error.
         """
         if not self._client.has_channel:
-            raise pages_to_visit(self._requests, self._incoming.revision, self.elicitation_id)
+            raise url_elicitation_error(
+                self._requests, self._incoming.revision, self.elicitation_id
+            )
         asking = {"resultType": "input_required", "inputRequests": self._requests}
         if self._incoming.revision.stateless:
             asking["requestState"] = self._sign()
@@ -250,7 +256,7 @@ class Interaction:
     def resume(self, answers: Mapping[str, Any]) -> None:
         """Begin another round in this process, with the client's answers by key."""
         self._state = self._next_state()
-        self._is_first = self._begins = False
+        self._is_first = self._starts_task = False
         self._responses = {key: msgspec.Raw(encode(answer)) for key, answer in answers.items()}
         self._position = 0
         self._requests, self._asked = {}, {}
@@ -259,7 +265,7 @@ class Interaction:
         return self._next_state().sign()
 
     def _next_state(self) -> RequestState:
-        known = self._known
+        known = self._current_state
         port = self._port
         return replace(
             known,
@@ -272,7 +278,7 @@ class Interaction:
     # State ------------------------------------------------------------------------------------
 
     @property
-    def _known(self) -> RequestState:
+    def _current_state(self) -> RequestState:
         """The state that the client sent, or a new one."""
         with self._lock:
             # Two threads that read the id must get the same one.
@@ -285,9 +291,9 @@ class Interaction:
     @property
     def _subject(self) -> str:
         """The digest that a state is bound to."""
-        return subject_of(self._incoming, self._component, self._arguments)
+        return state_subject(self._incoming, self._component, self._arguments)
 
-    def listen_through(self, port: ClientPort | None) -> ClientPort | None:
+    def replay_port(self, port: ClientPort | None) -> ClientPort | None:
         """Return a port to the client that skips the messages of earlier rounds."""
         if port is None:
             return None
@@ -305,16 +311,16 @@ class Interaction:
 # Capabilities of the client -----------------------------------------------------------------------
 
 # For a client that declares the capability, at revisions with sessions.
-NO_STREAM = (
+NEEDS_STREAM = (
     "requests to the client need a stream: it must accept text/event-stream, and the site must run "
     "under ASGI."
 )
 
 
-class _Askable:
+class _ClientCapabilities:
     """Checks which questions the client of one request supports, and in which form."""
 
-    def __init__(self, incoming: Incoming, component: Component) -> None:
+    def __init__(self, incoming: RequestContext, component: Component) -> None:
         self._incoming = incoming
         self._component = component
 
@@ -326,17 +332,17 @@ class _Askable:
     def supports(self, name: str) -> bool:
         """Return whether the client declares this capability and can be reached."""
         incoming = self._incoming
-        if not (self.has_channel or self._is_told_by_error(name)):
+        if not (self.has_channel or self._learns_from_error(name)):
             return False
-        return incoming.revision.asks(name) and declares(
+        return incoming.revision.defines_capability(name) and declares_capability(
             incoming.envelope.client_capabilities, name
         )
 
-    def _is_told_by_error(self, name: str) -> bool:
+    def _learns_from_error(self, name: str) -> bool:
         """Return whether the client learns of this from an error, and then calls again."""
         return name == "elicitation.url" and self._incoming.revision.elicitation_ids
 
-    def require(self, names: Sequence[str]) -> None:
+    def require_capabilities(self, names: Sequence[str]) -> None:
         """Check that the client supports all of these capabilities.
 
         Raises:
@@ -347,15 +353,20 @@ class _Askable:
             return
         is_form = any(name.startswith("elicitation") for name in missing)
         kind = ElicitationUnavailable if is_form else MissingCapability
-        declared, asks = self._incoming.envelope.client_capabilities, self._incoming.revision.asks
-        is_able = all(asks(name) and declares(declared, name) for name in missing)
+        declared, asks = (
+            self._incoming.envelope.client_capabilities,
+            self._incoming.revision.defines_capability,
+        )
+        is_able = all(asks(name) and declares_capability(declared, name) for name in missing)
         raise kind(
             f"{self._component} needs a client that declares {' and '.join(sorted({*missing}))}."
-            + (f" This client does, but {NO_STREAM}" if is_able and not self.has_channel else ""),
-            data={"requiredCapabilities": requirement(missing)},
+            + (
+                f" This client does, but {NEEDS_STREAM}" if is_able and not self.has_channel else ""
+            ),
+            data={"requiredCapabilities": capabilities_declaration(missing)},
         )
 
-    def check_words(self, questions: Sequence[Question]) -> None:
+    def check_expressible(self, questions: Sequence[Question]) -> None:
         """Check that the revision of the request can express all questions.
 
         Raises:
@@ -363,14 +374,14 @@ class _Askable:
         """
         revision = self._incoming.revision
         for one in questions:
-            lacking = unsayable(one.method, one.to_params(), revision)
+            lacking = find_inexpressible(one.method, one.to_params(), revision)
             if lacking is not None:
                 is_form = one.needs.startswith("elicitation")
                 kind = ElicitationUnavailable if is_form else MissingCapability
                 raise kind(
                     f"{self._component} asks with {lacking}, which {revision.version} does not "
                     "support.",
-                    data={"requiredCapabilities": requirement([one.needs])},
+                    data={"requiredCapabilities": capabilities_declaration([one.needs])},
                 )
 
 
@@ -384,11 +395,11 @@ FORMAT = 1
 # The limit of a state, which contains the answers of earlier rounds, before compression: repetitive
 # answers shrink to a thousandth, and every later request would expand them to megabytes again.
 MAX_BYTES = 1024 * 1024
-_AGAIN = "send the same params with it, or call again without it"
+_RETRY_HINT = "send the same params with it, or call again without it"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenQuestion:
     """A question that was sent to the client and not yet answered."""
 
     position: int
@@ -396,20 +407,20 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredQuestion:
     """A question that the client has answered, with the answer."""
 
     digest: str
     answer: Mapping[str, Any]
 
 
-class _Format(msgspec.Struct):
+class _StateFormat(msgspec.Struct):
     """The part of a state that every release can read."""
 
     format: int
 
 
-class _Plain:
+class _BytesSerializer:
     """A serializer for ``signing`` that leaves bytes as they are."""
 
     def dumps(self, obj: bytes) -> bytes:
@@ -427,9 +438,9 @@ class RequestState:
     subject: str
     """The digest that the state is bound to."""
     interaction_id: str
-    answered: dict[int, Answered] = field(default_factory=dict)
+    answered: dict[int, AnsweredQuestion] = field(default_factory=dict)
     """By position; the first question of a run has position 0."""
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, OpenQuestion] = field(default_factory=dict)
     """By key of the question."""
     progress: int = 0
     """The number of progress reports that the client has received."""
@@ -438,11 +449,11 @@ class RequestState:
     corrections: int = 0
     """The number of answers that had to be corrected."""
 
-    def beyond(self, first: int) -> RequestState:
+    def from_position(self, first: int) -> RequestState:
         """Return the state of a run whose first question is the one at this position."""
         answered = {n - first: one for n, one in self.answered.items() if n >= first}
         asked = {
-            key: Asked(one.position - first, one.digest)
+            key: OpenQuestion(one.position - first, one.digest)
             for key, one in self.asked.items()
             if one.position >= first
         }
@@ -458,10 +469,10 @@ class RequestState:
         # The client sends it back with its arguments, and base64 adds a third.
         if len(plain) > min(MAX_BYTES, get_settings().max_body_bytes // 2):
             raise ToolError("The answers so far are too large to ask anything more; ask for less.")
-        return signing.dumps(plain, salt=SALT, serializer=_Plain, compress=True)
+        return signing.dumps(plain, salt=SALT, serializer=_BytesSerializer, compress=True)
 
 
-def _key_for(position: int, question: Question) -> str:
+def _question_key(position: int, question: Question) -> str:
     """Return the key that the author gave the question, or a unique one."""
     return question.key or f"{question.needs.replace('.', '_')}_{position}_{question.digest[:8]}"
 
@@ -475,7 +486,7 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
     seconds = get_settings().question_timeout
     try:
         plain: bytes = signing.loads(
-            signed, salt=SALT, serializer=_Plain, max_age=timedelta(seconds=seconds)
+            signed, salt=SALT, serializer=_BytesSerializer, max_age=timedelta(seconds=seconds)
         )
     except signing.SignatureExpired:
         raise InvalidParams(
@@ -485,15 +496,15 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
         raise InvalidParams(
             "params.requestState is not what this server sent; call again without it."
         ) from None
-    if msgspec.json.decode(plain, type=_Format).format != FORMAT:
+    if msgspec.json.decode(plain, type=_StateFormat).format != FORMAT:
         raise InvalidParams("params.requestState is from another release; call again without it.")
     state = msgspec.json.decode(plain, type=RequestState)
     if state.subject != subject:
-        raise InvalidParams(f"params.requestState belongs to another request; {_AGAIN}.")
+        raise InvalidParams(f"params.requestState belongs to another request; {_RETRY_HINT}.")
     return state
 
 
-def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> str:
+def state_subject(incoming: RequestContext, component: Component, arguments: bytes) -> str:
     """Return the digest that a state of this request is bound to; argument order is ignored.
 
     Numbers are parsed as decimals: as floats, two amounts could be equal, and some not finite.
@@ -531,8 +542,8 @@ class _ReplayPort:
     ) -> None:
         self._port = port
         self._delivered = {"progress": progress, "logs": logs}
-        self._said = {"progress": 0, "logs": 0}
-        self._hears = {"progress": hears_progress, "logs": hears_logs}
+        self._seen = {"progress": 0, "logs": 0}
+        self._wanted = {"progress": hears_progress, "logs": hears_logs}
         self._lock = threading.Lock()
 
     @property
@@ -546,12 +557,12 @@ class _ReplayPort:
         return self._count("logs")
 
     def _count(self, kind: str) -> int:
-        return max(self._delivered[kind], self._said[kind] if self._hears[kind] else 0)
+        return max(self._delivered[kind], self._seen[kind] if self._wanted[kind] else 0)
 
     def _is_new(self, kind: str) -> bool:
         with self._lock:
-            self._said[kind] += 1
-            return self._said[kind] > self._delivered[kind]
+            self._seen[kind] += 1
+            return self._seen[kind] > self._delivered[kind]
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send a progress report unless an earlier round sent it."""
@@ -563,6 +574,6 @@ class _ReplayPort:
         if self._is_new("logs"):
             self._port.log(level, data, logger)
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Close the stream, in every round."""
-        self._port.hang_up(seconds)
+        self._port.close_stream(seconds)

@@ -19,47 +19,52 @@ from mcp_django.conf import get_settings
 from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.execution import threads
-from mcp_django.execution.call import Invocation
-from mcp_django.execution.call_log import aobserved, observed
-from mcp_django.execution.query_limits import around as limited, shared_thread
-from mcp_django.execution.results import CallTimedOut, aborted, failure_in
-from mcp_django.execution.threads import LOCAL, LeasedThread, pool, with_request_signals
+from mcp_django.execution.call import PreparedCall
+from mcp_django.execution.call_log import atraced, traced
+from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
+from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
+from mcp_django.execution.threads import (
+    SINGLE_CLIENT_TRANSPORTS,
+    LeasedThread,
+    get_pool,
+    run_with_request_signals,
+)
 
 if TYPE_CHECKING:
-    from mcp_django.execution.approval_guard import Gate
+    from mcp_django.execution.approval_guard import ApprovalGuard
 
 T = TypeVar("T")
 
 
-def run(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
+def run(invocation: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
     """Run the function in this thread; an async one gets its own event loop.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    return observed(invocation, partial(_run, invocation, port))
+    return traced(invocation, partial(_run, invocation, port))
 
 
 def _run(
-    invocation: Invocation, port: ClientPort | None = None, *, is_interrupted: bool = False
+    invocation: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     try:
-        return perform(invocation, port, is_interrupted=is_interrupted)
+        return run_unlogged(invocation, port, is_interrupted=is_interrupted)
     except InputRequired:
-        return _questions(invocation)
+        return _input_required_result(invocation)
 
 
-def run_until_cancelled(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
+def run_until_cancelled(invocation: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
     """Do the same as ``run``, and interrupt an async function if the client cancels the call.
 
     Raises:
         CancelledError: the function was interrupted.
     """
-    return observed(invocation, partial(_run, invocation, port, is_interrupted=True))
+    return traced(invocation, partial(_run, invocation, port, is_interrupted=True))
 
 
-def perform(
-    invocation: Invocation, port: ClientPort | None = None, *, is_interrupted: bool = False
+def run_unlogged(
+    invocation: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     """Run the function without a call record, and let ``InputRequired`` propagate.
 
@@ -68,72 +73,72 @@ def perform(
     Raises:
         InputRequired: the function asks something that has no answer yet.
     """
-    gate = invocation.gate
+    gate = invocation.approval_guard
     if gate is None:
         return _perform(invocation, port, is_interrupted=is_interrupted)
     try:
-        gate.enter(invocation)
+        gate.require(invocation)
     except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-        return _excused(invocation, exc)
+        return _error_result(invocation, exc)
     try:
         return _perform(invocation, port, is_interrupted=is_interrupted)
     except InputRequired:
-        if not _begins(invocation):
-            gate.give_back()
+        if not _starts_task(invocation):
+            gate.release()
         raise
 
 
 def _perform(
-    invocation: Invocation, port: ClientPort | None, *, is_interrupted: bool
+    invocation: PreparedCall, port: ClientPort | None, *, is_interrupted: bool
 ) -> dict[str, Any]:
     if not invocation.component.function.is_async:
-        return _settle(invocation, partial(_call, invocation, port))
+        return _to_result(invocation, partial(_call, invocation, port))
     call = _acall_until_cancelled if is_interrupted else _acall
     try:
-        with limited(invocation.component, invocation.entry), threads.all_left():
+        with limited(invocation.component, invocation.call_record), threads.roll_back_left_open():
             result: dict[str, Any] = async_to_sync(call)(invocation, port)
-    except threads.LeftOpen as exc:
-        return _excused(invocation, exc)
+    except threads.TransactionLeftOpen as exc:
+        return _error_result(invocation, exc)
     return result
 
 
-def _call(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
-    component, entry = invocation.component, invocation.entry
-    with limited(component, entry), threads.around(component):
+def _call(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    component, entry = invocation.component, invocation.call_record
+    with limited(component, entry), threads.component_transactions(component):
         value = _bind(invocation, port)()
-        _insist(invocation)
+        _reraise_input_required(invocation)
         # Inside the transaction, so that a lazy value reads what the function wrote.
-        return invocation.conclude(value)
+        return invocation.to_result(value)
 
 
-def _insist(invocation: Invocation) -> None:
+def _reraise_input_required(invocation: PreparedCall) -> None:
     """Raise ``InputRequired`` again if the function swallowed it."""
-    if invocation.at_last and invocation.interaction is not None:
+    if invocation.must_become_task and invocation.interaction is not None:
         # The function runs again as a task; what it did here is rolled back.
-        invocation.interaction.begin()
-    if invocation.interaction is not None and invocation.interaction.is_asking:
+        invocation.interaction.start_task()
+    if invocation.interaction is not None and invocation.interaction.must_stop:
         raise InputRequired
 
 
-def _begins(invocation: Invocation) -> bool:
-    return invocation.interaction is not None and invocation.interaction.begins
+def _starts_task(invocation: PreparedCall) -> bool:
+    return invocation.interaction is not None and invocation.interaction.starts_task
 
 
-def _questions(invocation: Invocation) -> dict[str, Any]:
+def _input_required_result(invocation: PreparedCall) -> dict[str, Any]:
     assert invocation.interaction is not None
-    if invocation.become is not None and invocation.interaction.begins:
+    if invocation.task_factory is not None and invocation.interaction.starts_task:
         try:
-            return invocation.become(invocation.interaction.state())
+            return invocation.task_factory(invocation.interaction.state())
         except TooManyTasks:
             # No task was created, so the approval remains usable.
-            if invocation.gate is not None:
-                invocation.gate.give_back()
+            if invocation.approval_guard is not None:
+                invocation.approval_guard.release()
             raise
     return invocation.interaction.result()
 
 
 async def arun(
-    invocation: Invocation, port: ClientPort | None = None, *, own_thread: bool = True
+    invocation: PreparedCall, port: ClientPort | None = None, *, own_thread: bool = True
 ) -> dict[str, Any]:
     """Run an async function on this event loop, within its time limit.
 
@@ -143,50 +148,56 @@ async def arun(
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
     work = partial(_arun, invocation, port, own_thread=own_thread)
-    return await aobserved(invocation, work, own_thread=own_thread)
+    return await atraced(invocation, work, own_thread=own_thread)
 
 
 async def _arun(
-    invocation: Invocation, port: ClientPort | None, *, own_thread: bool
+    invocation: PreparedCall, port: ClientPort | None, *, own_thread: bool
 ) -> dict[str, Any]:
-    component, entry, gate = invocation.component, invocation.entry, invocation.gate
+    component, entry, gate = invocation.component, invocation.call_record, invocation.approval_guard
     if gate is not None:
         try:
-            if not await _at_gate(partial(_passes, gate, invocation), own_thread=own_thread):
-                return _questions(invocation)
+            if not await _run_guard_work(
+                partial(_has_approval, gate, invocation), own_thread=own_thread
+            ):
+                return _input_required_result(invocation)
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-            return _excused(invocation, exc)
+            return _error_result(invocation, exc)
     try:
         if not own_thread:
-            async with shared_thread(component, entry):
+            async with limit_shared_thread(component, entry):
                 return await _acall(invocation, port)
-        leased = LeasedThread(partial(limited, component, entry), key=_share_of(invocation))
+        leased = LeasedThread(partial(limited, component, entry), key=_thread_share_key(invocation))
         async with leased as executor, ThreadSensitiveContext(executor=executor):
             return await _acall(invocation, port)
     except InputRequired:
-        if _begins(invocation):
-            return await _at_gate(partial(_questions, invocation), own_thread=own_thread)
+        if _starts_task(invocation):
+            return await _run_guard_work(
+                partial(_input_required_result, invocation), own_thread=own_thread
+            )
         if gate is not None:
-            await _at_gate(gate.give_back, own_thread=own_thread)
-        return _questions(invocation)
+            await _run_guard_work(gate.release, own_thread=own_thread)
+        return _input_required_result(invocation)
 
 
-def _passes(gate: Gate, invocation: Invocation) -> bool:
+def _has_approval(approval_guard: ApprovalGuard, invocation: PreparedCall) -> bool:
     """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
-        gate.enter(invocation)
+        approval_guard.require(invocation)
     except InputRequired:
         return False
     return True
 
 
-async def _at_gate(work: Callable[[], T], *, own_thread: bool) -> T:
+async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
     if not own_thread:
         return await sync_to_async(work)()
-    return await pool("desk").run(partial(with_request_signals, work))
+    return await get_pool("desk").run(partial(run_with_request_signals, work))
 
 
-async def _acall_until_cancelled(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
+async def _acall_until_cancelled(
+    invocation: PreparedCall, port: ClientPort | None
+) -> dict[str, Any]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -195,11 +206,11 @@ async def _acall_until_cancelled(invocation: Invocation, port: ClientPort | None
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
-    invocation.cancellation.then(interrupt)
+    invocation.cancellation.add_callback(interrupt)
     return await _acall(invocation, port)
 
 
-async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
+async def _acall(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
     limit = time_limit(invocation)
     timer = asyncio.timeout(limit)
     try:
@@ -209,46 +220,48 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
                 value = [item async for item in value]
             else:
                 value = await value
-        _insist(invocation)
+        _reraise_input_required(invocation)
     except TimeoutError as exc:
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
         invocation.cancellation.expire()
-        return _excused(invocation, failure)
+        return _error_result(invocation, failure)
     except asyncio.CancelledError as exc:
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise
         # Something that the function awaited was cancelled, not this call.
-        return _excused(invocation, aborted(exc))
+        return _error_result(invocation, wrap_abort(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _excused(invocation, exc)
+        return _error_result(invocation, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
-        return _excused(invocation, failure_in(exc))
-    return _settle(invocation, partial(invocation.conclude, value))
+        return _error_result(invocation, failure_from(exc))
+    return _to_result(invocation, partial(invocation.to_result, value))
 
 
-def _settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _to_result(invocation: PreparedCall, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the result of the work, or what its exception is converted to."""
     try:
         return work()
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _excused(invocation, exc)
+        return _error_result(invocation, exc)
     except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
-        return _excused(invocation, failure_in(exc))
+        return _error_result(invocation, failure_from(exc))
 
 
-def _excused(invocation: Invocation, exc: Exception) -> dict[str, Any]:
-    invocation.entry.failed(exc)
-    return invocation.excuse(exc)
+def _error_result(invocation: PreparedCall, exc: Exception) -> dict[str, Any]:
+    invocation.call_record.note_exception(exc)
+    return invocation.to_error(exc)
 
 
-def time_limit(invocation: Invocation) -> float:
+def time_limit(invocation: PreparedCall) -> float:
     """Return the time limit of the call in seconds."""
     component = invocation.component
-    return invocation.seconds or component.timeout or get_settings().call_timeout
+    return invocation.timeout_seconds or component.timeout or get_settings().call_timeout
 
 
-async def execute(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
+async def run_from_event_loop(
+    invocation: PreparedCall, port: ClientPort | None = None
+) -> dict[str, Any]:
     """Run the function from the event loop: an async one here, a sync one in a tool thread.
 
     A thread cannot be interrupted. After the time limit the caller gets an error, the flag
@@ -260,48 +273,48 @@ async def execute(invocation: Invocation, port: ClientPort | None = None) -> dic
     """
     if invocation.component.function.is_async:
         return await arun(invocation, port)
-    return await aobserved(invocation, partial(_in_work_thread, invocation, port), runs_here=False)
+    return await atraced(invocation, partial(_in_work_thread, invocation, port), runs_here=False)
 
 
-async def _in_work_thread(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
-    work = partial(with_request_signals, partial(run, invocation, port))
-    running = pool("work").run(work, key=_share_of(invocation))
+async def _in_work_thread(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    work = partial(run_with_request_signals, partial(run, invocation, port))
+    running = get_pool("work").run(work, key=_thread_share_key(invocation))
     try:
         return await asyncio.wait_for(running, time_limit(invocation))
     except TimeoutError:
-        return _timed_out(invocation)
+        return _timeout_result(invocation)
 
 
-def _share_of(invocation: Invocation) -> str | None:
+def _thread_share_key(invocation: PreparedCall) -> str | None:
     """Return whose share of the threads a call uses; ``None`` for a process's only client."""
     incoming = invocation.incoming
-    return None if incoming.transport in LOCAL else incoming.principal.user_key
+    return None if incoming.transport in SINGLE_CLIENT_TRANSPORTS else incoming.principal.user_key
 
 
-async def timed_out(invocation: Invocation) -> dict[str, Any]:
+async def timeout_result(invocation: PreparedCall) -> dict[str, Any]:
     """Return the result of a call whose thread did not finish in time.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error.
     """
 
-    async def give_up() -> dict[str, Any]:
-        return _timed_out(invocation)
+    async def end_call() -> dict[str, Any]:
+        return _timeout_result(invocation)
 
-    return await aobserved(invocation, give_up, runs_here=False)
+    return await atraced(invocation, end_call, runs_here=False)
 
 
-def _timed_out(invocation: Invocation) -> dict[str, Any]:
+def _timeout_result(invocation: PreparedCall) -> dict[str, Any]:
     failure = CallTimedOut(time_limit(invocation))
     # Before the flag is set: the thread that sees it may record another outcome.
-    invocation.entry.refuse("timeout", str(failure))
+    invocation.call_record.preset("timeout", str(failure))
     invocation.cancellation.expire()
-    return _excused(invocation, failure)
+    return _error_result(invocation, failure)
 
 
-def _bind(invocation: Invocation, port: ClientPort | None) -> Callable[[], Any]:
+def _bind(invocation: PreparedCall, port: ClientPort | None) -> Callable[[], Any]:
     context = invocation.context(port)
-    if invocation.at_once and invocation.interaction is not None:
+    if invocation.start_as_task and invocation.interaction is not None:
         # Not earlier: by now the call is logged and approved.
-        invocation.interaction.begin()
+        invocation.interaction.start_task()
     return invocation.component.function.bind(dict(invocation.arguments), context)

@@ -17,14 +17,14 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-SCOPE = "mcp_django"
+INSTRUMENTATION_SCOPE = "mcp_django"
 PACKAGE = "django-mcp-provider"
-BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+DURATION_BUCKETS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 Attributes = Mapping[str, Any]
-Kind = Literal["server", "client"]
+SpanRole = Literal["server", "client"]
 
-_KINDS: Mapping[Kind, SpanKind] = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT}
+_SPAN_KINDS: Mapping[SpanRole, SpanKind] = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT}
 _trace_context = TraceContextTextMapPropagator()
 _baggage = W3CBaggagePropagator()
 
@@ -49,11 +49,11 @@ class Span:
         found = self._span.get_span_context()
         return trace.format_trace_id(found.trace_id) if found.is_valid else ""
 
-    def active(self) -> AbstractContextManager[None]:
+    def activate(self) -> AbstractContextManager[None]:
         """Return a context manager in which the span is the parent of new spans."""
-        return _Within(self._context)
+        return _AttachedContext(self._context)
 
-    def set(self, attributes: Attributes) -> None:
+    def set_attributes(self, attributes: Attributes) -> None:
         """Set attributes of the span."""
         self._span.set_attributes(attributes)
 
@@ -61,7 +61,7 @@ class Span:
         """Change the name of the span."""
         self._span.update_name(name)
 
-    def carried(self) -> dict[str, str]:
+    def trace_context(self) -> dict[str, str]:
         """Return the trace context for a message to the client, whose spans become children.
 
         Baggage is left out, since it may contain the site's internal data.
@@ -77,7 +77,7 @@ class Span:
         self._span.end()
 
 
-class _Within:
+class _AttachedContext:
     """Attaches a context for a ``with`` block; a generator would cost twice as much."""
 
     __slots__ = ("_context", "_token")
@@ -103,40 +103,40 @@ class Instruments:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        self._is_of_process = tracer_provider is None and meter_provider is None
-        version = _version()
-        self._tracer = trace.get_tracer(SCOPE, version, tracer_provider)
-        meter = metrics.get_meter(SCOPE, version, meter_provider)
-        self._operations: Mapping[Kind, metrics.Histogram] = {
-            "server": _histogram(
+        self._uses_global_providers = tracer_provider is None and meter_provider is None
+        version = _package_version()
+        self._tracer = trace.get_tracer(INSTRUMENTATION_SCOPE, version, tracer_provider)
+        meter = metrics.get_meter(INSTRUMENTATION_SCOPE, version, meter_provider)
+        self._operations: Mapping[SpanRole, metrics.Histogram] = {
+            "server": _create_histogram(
                 meter, "mcp.server.operation.duration", "Duration of a request from a client."
             ),
-            "client": _histogram(
+            "client": _create_histogram(
                 meter,
                 "mcp.client.operation.duration",
                 "Time that a client took to answer a request.",
             ),
         }
-        self._sessions = _histogram(
+        self._sessions = _create_histogram(
             meter, "mcp.server.session.duration", "Duration of a session with a client."
         )
 
     @property
-    def is_idle(self) -> bool:
+    def is_noop(self) -> bool:
         """Whether no SDK is configured (yet), so that the API's own providers record nothing."""
-        if not self._is_of_process:
+        if not self._uses_global_providers:
             return False
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-        return _is_of_api(traces, "opentelemetry.trace") and _is_of_api(
+        return _is_api_default(traces, "opentelemetry.trace") and _is_api_default(
             meters, "opentelemetry.metrics"
         )
 
-    def begin(
+    def start_span(
         self,
         name: str,
         attributes: Attributes,
         *,
-        kind: Kind = "server",
+        kind: SpanRole = "server",
         received: Mapping[str, str] | None = None,
         within: Span | None = None,
     ) -> Span:
@@ -146,45 +146,48 @@ class Instruments:
         transported the message and did not cause it. ``within`` names another parent than the
         current span.
         """
-        around = contexts.get_current() if within is None else within._context
+        current = contexts.get_current() if within is None else within._context
         links: tuple[Link, ...] = ()
-        parent = around
+        parent = current
         if received:
-            parent = _baggage.extract(received, _trace_context.extract(received, around))
-            way = trace.get_current_span(around).get_span_context()
-            if way.is_valid and "traceparent" in received:
-                links = (Link(way),)
+            parent = _baggage.extract(received, _trace_context.extract(received, current))
+            current_span = trace.get_current_span(current).get_span_context()
+            if current_span.is_valid and "traceparent" in received:
+                links = (Link(current_span),)
         span = self._tracer.start_span(
-            name, parent, kind=_KINDS[kind], attributes=attributes, links=links
+            name, parent, kind=_SPAN_KINDS[kind], attributes=attributes, links=links
         )
         return Span(span, trace.set_span_in_context(span, parent))
 
-    def measure(
-        self, seconds: float, attributes: Attributes, span: Span, *, kind: Kind = "server"
+    def record_operation(
+        self, seconds: float, attributes: Attributes, span: Span, *, kind: SpanRole = "server"
     ) -> None:
         """Record the duration of an operation, with the span as its exemplar."""
         self._operations[kind].record(seconds, attributes, span._context)
 
-    def measure_session(self, seconds: float, attributes: Attributes) -> None:
+    def record_session(self, seconds: float, attributes: Attributes) -> None:
         """Record the duration of a session."""
         self._sessions.record(seconds, attributes)
 
 
-def _is_of_api(provider: object, package: str) -> bool:
+def _is_api_default(provider: object, package: str) -> bool:
     return f"{type(provider).__module__}.".startswith(f"{package}.")
 
 
-def _version() -> str:
+def _package_version() -> str:
     try:
         return metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:  # the package runs from a checkout
         return ""
 
 
-def _histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+def _create_histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
     try:
         return meter.create_histogram(
-            name, unit="s", description=description, explicit_bucket_boundaries_advisory=BUCKETS
+            name,
+            unit="s",
+            description=description,
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_SECONDS,
         )
     except TypeError:
         # The API before 1.30, which another package of the site may require, has no buckets.

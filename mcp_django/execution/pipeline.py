@@ -17,16 +17,16 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.exceptions import InternalError, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
-from mcp_django.execution.call import Incoming, Invocation, Outcome
-from mcp_django.execution.call_record import KINDS
+from mcp_django.execution.call import Outcome, PreparedCall, RequestContext
+from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
-from mcp_django.execution.policy import admit_connection
-from mcp_django.protocol import jsonrpc, methods, shapes
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.protocol import jsonrpc, methods, projection
 from mcp_django.protocol.methods import Method
 
 logger = logging.getLogger("mcp_django")
 
-Handler = Callable[[Incoming], Outcome]
+Handler = Callable[[RequestContext], Outcome]
 
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
@@ -66,7 +66,7 @@ WORK_METHODS = frozenset(
 )
 
 
-def dispatch(incoming: Incoming) -> Outcome:
+def dispatch(incoming: RequestContext) -> Outcome:
     """Call the handler of the request's method and return its outcome.
 
     Raises:
@@ -75,89 +75,91 @@ def dispatch(incoming: Incoming) -> Outcome:
         AccessRefused: the caller has to authenticate, or needs another scope.
         Busy: the admin overrides of the server are not loaded, and cannot be read.
     """
-    operation = telemetry.begin(incoming)
+    operation = telemetry.begin_operation(incoming)
     if operation is None:
         return _dispatch(incoming)
-    with operation.active():
+    with operation.activate():
         try:
             outcome = _dispatch(incoming)
         except SynchronousOnlyOperation:
-            operation.forget()
+            operation.discard()
             raise
         except Exception as exc:
-            operation.raised(exc)
+            operation.end_raised(exc)
             raise
-    if not isinstance(outcome, Invocation):
+    if not isinstance(outcome, PreparedCall):
         # A subscription is acknowledged now; the span does not include how long it lasts.
-        operation.returned(outcome if isinstance(outcome, dict) else {})
+        operation.end_returned(outcome if isinstance(outcome, dict) else {})
     return outcome
 
 
-def _dispatch(incoming: Incoming) -> Outcome:
+def _dispatch(incoming: RequestContext) -> Outcome:
     name = incoming.request.method
     method = methods.lookup(name, incoming.revision)
     if method is None or method.name not in HANDLERS:
         raise MethodNotFound(f"No method {name[:80]!r} in {incoming.revision.version}.")
-    if method.name not in KINDS:
-        return _outcome(incoming, method)
-    incoming.entry.open(incoming)
+    if method.name not in COMPONENT_METHODS:
+        return _call_handler(incoming, method)
+    incoming.call_record.begin(incoming)
     try:
-        outcome = _outcome(incoming, method)
+        outcome = _call_handler(incoming, method)
     except SynchronousOnlyOperation:
         # The request is dispatched again in a thread.
-        incoming.entry.forget()
+        incoming.call_record.discard()
         raise
     except Exception as exc:
-        call_log.refused(incoming.entry, exc)
+        call_log.end_rejected(incoming.call_record, exc)
         raise
     if isinstance(outcome, dict):
-        call_log.answered(incoming.entry, outcome)
+        call_log.end_answered(incoming.call_record, outcome)
     return outcome
 
 
-def _look_up(incoming: Incoming, method: Method) -> None:
+def _refresh_catalog(incoming: RequestContext, method: Method) -> None:
     """Refresh the server's catalog, and authorize the connection again if it changed."""
-    if incoming.was_let_in and not method.is_list:
+    if incoming.is_authorized and not method.is_list:
         return
     server = incoming.server
-    before = server.offered
+    before = server.catalog
     server.refresh(is_list=method.is_list)
-    if server.offered is not before:
-        admit_connection(server, incoming.principal)
+    if server.catalog is not before:
+        authorize_connection(server, incoming.principal)
 
 
-def _outcome(incoming: Incoming, method: Method) -> Outcome:
+def _call_handler(incoming: RequestContext, method: Method) -> Outcome:
     if method.name != "server/discover":
         # Does not query the database, so that clients can probe; the result names no component.
-        _look_up(incoming, method)
+        _refresh_catalog(incoming, method)
     if method.capability:
-        offered = incoming.server.offered
-        if method.capability not in listing.of_components(offered, can_stream=incoming.can_stream):
+        offered = incoming.server.catalog
+        if method.capability not in listing.component_capabilities(
+            offered, can_stream=incoming.can_stream
+        ):
             raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
         and incoming.revision.extensions
-        and method.extension not in listing.advertised(incoming.server)
+        and method.extension not in listing.server_extensions(incoming.server)
     ):
         # A revision without extensions defines the method itself, or not at all.
         raise MethodNotFound(f"This server does not support {method.extension}.")
     try:
         return HANDLERS[method.name](incoming)
     except TooManyRequests as exc:
-        told = quotas.in_band(incoming.request, exc)
-        incoming.entry.refuse("limited")
-        if told is None:
+        limited_result = quotas.limited_tool_result(incoming.request, exc)
+        incoming.call_record.preset("limited")
+        if limited_result is None:
             raise
-        return told
+        return limited_result
 
 
-def respond(incoming: Incoming, result: dict[str, Any]) -> bytes:
+def encode_response(incoming: RequestContext, result: dict[str, Any]) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
     Raises:
         InternalError: the site's function returned something that cannot be encoded as JSON.
     """
-    projected = shapes.project_result(
+    projected = projection.project_result(
         incoming.request.method,
         result,
         incoming.revision,
@@ -165,16 +167,16 @@ def respond(incoming: Incoming, result: dict[str, Any]) -> bytes:
         output_schema=_output_schema(incoming),
     )
     try:
-        return jsonrpc.encode(jsonrpc.result_message(incoming.request.id, projected))
+        return jsonrpc.encode(jsonrpc.build_result(incoming.request.id, projected))
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
         logger.exception("The result of %s cannot be encoded as JSON.", incoming.request.method)
         raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
 
 
-def _output_schema(incoming: Incoming) -> Mapping[str, Any] | None:
+def _output_schema(incoming: RequestContext) -> Mapping[str, Any] | None:
     """Return the called tool's output schema, which decides how older revisions wrap its value."""
     if incoming.revision.stateless or incoming.request.method != "tools/call":
         return None
-    tool = incoming.server.offered.find_tool(tools.name_of(incoming.request))
+    tool = incoming.server.catalog.find_tool(tools.tool_name(incoming.request))
     return tool.output.json_schema if tool is not None and tool.output is not None else None

@@ -17,8 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from mcp_django.auth.permissions import AllowAny, BasePermission, approves, permissions
-from mcp_django.auth.principal import Principal, missing
+from mcp_django.auth.permissions import (
+    AllowAny,
+    BasePermission,
+    parse_permissions,
+    passes_site_rule,
+)
+from mcp_django.auth.principal import Principal, missing_scopes
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
@@ -29,12 +34,12 @@ from mcp_django.exceptions import (
     InsufficientScope,
     MCPError,
 )
-from mcp_django.execution.call_record import Entry
+from mcp_django.execution.call_record import CallRecord
 
 logger = logging.getLogger("mcp_django")
 
 
-def admit_connection(server: Server, principal: Principal) -> None:
+def authorize_connection(server: Server, principal: Principal) -> None:
     """Check that the caller may connect to a server.
 
     An OAuth token also needs the server's own scopes; other credentials have no scopes.
@@ -45,7 +50,7 @@ def admit_connection(server: Server, principal: Principal) -> None:
         InsufficientScope: the user may connect, but the token lacks a scope; names all scopes of
             the server.
     """
-    reason = next(barriers(server, principal), None)
+    reason = next(connection_denials(server, principal), None)
     if reason is None:
         return
     if reason.kind == "disabled":
@@ -53,7 +58,7 @@ def admit_connection(server: Server, principal: Principal) -> None:
     if reason.kind == "rule":
         raise ConnectionRefused("You may not use this server with this client.")
     if reason.kind == "scopes":
-        raise _too_few(principal, reason.scopes, server.scopes)
+        raise _insufficient_scope(principal, reason.scopes, server.scopes)
     if principal.is_authenticated:
         raise ConnectionRefused("You may not use this server.")
     raise AuthenticationRequired(
@@ -61,7 +66,7 @@ def admit_connection(server: Server, principal: Principal) -> None:
     )
 
 
-def _too_few(
+def _insufficient_scope(
     principal: Principal, lacking: Iterable[str], needed: Iterable[str]
 ) -> InsufficientScope:
     return InsufficientScope(
@@ -71,20 +76,23 @@ def _too_few(
     )
 
 
-def visible(
-    principal: Principal, component: Component, *, verdicts: Verdicts | None = None
+def is_visible(
+    principal: Principal, component: Component, *, permission_cache: PermissionCache | None = None
 ) -> bool:
     """Return whether the caller may know that the component exists."""
-    return next(hindrances(principal, component, verdicts=verdicts), None) is None
+    return (
+        next(visibility_denials(principal, component, permission_cache=permission_cache), None)
+        is None
+    )
 
 
-def admit(
+def authorize(
     principal: Principal,
     component: Component | None,
     *,
-    among: Iterable[Component] = (),
-    entry: Entry | None = None,
-    verdicts: Verdicts | None = None,
+    siblings: Iterable[Component] = (),
+    call_record: CallRecord | None = None,
+    permission_cache: PermissionCache | None = None,
 ) -> bool:
     """Return whether the caller may use the component; if not, answer as if it did not exist.
 
@@ -97,36 +105,38 @@ def admit(
         InsufficientScope: the user may use it, but the credential lacks a scope; names all scopes
             that the component needs.
     """
-    verdicts = verdicts or Verdicts(principal)
+    permission_cache = permission_cache or PermissionCache(principal)
     if component is None:
-        verdicts.ask_all(among)
+        permission_cache.check_all(siblings)
         logger.info("%s requested a component that does not exist.", principal.key)
         return False
-    guards = permissions(component.permission)
-    refusing = next((one for one in guards if not verdicts.holds(one, component)), None)
+    guards = parse_permissions(component.permission)
+    refusing = next(
+        (one for one in guards if not permission_cache.check_permission(one, component)), None
+    )
     if refusing is not None:
-        verdicts.ask_all(among)
+        permission_cache.check_all(siblings)
         # For the site owner only: the caller must not learn that the component exists.
         logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
-        if entry is not None:
-            entry.hidden_by(refusing)
+        if call_record is not None:
+            call_record.note_hidden_by(refusing)
         if not principal.is_authenticated and principal.may_sign_in:
             raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
         return False
-    lacking = missing(principal.scopes, component.scopes)
+    lacking = missing_scopes(principal.scopes, component.scopes)
     if lacking and not principal.is_authenticated:
         if not principal.may_sign_in:
-            verdicts.ask_all(among)
+            permission_cache.check_all(siblings)
             return False
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
     if lacking:
-        raise _too_few(principal, lacking, component.scopes)
+        raise _insufficient_scope(principal, lacking, component.scopes)
     return True
 
 
 def is_open(server: Server) -> bool:
     """Return whether the server is open to all callers, without any permission check."""
-    guards = (*permissions(server.permission), *server.offered.guards)
+    guards = (*parse_permissions(server.permission), *server.catalog.extra_permissions)
     return all(type(guard) is AllowAny for guard in guards)
 
 
@@ -139,7 +149,7 @@ def depends_on_caller(server: Server, component: Component) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class DenialReason:
     """One reason to deny access.
 
     ``disabled``: the server is disabled in the admin. ``permission``: the permission ``guard``
@@ -148,11 +158,11 @@ class Reason:
     """
 
     kind: Literal["disabled", "permission", "rule", "scopes"]
-    guard: BasePermission | None = None
+    permission: BasePermission | None = None
     scopes: tuple[str, ...] = ()
 
 
-def barriers(server: Server, principal: Principal) -> Iterator[Reason]:
+def connection_denials(server: Server, principal: Principal) -> Iterator[DenialReason]:
     """Yield the reasons why the caller may not connect to a server, none if the caller may.
 
     Each check runs only when its reason is requested.
@@ -160,20 +170,20 @@ def barriers(server: Server, principal: Principal) -> Iterator[Reason]:
     Raises:
         AccessRefused: a permission denies access with an exception of its own.
     """
-    offered = server.offered
+    offered = server.catalog
     if not offered.is_enabled:
-        yield Reason(kind="disabled")
-    for guard in (*permissions(server.permission), *offered.guards):
+        yield DenialReason(kind="disabled")
+    for guard in (*parse_permissions(server.permission), *offered.extra_permissions):
         if not guard.has_permission(principal):
-            yield Reason(kind="permission", guard=guard)
+            yield DenialReason(kind="permission", permission=guard)
     if principal.audience:
-        if not approves(principal.user, server, principal.client_id):
-            yield Reason(kind="rule")
-        if lacking := missing(principal.scopes, server.scopes):
-            yield Reason(kind="scopes", scopes=lacking)
+        if not passes_site_rule(principal.user, server, principal.client_id):
+            yield DenialReason(kind="rule")
+        if lacking := missing_scopes(principal.scopes, server.scopes):
+            yield DenialReason(kind="scopes", scopes=lacking)
 
 
-class Verdicts:
+class PermissionCache:
     """Caches the results of permission checks for one caller in one request."""
 
     def __init__(self, principal: Principal) -> None:
@@ -181,7 +191,7 @@ class Verdicts:
         # Keeps the permission alive, so that no other object can get its id.
         self._known: dict[int, tuple[BasePermission, bool | Exception]] = {}
 
-    def holds(self, guard: BasePermission, component: Component) -> bool:
+    def check_permission(self, permission: BasePermission, component: Component) -> bool:
         """Return whether a permission allows access.
 
         A permission that fails with another exception hides only its own component.
@@ -190,44 +200,44 @@ class Verdicts:
             AccessRefused: it denies access with an exception of its own.
             MCPError: likewise.
         """
-        if id(guard) not in self._known:
-            self._known[id(guard)] = guard, self._ask(guard, component)
-        said = self._known[id(guard)][1]
+        if id(permission) not in self._known:
+            self._known[id(permission)] = permission, self._evaluate(permission, component)
+        said = self._known[id(permission)][1]
         if isinstance(said, Exception):
             raise said
         return said
 
-    def ask_all(self, components: Iterable[Component]) -> None:
+    def check_all(self, components: Iterable[Component]) -> None:
         """Check the permissions of all components, to take the same time and queries."""
         for component in components:
-            for guard in permissions(component.permission):
+            for guard in parse_permissions(component.permission):
                 with suppress(AccessRefused, MCPError):
-                    self.holds(guard, component)
+                    self.check_permission(guard, component)
 
-    def _ask(self, guard: BasePermission, component: Component) -> bool | Exception:
+    def _evaluate(self, permission: BasePermission, component: Component) -> bool | Exception:
         try:
-            return guard.has_permission(self.principal)
+            return permission.has_permission(self.principal)
         except (AccessRefused, MCPError) as exc:
             return exc
         except Exception:
-            logger.exception("The %s is hidden because %s failed.", component, guard)
+            logger.exception("The %s is hidden because %s failed.", component, permission)
             return False
 
 
-def hindrances(
-    principal: Principal, component: Component, *, verdicts: Verdicts | None = None
-) -> Iterator[Reason]:
+def visibility_denials(
+    principal: Principal, component: Component, *, permission_cache: PermissionCache | None = None
+) -> Iterator[DenialReason]:
     """Yield the reasons why a component is hidden from a caller, none if it is visible."""
-    verdicts = verdicts or Verdicts(principal)
-    for guard in permissions(component.permission):
+    permission_cache = permission_cache or PermissionCache(principal)
+    for guard in parse_permissions(component.permission):
         try:
-            is_open = verdicts.holds(guard, component)
+            is_allowed = permission_cache.check_permission(guard, component)
         except (AccessRefused, MCPError):
             # Such an exception is meant for a use of the component; a list only hides it.
-            is_open = False
-        if not is_open:
-            yield Reason(kind="permission", guard=guard)
+            is_allowed = False
+        if not is_allowed:
+            yield DenialReason(kind="permission", permission=guard)
     if get_settings().list_filter == "scopes" and (
-        lacking := missing(principal.scopes, component.scopes)
+        lacking := missing_scopes(principal.scopes, component.scopes)
     ):
-        yield Reason(kind="scopes", scopes=lacking)
+        yield DenialReason(kind="scopes", scopes=lacking)

@@ -56,9 +56,9 @@ from mcp_django.protocol.content import (
     ToolResult,
 )
 from mcp_django.protocol.errors import URLElicitationRequired
+from mcp_django.protocol.projection import project_client_request
 from mcp_django.protocol.revisions import Revision
-from mcp_django.protocol.shapes import project_question
-from mcp_django.schema.arguments import Problem
+from mcp_django.schema.arguments import ValidationProblem
 from mcp_django.schema.signature import OutputMismatch, TypedOutput
 from mcp_django.schema.values import jsonable
 from mcp_django.signals import component_failed
@@ -98,7 +98,9 @@ def _explicit_result(tool: Tool, value: ToolResult) -> dict[str, Any]:
     if value.is_error or (tool.output is None and "structuredContent" not in result):
         return result
     if "structuredContent" not in result:
-        problem = Problem(path="structured", message="missing, and the tool declares an output")
+        problem = ValidationProblem(
+            path="structured", message="missing, and the tool declares an output"
+        )
         raise OutputMismatch([problem])
     dump = jsonable if tool.output is None else tool.output.dump
     result["structuredContent"] = dump(result["structuredContent"])
@@ -212,7 +214,7 @@ def completion_result(values: Iterable[Any]) -> dict[str, Any]:
 
 # Exceptions of the developer's function -----------------------------------------------------------
 
-MISSING = (Http404, ObjectDoesNotExist)
+NOT_FOUND_EXCEPTIONS = (Http404, ObjectDoesNotExist)
 
 
 class CallAborted(Exception):
@@ -227,7 +229,7 @@ class CallTimedOut(Exception):
         self.seconds = seconds
 
 
-def failure_in(exc: BaseException) -> Exception:
+def failure_from(exc: BaseException) -> Exception:
     """Return a base exception or an exception group as a failure of this call.
 
     Raises:
@@ -237,10 +239,10 @@ def failure_in(exc: BaseException) -> Exception:
         asked, rest = exc.split(InputRequired)
         if asked is not None and rest is None:
             raise InputRequired from exc
-    return aborted(exc)
+    return wrap_abort(exc)
 
 
-def aborted(exc: BaseException) -> CallAborted:
+def wrap_abort(exc: BaseException) -> CallAborted:
     """Wrap an exception that would end more than this call as a failure of the call."""
     failure = CallAborted(f"ended with {type(exc).__name__}")
     failure.__cause__ = exc
@@ -254,19 +256,19 @@ def tool_failure(tool: Tool, revision: Revision, exc: Exception) -> dict[str, An
         return tool_error(exc.message)
     if isinstance(exc, MCPError) and not isinstance(exc, ResourceNotFound):
         raise exc
-    return tool_error(_sentence(tool, exc) or _bug(tool, exc))
+    return tool_error(_error_text(tool, exc) or _log_bug(tool, exc))
 
 
 def resource_failure(component: ReadableComponent, uri: str, exc: Exception) -> NoReturn:
     """Raise the JSON-RPC error of a failed read; missing and forbidden look the same."""
     if isinstance(exc, MCPError):
         raise exc
-    if isinstance(exc, (*MISSING, PermissionDenied)):
+    if isinstance(exc, (*NOT_FOUND_EXCEPTIONS, PermissionDenied)):
         raise ResourceNotFound(
             "Resource not found; see resources/list and resources/templates/list.",
             data={"uri": uri},
         ) from exc
-    _refuse(component, exc)
+    _raise_error(component, exc)
 
 
 def component_failure(component: Component, exc: Exception) -> NoReturn:
@@ -276,7 +278,7 @@ def component_failure(component: Component, exc: Exception) -> NoReturn:
     """
     if isinstance(exc, MCPError):
         raise exc
-    _refuse(component, exc)
+    _raise_error(component, exc)
 
 
 def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]:
@@ -284,21 +286,21 @@ def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]
     # A completion cannot ask the client, so this is a mistake in its function.
     if isinstance(exc, MCPError) and not isinstance(exc, MissingCapability):
         raise exc
-    if not isinstance(exc, (*MISSING, PermissionDenied, ValidationError, ToolError)):
+    if not isinstance(exc, (*NOT_FOUND_EXCEPTIONS, PermissionDenied, ValidationError, ToolError)):
         logger.error("The completion of %s failed.", completion.key, exc_info=exc)
     return {"completion": {"values": []}}
 
 
-def _refuse(component: Component, exc: Exception) -> NoReturn:
-    sentence = _sentence(component, exc)
+def _raise_error(component: Component, exc: Exception) -> NoReturn:
+    sentence = _error_text(component, exc)
     if sentence is None:
-        raise InternalError(_bug(component, exc)) from exc
+        raise InternalError(_log_bug(component, exc)) from exc
     if isinstance(exc, CallTimedOut):
         raise InternalError(sentence) from exc
     raise InvalidParams(sentence) from exc
 
 
-def _sentence(component: Component, exc: Exception) -> str | None:
+def _error_text(component: Component, exc: Exception) -> str | None:
     """Return the error text for the model, ``None`` for a bug."""
     if isinstance(exc, (ToolError, AccessRefused, ElicitationDeclined)):
         return str(exc)
@@ -309,7 +311,7 @@ def _sentence(component: Component, exc: Exception) -> str | None:
         return f"{component} {exc}. Ask for less, or try again later."
     if isinstance(exc, ValidationError):
         return _validation_text(exc)
-    if isinstance(exc, MISSING):
+    if isinstance(exc, NOT_FOUND_EXCEPTIONS):
         return str(exc) or "Not found."
     if isinstance(exc, PermissionDenied):
         return str(exc) or "You may not do this."
@@ -325,11 +327,11 @@ def _validation_text(exc: ValidationError) -> str:
     return "\n".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
 
 
-def _bug(component: Component, exc: Exception) -> str:
+def _log_bug(component: Component, exc: Exception) -> str:
     logger.error("%s failed.", component, exc_info=exc)
     component_failed.send(sender=type(component), component=component, exception=exc)
     if isinstance(exc, WriteRefused):
-        return exc.told
+        return exc.client_message
     return f"{component} failed because of a server error. The error was logged."
 
 
@@ -364,9 +366,9 @@ def cut_structure(value: Any) -> tuple[Any, str]:
     if size <= limit:
         return value, ""
     if isinstance(value, list):
-        kept = _fitting(value, limit)
+        kept = _count_fitting(value, limit)
         if kept:
-            return value[:kept], _note(kept, len(value))
+            return value[:kept], _cut_note(kept, len(value))
     if isinstance(value, dict):
         name = max(
             (k for k, v in value.items() if isinstance(v, list)),
@@ -375,21 +377,21 @@ def cut_structure(value: Any) -> tuple[Any, str]:
         )
         if name is not None:
             items = value[name]
-            kept = _fitting(items, limit - (size - _size(items)))
+            kept = _count_fitting(items, limit - (size - _size(items)))
             if kept:
-                return {**value, name: items[:kept]}, f"{name}: {_note(kept, len(items))}"
+                return {**value, name: items[:kept]}, f"{name}: {_cut_note(kept, len(items))}"
     raise ToolError(
         f"The result has {size} bytes; at most {limit} are allowed. Make the request more specific."
     )
 
 
-def fitting(items: list[Any]) -> int:
+def count_fitting(items: list[Any]) -> int:
     """Return how many items, from the beginning, fit into a result.
 
     For tools with their own pagination: if ``cut_structure`` cut a page, its cursor would skip the
     rows that were cut.
     """
-    return _fitting(items, get_settings().max_result_bytes)
+    return _count_fitting(items, get_settings().max_result_bytes)
 
 
 def fits(value: Any) -> bool:
@@ -397,7 +399,7 @@ def fits(value: Any) -> bool:
     return _size(value) <= get_settings().max_result_bytes
 
 
-def _fitting(items: list[Any], limit: int) -> int:
+def _count_fitting(items: list[Any], limit: int) -> int:
     """Return how many items fit into the limit in bytes."""
     used, kept = 2, 0
     for item in items:
@@ -408,7 +410,7 @@ def _fitting(items: list[Any], limit: int) -> int:
     return kept
 
 
-def _note(kept: int, total: int) -> str:
+def _cut_note(kept: int, total: int) -> str:
     return f"[Cut: the first {kept} of {total}. Filter the request, or ask for the next part.]"
 
 
@@ -419,7 +421,7 @@ def _size(value: Any) -> int:
 # Pages that the user must visit -------------------------------------------------------------------
 
 
-def pages_to_visit(
+def url_elicitation_error(
     questions: Mapping[str, Mapping[str, Any]], revision: Revision, id_of: Callable[[str], str]
 ) -> URLElicitationRequired:
     """Return the error that lists the pages of these questions, each with its elicitation id.
@@ -427,7 +429,7 @@ def pages_to_visit(
     For a client of 2025-11-25 that the server cannot send a request to.
     """
     asked = [
-        project_question(one["method"], one["params"], revision, elicitation_id=id_of(key))
+        project_client_request(one["method"], one["params"], revision, elicitation_id=id_of(key))
         for key, one in questions.items()
     ]
     return URLElicitationRequired(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from mcp_django.auth.limits import network_of
+from mcp_django.auth.limits import anonymous_network
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Offered
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.context import CurrentTask
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
@@ -32,10 +32,10 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import task_runs, task_status, task_worker
-from mcp_django.execution.call import Incoming, Invocation
+from mcp_django.execution.call import PreparedCall, RequestContext
 from mcp_django.execution.interaction import Interaction
-from mcp_django.protocol.envelope import kept_capabilities, kept_client
-from mcp_django.protocol.errors import TASKS, declares_extension, required_extension
+from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
+from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
 from mcp_django.storage import task_rows
 
 if TYPE_CHECKING:
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 # Whether a call becomes a task --------------------------------------------------------------------
 
-Way: TypeAlias = Literal["", "task", "handle"]
+TaskMode: TypeAlias = Literal["", "task", "handle"]
 """Answer a call with its result, with a task, or with a handle for the tool ``get_result``."""
 
 
-def offers_tasks(offered: Offered) -> bool:
+def has_task_tools(offered: Catalog) -> bool:
     """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
     return any(tool.task for tool in offered.tools.values())
 
 
-def knows_tasks(incoming: Incoming) -> bool:
+def declares_tasks(incoming: RequestContext) -> bool:
     """Return whether the revision has extensions and the request declares the tasks extension."""
     return incoming.revision.extensions and declares_extension(
         incoming.envelope.client_capabilities, TASKS
     )
 
 
-def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
+def _task_mode(incoming: RequestContext, tool: Tool, *, is_requested: bool) -> TaskMode:
     """Return whether a call is answered with its result, a task or a handle.
 
     Raises:
@@ -68,14 +68,14 @@ def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
     if not tool.task:
-        if is_asked_for and offers_tasks(incoming.server.offered):
+        if is_requested and has_task_tools(incoming.server.catalog):
             raise MethodNotFound(
                 f"The tool {tool.name!r} does not run as a task; omit params.task."
             )
         return ""
-    if is_asked_for or knows_tasks(incoming):
+    if is_requested or declares_tasks(incoming):
         return "task"
-    if tool.handle:
+    if tool.polling_fallback:
         return "handle"
     if tool.task == "optional":
         return ""
@@ -83,25 +83,25 @@ def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
         raise MethodNotFound(f"The tool {tool.name!r} runs only as a task; send params.task.")
     raise MissingCapability(
         f"The tool {tool.name!r} runs only as a task; the client must declare {TASKS}.",
-        data={"requiredCapabilities": required_extension(TASKS)},
+        data={"requiredCapabilities": extension_declaration(TASKS)},
     )
 
 
-def support_of(tool: Tool) -> str:
+def task_support(tool: Tool) -> str:
     """Return ``taskSupport`` for 2025-11-25; with handles, a tool also works without tasks."""
-    return "optional" if tool.handle else tool.task
+    return "optional" if tool.polling_fallback else tool.task
 
 
 # How a call becomes a task ------------------------------------------------------------------------
 
 
-class _Wishes(msgspec.Struct):
+class _TaskRequest(msgspec.Struct):
     """The ``params.task`` object of 2025-11-25; ``ttl`` is in milliseconds."""
 
     ttl: int | float | None = None
 
 
-class Beginning(CurrentTask):
+class DeferredTask(CurrentTask):
     """``ctx.task`` of a call that becomes a task when its function calls ``begin``."""
 
     def __init__(self, interaction: Interaction) -> None:
@@ -113,79 +113,79 @@ class Beginning(CurrentTask):
         Raises:
             InputRequired: always.
         """
-        self._interaction.begin()
+        self._interaction.start_task()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Becoming:
+class TaskPlan:
     """How a call becomes a task: as one that the client sees, or as a handle."""
 
-    incoming: Incoming
+    incoming: RequestContext
     tool: Tool
-    way: Way
+    mode: TaskMode
     ttl: timedelta | None = None
 
     @property
-    def is_promised(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the client requested a task, so that it accepts only a task or an error."""
-        return self.way == "task" and self.incoming.revision.tasks
+        return self.mode == "task" and self.incoming.revision.tasks
 
     def prepare(
-        self, prepared: Callable[[], Invocation | dict[str, Any]], raw: bytes
-    ) -> Invocation | dict[str, Any]:
+        self, prepare_call: Callable[[], PreparedCall | dict[str, Any]], raw: bytes
+    ) -> PreparedCall | dict[str, Any]:
         """Return the prepared call, which becomes a task before or while its function runs.
 
         Raises:
             MCPError: the call is rejected, and its client accepts only a task or an error.
         """
-        if not self.is_promised:
-            call = prepared()
-            return call if isinstance(call, dict) else self._changed(call, raw)
+        if not self.is_requested:
+            call = prepare_call()
+            return call if isinstance(call, dict) else self._as_task_call(call, raw)
         try:
-            call = prepared()
+            call = prepare_call()
         except TooManyRequests as exc:
             # Another class, so that ``THROTTLE_AS`` does not make it a result.
             raise RateLimited(exc.message, data=exc.data) from None
         if isinstance(call, dict):
-            raise InvalidParams(_text(call))
-        call = self._changed(call, raw)
-        return replace(call, at_last=True, excuse=partial(_refuse, call.excuse))
+            raise InvalidParams(_result_text(call))
+        call = self._as_task_call(call, raw)
+        return replace(call, must_become_task=True, to_error=partial(_raise_error, call.to_error))
 
-    def _changed(self, call: Invocation, raw: bytes) -> Invocation:
+    def _as_task_call(self, call: PreparedCall, raw: bytes) -> PreparedCall:
         assert call.interaction is not None
         return replace(
             call,
-            task=Beginning(call.interaction),
-            become=partial(self._become, raw),
-            at_once=self.tool.ask == "during",
+            task=DeferredTask(call.interaction),
+            task_factory=partial(self._create_task, raw),
+            start_as_task=self.tool.ask == "during",
         )
 
-    def _become(self, raw: bytes, state: bytes) -> dict[str, Any]:
+    def _create_task(self, raw: bytes, state: bytes) -> dict[str, Any]:
         row = _create_task(
             self.incoming,
             self.tool,
             raw,
             state=state,
             ttl=self.ttl,
-            by_handle=self.way == "handle",
+            by_handle=self.mode == "handle",
         )
-        if self.way == "handle":
-            return task_status.handle(row)
+        if self.mode == "handle":
+            return task_status.handle_result(row)
         text = f"{self.tool.name} runs in the background; its result follows later."
-        return task_status.created(row, text=text if self.is_promised else "")
+        return task_status.created_result(row, text=text if self.is_requested else "")
 
 
-def _refuse(excuse: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
+def _raise_error(excuse: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
     """Raise a tool's error result as a JSON-RPC error, for a client that requested a task."""
-    raise InternalError(_text(excuse(exc))) from exc
+    raise InternalError(_result_text(excuse(exc))) from exc
 
 
-def _text(result: dict[str, Any]) -> str:
+def _result_text(result: dict[str, Any]) -> str:
     text: str = result["content"][0]["text"]
     return text
 
 
-def becoming_of(incoming: Incoming, tool: Tool, asked_for: msgspec.Raw) -> Becoming | None:
+def plan_task(incoming: RequestContext, tool: Tool, task_param: msgspec.Raw) -> TaskPlan | None:
     """Return how this call becomes a task, ``None`` if it does not.
 
     ``asked_for`` is ``params.task`` of the request, which is used only in 2025-11-25.
@@ -194,18 +194,18 @@ def becoming_of(incoming: Incoming, tool: Tool, asked_for: msgspec.Raw) -> Becom
         MCPError: the tool runs only as a task, which the client did not request or does not
             support, or the client requests a task from a tool without tasks.
     """
-    is_asked_for = incoming.revision.tasks and bytes(asked_for) != b"null"
-    way = _way_of(incoming, tool, is_asked_for=is_asked_for)
-    if not way:
+    is_requested = incoming.revision.tasks and bytes(task_param) != b"null"
+    mode = _task_mode(incoming, tool, is_requested=is_requested)
+    if not mode:
         return None
-    ttl = _ttl(asked_for) if is_asked_for else None
-    return Becoming(incoming=incoming, tool=tool, way=way, ttl=ttl)
+    ttl = _requested_ttl(task_param) if is_requested else None
+    return TaskPlan(incoming=incoming, tool=tool, mode=mode, ttl=ttl)
 
 
-def _ttl(asked_for: msgspec.Raw) -> timedelta | None:
+def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
     """Return the requested lifetime; ``_time_to_live`` limits it."""
     try:
-        ttl = msgspec.json.decode(asked_for, type=_Wishes).ttl
+        ttl = msgspec.json.decode(task_param, type=_TaskRequest).ttl
         if ttl is not None and ttl <= 0:
             raise InvalidParams("params.task.ttl must be greater than 0 (milliseconds).")
         return None if ttl is None else timedelta(milliseconds=ttl)
@@ -222,7 +222,7 @@ def _ttl(asked_for: msgspec.Raw) -> timedelta | None:
 
 
 def _create_task(
-    incoming: Incoming,
+    incoming: RequestContext,
     tool: Tool,
     raw: bytes,
     *,
@@ -243,24 +243,24 @@ def _create_task(
         InternalError: the task was not accepted, and its row is marked as failed.
     """
     settings, envelope = get_settings(), incoming.envelope
-    row = task_rows.create(
+    row = task_rows.create_task(
         server=incoming.server.name,
         tool=tool.name,
         arguments=raw,
         principal=incoming.principal,
-        user=task_runs.user_of(incoming.principal),
-        network=network_of(incoming.principal, incoming.http_request),
-        capabilities=kept_capabilities(envelope.client_capabilities),
-        client_info=kept_client(envelope.client_info or {}),
+        user=task_runs.user_row(incoming.principal),
+        network=anonymous_network(incoming.principal, incoming.http_request),
+        capabilities=trim_capabilities(envelope.client_capabilities),
+        client_info=trim_client_info(envelope.client_info or {}),
         trace=envelope.trace,
         protocol_version=incoming.revision.version,
         state=state.decode(),
-        ttl=_time_to_live(tool, ttl),
+        ttl=_allowed_ttl(tool, ttl),
         poll=timedelta(seconds=settings.task_poll_seconds),
         session_pk=getattr(getattr(incoming.session, "row", None), "pk", None),
         engine=settings.task_backend,
         caller={
-            **task_runs.details_of(incoming),
+            **task_runs.caller_details(incoming),
             "by_handle": by_handle,
             "approval": tool.approval,
         },
@@ -277,13 +277,13 @@ def enqueue(row: Task) -> None:
     """
     try:
         task_worker.enqueue(row.pk, row.run)
-    except task_worker.NotTaken as exc:
-        task_rows.fail(row.pk, str(exc))
+    except task_worker.TaskNotAccepted as exc:
+        task_rows.fail_task(row.pk, str(exc))
         row.refresh_from_db(using=row._state.db)
         raise InternalError(str(exc)) from exc
 
 
-def _time_to_live(tool: Tool, wanted: timedelta | None) -> timedelta:
+def _allowed_ttl(tool: Tool, wanted: timedelta | None) -> timedelta:
     settings = get_settings()
     usual = timedelta(seconds=tool.task_ttl or settings.task_ttl)
     if wanted is None:

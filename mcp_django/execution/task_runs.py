@@ -31,9 +31,9 @@ from django.db import (
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
-from mcp_django.auth.authentication import refresh
+from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.pages import new_interaction
-from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation, CurrentTask
 from mcp_django.core.questions import MalformedAnswer, Question
@@ -47,10 +47,10 @@ from mcp_django.exceptions import (
     NotApproved,
 )
 from mcp_django.execution import call_log, invoke, results, telemetry
-from mcp_django.execution.approval_guard import gate_of
-from mcp_django.execution.call import Incoming, Invocation, RoundParams, Unanswered
-from mcp_django.execution.interaction import Interaction, RequestState, subject_of
-from mcp_django.execution.policy import admit, admit_connection
+from mcp_django.execution.approval_guard import guard_for
+from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams, Unanswered
+from mcp_django.execution.interaction import Interaction, RequestState, state_subject
+from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import Request, encode
@@ -58,43 +58,43 @@ from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import storable
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
 from mcp_django.storage import task_rows
-from mcp_django.storage.databases import alias
+from mcp_django.storage.databases import write_alias
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
 logger = logging.getLogger("mcp_django")
 
-MAX_MESSAGE = 1000
+MAX_MESSAGE_LENGTH = 1000
 # How long the database may be unavailable before the outcome of a run is lost.
-PATIENCE_SECONDS = 60
-PAUSE_SECONDS = 0.5
-UNHEARD = (
+WRITE_RETRY_SECONDS = 60
+RETRY_PAUSE_SECONDS = 0.5
+CANNOT_ASK_MESSAGE = (
     "The tool asks the user a question, but the client that started it does not support tasks and "
     "cannot be asked any more. Use a client with tasks, or arguments that need no question."
 )
-BROKEN = "The task failed because of a server error. The error was logged."
-STOPPED = "The worker that ran this task was stopped."
+SERVER_ERROR_MESSAGE = "The task failed because of a server error. The error was logged."
+WORKER_STOPPED_MESSAGE = "The worker that ran this task was stopped."
 
 
-def take(pk: str, run: int) -> Running | None:
+def take_lease(pk: str, run: int) -> TaskRun | None:
     """Take the lease of a run; ``None`` if it was taken before or the run is out of date."""
-    row = task_rows.start(pk, run)
+    row = task_rows.start_run(pk, run)
     if row is None:
         return None
-    taken = Running(row)
-    keeper.hold(taken)
+    taken = TaskRun(row)
+    lease_renewer.add(taken)
     return taken
 
 
-def perform_here(pk: str, run: int) -> None:
+def run_inline(pk: str, run: int) -> None:
     """Run a task in this thread, for tests; its lease is not renewed."""
-    row = task_rows.start(pk, run)
+    row = task_rows.start_run(pk, run)
     if row is not None:
-        Running(row).perform()
+        TaskRun(row).perform()
 
 
-class Running:
+class TaskRun:
     """A run whose lease this process has; also the ``ClientPort`` of its function."""
 
     def __init__(self, row: Task) -> None:
@@ -111,30 +111,30 @@ class Running:
         if message is None:
             message = f"{progress:g}" if total is None else f"{progress:g} / {total:g}"
         with self._lock:
-            self._message = message[:MAX_MESSAGE]
+            self._message = message[:MAX_MESSAGE_LENGTH]
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """Drop the log message, since tasks send none."""
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Do nothing, since a task has no connection to close."""
 
     # Called by the lease thread ---------------------------------------------------------------
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Set ``ctx.cancelled``, and interrupt an async function."""
         self.cancellation.cancel()
 
-    def tell(self) -> None:
+    def write_message(self) -> None:
         """Write the last status message, unless it was written before."""
         with self._lock:
             message, self._message = self._message, None
         if message is not None:
-            task_rows.tell(self.pk, self.run, message)
+            task_rows.set_status_message(self.pk, self.run, message)
 
-    def let_go(self) -> None:
+    def stop_renewal(self) -> None:
         """Stop renewing the lease."""
-        keeper.let_go(self)
+        lease_renewer.remove(self)
 
     # The run ----------------------------------------------------------------------------------
 
@@ -154,29 +154,31 @@ class Running:
             logger.exception(
                 "The task %s of %s could not be run.", self.row.short_id, self.row.tool
             )
-            self._fail(InternalError.code, BROKEN)
+            self._fail(InternalError.code, SERVER_ERROR_MESSAGE)
         except BaseException:
-            self._fail(InternalError.code, STOPPED)
+            self._fail(InternalError.code, WORKER_STOPPED_MESSAGE)
             raise
         finally:
-            self.let_go()
+            self.stop_renewal()
 
     def _perform(self) -> None:
         if self.cancellation:
             return
-        outcome = _rebuild(self.row, self.cancellation)
+        outcome = _prepare_call(self.row, self.cancellation)
         if isinstance(outcome, dict):
             self._finish(outcome)
             return
         interaction = outcome.interaction
         assert isinstance(interaction, _TaskInteraction)
         result = invoke.run_until_cancelled(outcome, self)
-        self._insist(self.tell)
+        self._write_with_retry(self.write_message)
         if result.get("resultType") == "input_required" and self.row.caller.get("by_handle"):
-            self._finish(results.tool_error(UNHEARD))
+            self._finish(results.tool_error(CANNOT_ASK_MESSAGE))
         elif result.get("resultType") == "input_required":
             requests, state = interaction.requests, interaction.state().decode()
-            self._insist(lambda: task_rows.asked(self.pk, self.run, requests, state))
+            self._write_with_retry(
+                lambda: task_rows.wait_for_responses(self.pk, self.run, requests, state)
+            )
         else:
             self._finish(result)
 
@@ -191,7 +193,9 @@ class Running:
             raise InternalError(
                 "The result of the task cannot be encoded as JSON. The error was logged."
             ) from exc
-        self._insist(lambda: task_rows.finish(self.pk, self.run, result=result, message=""))
+        self._write_with_retry(
+            lambda: task_rows.finish_task(self.pk, self.run, result=result, message="")
+        )
 
     def _fail(self, code: int, message: str, data: Any = None) -> None:
         error: dict[str, Any] = {"code": code, "message": storable(message)}
@@ -203,21 +207,21 @@ class Running:
             # The data is from the site's code; the error is written without it.
             logger.exception("The data of an error of %s is not valid JSON.", self.row.tool)
             del error["data"]
-        self._insist(lambda: task_rows.finish(self.pk, self.run, error=error))
+        self._write_with_retry(lambda: task_rows.finish_task(self.pk, self.run, error=error))
 
-    def _insist(self, write: Callable[[], object]) -> None:
+    def _write_with_retry(self, write: Callable[[], object]) -> None:
         """Write an outcome that must not be lost; retry while the database is unavailable."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + WRITE_RETRY_SECONDS
         while True:
             try:
                 write()
             except (OperationalError, InterfaceError) as exc:
-                if connections[alias()].in_atomic_block or time.monotonic() > until:
+                if connections[write_alias()].in_atomic_block or time.monotonic() > until:
                     raise
                 logger.warning(
                     "A task of %s could not be written (%s); trying again.", self.row.tool, exc
                 )
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(RETRY_PAUSE_SECONDS)
                 close_old_connections()
             else:
                 return
@@ -226,7 +230,7 @@ class Running:
 # From the row to the call -------------------------------------------------------------------------
 
 # Imported by name, since this layer may not import the server's.
-ALL_SERVERS = "mcp_django.server.all_servers"
+ALL_SERVERS_PATH = "mcp_django.server.all_servers"
 TRANSPORT = "task"
 
 
@@ -237,85 +241,89 @@ class _RunningTask(CurrentTask):
         self.id = pk
 
 
-def _rebuild(row: Task, cancellation: Cancellation) -> Invocation | dict[str, Any]:
+def _prepare_call(row: Task, cancellation: Cancellation) -> PreparedCall | dict[str, Any]:
     """Return the prepared call of a task, or an error result if it is not valid any more.
 
     Raises:
         MCPError: the server or tool does not exist any more, or not for this caller.
         AccessRefused: the caller is not authorized any more.
     """
-    server = _server_named(row.server)
-    principal = _principal_of(row)
+    server = _find_server(row.server)
+    principal = _restore_principal(row)
     if principal is None:
         raise AuthenticationRequired("The caller of this task may not use the site any more.")
-    incoming = _incoming(row, server, principal)
-    operation = telemetry.begin(incoming)
-    incoming.entry.open(incoming)
+    incoming = _request_context(row, server, principal)
+    operation = telemetry.begin_operation(incoming)
+    incoming.call_record.begin(incoming)
     try:
-        outcome = _admitted(row, incoming, cancellation)
+        outcome = _prepare_authorized_call(row, incoming, cancellation)
     except Exception as exc:
-        call_log.refused(incoming.entry, exc)
+        call_log.end_rejected(incoming.call_record, exc)
         if operation is not None:
-            operation.raised(exc)
+            operation.end_raised(exc)
         raise
     if isinstance(outcome, dict):
-        call_log.answered(incoming.entry, outcome)
+        call_log.end_answered(incoming.call_record, outcome)
         if operation is not None:
-            operation.returned(outcome)
+            operation.end_returned(outcome)
     return outcome
 
 
-def _admitted(
-    row: Task, incoming: Incoming, cancellation: Cancellation
-) -> Invocation | dict[str, Any]:
-    server, principal, entry = incoming.server, incoming.principal, incoming.entry
+def _prepare_authorized_call(
+    row: Task, incoming: RequestContext, cancellation: Cancellation
+) -> PreparedCall | dict[str, Any]:
+    server, principal, entry = incoming.server, incoming.principal, incoming.call_record
     raw = row.arguments.encode()
-    entry.wants(row.tool)
+    entry.note_name(row.tool)
     server.refresh()
-    admit_connection(server, principal)
+    authorize_connection(server, principal)
     # The name is from when the task was created, perhaps before the last deployment.
-    tool = server.offered.find_tool(row.tool)
+    tool = server.catalog.find_tool(row.tool)
     if tool is not None:
-        entry.found(tool)
-    if tool is None or not admit(principal, tool, entry=entry):
+        entry.note_component(tool)
+    if tool is None or not authorize(principal, tool, call_record=entry):
         raise InvalidParams(
             f"No tool named {row.tool[:80]!r} on server {row.server!r}; see tools/list."
         )
-    entry.admitted(raw)
+    entry.note_authorized(raw)
     try:
-        arguments = _arguments(tool, principal).parse(raw)
+        arguments = _argument_source(tool, principal).parse(raw)
     except InvalidArguments as exc:
-        entry.wrong(exc.problems)
+        entry.note_invalid_arguments(exc.problems)
         return results.tool_error(str(exc))
     # If approval was required when the task was created, the approval was used up then.
-    if tool.approval != row.caller.get("approval", "") and gate_of(incoming, tool, raw, arguments):
+    if tool.approval != row.caller.get("approval", "") and guard_for(
+        incoming, tool, raw, arguments
+    ):
         unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
-        entry.failed(unasked)
+        entry.note_exception(unasked)
         return results.tool_error(str(unasked))
-    return Invocation(
+    return PreparedCall(
         incoming=incoming,
         component=tool,
         arguments=arguments,
         cancellation=cancellation,
-        interaction=_TaskInteraction(incoming, tool, raw, state=row.state, answers=_answers(row)),
-        conclude=partial(results.tool_result, tool),
-        excuse=partial(results.tool_failure, tool, incoming.revision),
+        interaction=_TaskInteraction(
+            incoming, tool, raw, state=row.state, answers=_new_answers(row)
+        ),
+        to_result=partial(results.tool_result, tool),
+        to_error=partial(results.tool_failure, tool, incoming.revision),
         task=_RunningTask(row.pk),
         # The time limit is the task's lifetime, which the lease thread checks.
-        seconds=row.ttl_ms / 1000,
-        entry=entry,
+        timeout_seconds=row.ttl_ms / 1000,
+        call_record=entry,
     )
 
 
-def _server_named(name: str) -> Server:
+def _find_server(name: str) -> Server:
     """Return the server of this name; import the site's URLconf if it is not known yet.
 
     Raises:
         InternalError: this process has no such server.
     """
-    for look in (lambda: None, lambda: get_resolver().url_patterns):
-        look()
-        for server in import_string(ALL_SERVERS)():
+    for load in (lambda: None, lambda: get_resolver().url_patterns):
+        load()
+        for server in import_string(ALL_SERVERS_PATH)():
             if server.name == name:
                 found: Server = server
                 return found
@@ -324,8 +332,8 @@ def _server_named(name: str) -> Server:
     )
 
 
-def _incoming(row: Task, server: Server, principal: Principal) -> Incoming:
-    return Incoming(
+def _request_context(row: Task, server: Server, principal: Principal) -> RequestContext:
+    return RequestContext(
         server=server,
         request=Request(id=row.pk, method="tools/call", params=encode({"name": row.tool})),
         envelope=Envelope(
@@ -337,17 +345,17 @@ def _incoming(row: Task, server: Server, principal: Principal) -> Incoming:
         ),
         principal=principal,
         origin=row.caller.get("origin", "client"),
-        acting=row.caller.get("acting", ""),
+        acting_user=row.caller.get("acting", ""),
         transport=TRANSPORT,
     )
 
 
-def _answers(row: Task) -> dict[str, Any]:
+def _new_answers(row: Task) -> dict[str, Any]:
     """Return the answers since the last run, by the keys of the interaction."""
     return {row.keys[key]: one for key, one in row.answers.items() if key in row.keys}
 
 
-def _arguments(tool: Tool, principal: Principal) -> ArgumentSource:
+def _argument_source(tool: Tool, principal: Principal) -> ArgumentSource:
     """Return the tool's arguments for this caller, if they depend on the caller."""
     for_caller: Callable[[Principal], ArgumentSource] | None = getattr(
         tool.arguments, "for_caller", None
@@ -357,29 +365,29 @@ def _arguments(tool: Tool, principal: Principal) -> ArgumentSource:
 
 # The caller in a task's row -----------------------------------------------------------------------
 
-DETAILS = ("client_name", "issuer", "subject", "audience", "claims", "credential")
+PRINCIPAL_FIELDS = ("client_name", "issuer", "subject", "audience", "claims", "credential")
 
 
-def user_of(principal: Principal) -> Any:
+def user_row(principal: Principal) -> Any:
     """Return the row of the caller's user, ``None`` for an anonymous caller."""
     user = principal.user
     # The lazy object of ``request.user`` passes ``isinstance`` too.
     return user if user.is_authenticated and isinstance(user, models.Model) else None
 
 
-def details_of(incoming: Incoming) -> dict[str, Any]:
+def caller_details(incoming: RequestContext) -> dict[str, Any]:
     """Return the caller's attributes that have no column of their own."""
     principal = incoming.principal
     expires = principal.expires_at
     return {
-        **{name: getattr(principal, name) for name in DETAILS},
+        **{name: getattr(principal, name) for name in PRINCIPAL_FIELDS},
         "expires_at": expires.isoformat() if expires is not None else None,
         "origin": incoming.origin,
-        "acting": incoming.acting,
+        "acting": incoming.acting_user,
     }
 
 
-def _principal_of(row: Task) -> Principal | None:
+def _restore_principal(row: Task) -> Principal | None:
     """Return the caller, ``None`` if no longer authorized. Uses the database.
 
     An access token that expired meanwhile does not end a task if the client can refresh the token.
@@ -387,7 +395,7 @@ def _principal_of(row: Task) -> Principal | None:
     """
     if row.user is None:
         # A caller without a user row cannot be looked up again.
-        nobody = anonymous()
+        nobody = anonymous_principal()
         return nobody if row.principal == nobody.key else None
     known = row.caller
     expires = known["expires_at"]
@@ -399,11 +407,11 @@ def _principal_of(row: Task) -> Principal | None:
         scopes=None if scopes is None else frozenset(scopes),
         client_id=row.client_id,
         expires_at=datetime.fromisoformat(expires) if expires else None,
-        **{name: known[name] for name in DETAILS},
+        **{name: known[name] for name in PRINCIPAL_FIELDS},
     )
     if not row.user.is_active:
         return None
-    return refresh(principal)
+    return refresh_principal(principal)
 
 
 # Client requests of a task ------------------------------------------------------------------------
@@ -418,7 +426,7 @@ class _TaskInteraction(Interaction):
 
     def __init__(
         self,
-        incoming: Incoming,
+        incoming: RequestContext,
         tool: Tool,
         arguments: bytes,
         *,
@@ -429,13 +437,13 @@ class _TaskInteraction(Interaction):
         responses = {
             key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
         }
-        super().__init__(incoming, tool, arguments, RoundParams(input_responses=responses))
+        super().__init__(incoming, tool, arguments, RetryParams(input_responses=responses))
         self._is_first = False
         if state:
             self._state = msgspec.json.decode(state, type=RequestState)
         else:
             self._state = RequestState(
-                subject=subject_of(incoming, tool, arguments),
+                subject=state_subject(incoming, tool, arguments),
                 interaction_id=new_interaction(incoming.principal),
             )
         self._answered = dict(self._state.answered)
@@ -448,7 +456,7 @@ class _TaskInteraction(Interaction):
     def _sign(self) -> str:
         return ""
 
-    def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
+    def _handle_malformed(self, question: Question, exc: MalformedAnswer) -> Any:
         # The request that sent the answer was answered already, so only the question is repeated.
         self._count_correction(str(exc))
         return Unanswered(question.to_params())
@@ -461,85 +469,83 @@ class _TaskInteraction(Interaction):
 
 RENEW_SECONDS = 10
 # How often cancellation is checked, and how often at most a status message is written.
-LOOK_SECONDS = 1
+CHECK_SECONDS = 1
 
 # Appended to the warning on SQLite, whose other writers wait for a task in a transaction.
-LOCKED = " If a task runs in a transaction, declare its tool with atomic=False."
+SQLITE_LOCKED_HINT = " If a task runs in a transaction, declare its tool with atomic=False."
 
 
-class Held(Protocol):
+class LeasedRun(Protocol):
     """A run whose lease is renewed."""
 
     pk: str
     run: int
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Cancel the run; called in the lease thread."""
 
-    def tell(self) -> None:
+    def write_message(self) -> None:
         """Write the last status message; called in the lease thread."""
 
 
-class Keeper:
+class LeaseRenewer:
     """Renews the leases of the runs of one process."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int], Held] = {}
+        self._runs: dict[tuple[str, int], LeasedRun] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def hold(self, held: Held) -> None:
+    def add(self, held: LeasedRun) -> None:
         """Renew the lease of a run from now on."""
         with self._lock:
-            self._held[held.pk, held.run] = held
+            self._runs[held.pk, held.run] = held
             if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="mcp-leases", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="mcp-leases", daemon=True)
                 self._thread.start()
 
-    def let_go(self, held: Held) -> None:
+    def remove(self, held: LeasedRun) -> None:
         """Stop renewing the lease of a run; does nothing if it is not renewed."""
         with self._lock:
-            self._held.pop((held.pk, held.run), None)
-            if not self._held:
+            self._runs.pop((held.pk, held.run), None)
+            if not self._runs:
                 self._changed.set()
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         renewed = time.monotonic()
         try:
-            while self._goes_on():
+            while self._wait_for_check():
                 now = time.monotonic()
                 is_due = now - renewed >= RENEW_SECONDS
-                if self._look(renew=is_due) and is_due:
+                if self._check_runs(renew=is_due) and is_due:
                     renewed = now
         finally:
             connections.close_all()
 
-    def _goes_on(self) -> bool:
-        self._changed.wait(LOOK_SECONDS)
+    def _wait_for_check(self) -> bool:
+        self._changed.wait(CHECK_SECONDS)
         with self._lock:
             self._changed.clear()
-            if not self._held:
+            if not self._runs:
                 self._thread = None
-            return bool(self._held)
+            return bool(self._runs)
 
-    def _look(self, *, renew: bool) -> bool:
+    def _check_runs(self, *, renew: bool) -> bool:
         """Check the runs and renew their leases if due; return whether that succeeded."""
         with self._lock:
-            held = list(self._held.values())
+            held = list(self._runs.values())
         try:
-            wanted = task_rows.still_wanted({one.pk: one.run for one in held})
+            wanted = task_rows.filter_wanted({one.pk: one.run for one in held})
             for one in held:
-                if one.pk not in wanted or (renew and not task_rows.renew(one.pk, one.run)):
-                    self.let_go(one)
-                    one.stop()
+                if one.pk not in wanted or (renew and not task_rows.renew_lease(one.pk, one.run)):
+                    self.remove(one)
+                    one.cancel()
                 else:
-                    one.tell()
+                    one.write_message()
         except DatabaseError as exc:
-            way_out = LOCKED if "database is locked" in str(exc) else ""
-            logger.warning(
-                "Leases of tasks could not be renewed (%s); trying again.%s", exc, way_out
-            )
+            hint = SQLITE_LOCKED_HINT if "database is locked" in str(exc) else ""
+            logger.warning("Leases of tasks could not be renewed (%s); trying again.%s", exc, hint)
             connections.close_all()
             return False
         except Exception:
@@ -549,4 +555,4 @@ class Keeper:
         return True
 
 
-keeper = Keeper()
+lease_renewer = LeaseRenewer()

@@ -1,6 +1,6 @@
 """The wire form of a task: its status and result, and the tool ``get_result``.
 
-The form has the members of all revisions; ``protocol/shapes.py`` reduces it to one revision. A
+The form has the members of all revisions; ``protocol/projection.py`` reduces it to one revision. A
 caller who may no longer call the tool of a task may not read its result either.
 """
 
@@ -18,16 +18,16 @@ from django.utils import timezone
 
 from mcp_django.auth.principal import Principal
 from mcp_django.core import declare
-from mcp_django.core.catalog import Collection, Offered, Server
+from mcp_django.core.catalog import Catalog, ComponentCollection, Server
 from mcp_django.core.context import Context
 from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
 from mcp_django.execution import task_worker
-from mcp_django.execution.policy import Verdicts, admit, visible
-from mcp_django.protocol import shapes
+from mcp_django.execution.policy import PermissionCache, authorize, is_visible
+from mcp_django.protocol import projection
 from mcp_django.protocol.content import Text, ToolResult
 from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.storage import task_rows
-from mcp_django.storage.databases import in_thread
+from mcp_django.storage.databases import run_in_db_thread
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -44,30 +44,30 @@ class TaskFailed(MCPError):
         self.code = error["code"]  # type: ignore[misc]  # the call's, not the class's
 
 
-def task(row: Task) -> dict[str, Any]:
+def describe_task(row: Task) -> dict[str, Any]:
     """Return the status and the lifetime of a task, without its result."""
     described: dict[str, Any] = {"taskId": row.pk, "status": row.status}
     if row.status_message:
         described["statusMessage"] = row.status_message
     return {
         **described,
-        "createdAt": _moment(row, row.created_at),
-        "lastUpdatedAt": _moment(row, row.updated_at),
+        "createdAt": _format_time(row, row.created_at),
+        "lastUpdatedAt": _format_time(row, row.updated_at),
         "ttlMs": row.ttl_ms,
         "pollIntervalMs": row.poll_ms,
     }
 
 
-def created(row: Task, *, text: str = "") -> dict[str, Any]:
+def created_result(row: Task, *, text: str = "") -> dict[str, Any]:
     """Return the result of a call that became a task; ``text`` is the immediate model response."""
     meta = {"_meta": {MODEL_IMMEDIATE_RESPONSE: text}} if text else {}
     # The worker may already have finished; clients poll for the current status.
-    return {"resultType": "task", **task(row), "status": task_rows.WORKING, **meta}
+    return {"resultType": "task", **describe_task(row), "status": task_rows.WORKING, **meta}
 
 
-def detailed(row: Task) -> dict[str, Any]:
+def task_details(row: Task) -> dict[str, Any]:
     """Return a task with what belongs to its status: open questions, result or error."""
-    described = task(row)
+    described = describe_task(row)
     if row.status == task_rows.INPUT_REQUIRED:
         described["inputRequests"] = row.questions
     elif row.status == task_rows.COMPLETED:
@@ -77,7 +77,7 @@ def detailed(row: Task) -> dict[str, Any]:
     return described
 
 
-def outcome(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
+def call_result(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
     """Return the result of the call of an ended task, with the task's id in ``_meta``.
 
     Raises:
@@ -87,20 +87,20 @@ def outcome(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
         raise InternalError(row.status_message or CANCELLED_MESSAGE)
     if row.status == task_rows.FAILED:
         raise TaskFailed(row.error or {"code": InternalError.code, "message": row.status_message})
-    tool = server.offered.find_tool(row.tool)
+    tool = server.catalog.find_tool(row.tool)
     schema = tool.output.json_schema if tool is not None and tool.output is not None else None
-    result = shapes.project_result(
+    result = projection.project_result(
         "tools/call", row.result or {}, revision, identity=None, output_schema=schema
     )
-    return {**result, "_meta": {**result.get("_meta", {}), **related(row.pk)}}
+    return {**result, "_meta": {**result.get("_meta", {}), **related_task_meta(row.pk)}}
 
 
-def related(task_id: str) -> dict[str, Any]:
+def related_task_meta(task_id: str) -> dict[str, Any]:
     """Return the ``_meta`` of every 2025-11-25 message that relates to a task."""
     return {RELATED_TASK: {"taskId": task_id}}
 
 
-def handle(row: Task) -> dict[str, Any]:
+def handle_result(row: Task) -> dict[str, Any]:
     """Return the result of a call that became a task, for a client without tasks."""
     text = (
         f"{row.tool} has been started and runs in the background. To get its result, call the tool "
@@ -110,7 +110,7 @@ def handle(row: Task) -> dict[str, Any]:
     return {"content": [Text(text).to_wire()], "structuredContent": structured}
 
 
-def _moment(row: Task, value: datetime) -> str:
+def _format_time(row: Task, value: datetime) -> str:
     """Return a time from the database in ISO 8601, in UTC."""
     if timezone.is_naive(value):
         # With ``USE_TZ = False`` it is in the site's time zone, but on SQLite in UTC.
@@ -122,8 +122,12 @@ def _moment(row: Task, value: datetime) -> str:
 # Who may read a result ----------------------------------------------------------------------------
 
 
-def may_read(
-    offered: Offered, principal: Principal, row: Task | None, *, verdicts: Verdicts | None = None
+def may_read_result(
+    offered: Catalog,
+    principal: Principal,
+    row: Task | None,
+    *,
+    permission_cache: PermissionCache | None = None,
 ) -> bool:
     """Return whether the caller may read the result of the task, which belongs to the caller.
 
@@ -135,31 +139,33 @@ def may_read(
         AccessRefused: a credential with more scopes would be authorized.
     """
     tool = offered.find_tool(row.tool) if row is not None else None
-    may_use = admit(principal, tool, among=offered.tools.values(), verdicts=verdicts)
+    may_use = authorize(
+        principal, tool, siblings=offered.tools.values(), permission_cache=permission_cache
+    )
     if row is None or tool is not None:
         return may_use
-    return (offered.available or offered).find_tool(row.tool) is None
+    return (offered.declared_catalog or offered).find_tool(row.tool) is None
 
 
-def unreadable(offered: Offered, principal: Principal) -> list[str]:
+def unreadable_tools(offered: Catalog, principal: Principal) -> list[str]:
     """Return the names of tools, including aliases, whose results the caller may not read."""
     return [
         name
-        for one in (offered.available or offered).tools.values()
-        if (left := offered.tools.get(one.name)) is None or not visible(principal, left)
+        for one in (offered.declared_catalog or offered).tools.values()
+        if (current := offered.tools.get(one.name)) is None or not is_visible(principal, current)
         for name in (one.name, *one.aliases)
     ]
 
 
 # ``get_result``: results for clients without tasks ------------------------------------------------
 
-NAME = "get_result"
+TOOL_NAME = "get_result"
 # Hosts abandon a call after a minute or sooner.
 WAIT_SECONDS = 10
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
-class _Stored(ToolResult):
+class _StoredResult(ToolResult):
     """A tool result that is stored in the row of its task."""
 
     _wire: Mapping[str, Any]
@@ -179,28 +185,30 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
     Waits some seconds for the result. If the call is still working then, call this tool again.
     """
     deadline = time.monotonic() + WAIT_SECONDS
-    while not (row := await _look(ctx, handle)).is_terminal:
+    while not (row := await _read_task(ctx, handle)).is_terminal:
         if row.status == task_rows.INPUT_REQUIRED:
             raise ToolError(f"{row.tool} asks the user a question, which this client cannot show.")
         if time.monotonic() >= deadline:
-            said = f": {row.status_message}" if row.status_message else "."
-            return ToolResult(f"Still working{said}\nCall {NAME} with the same handle again.")
-        await asyncio.sleep(LOOK_SECONDS)
+            progress = f": {row.status_message}" if row.status_message else "."
+            return ToolResult(
+                f"Still working{progress}\nCall {TOOL_NAME} with the same handle again."
+            )
+        await asyncio.sleep(POLL_SECONDS)
     if row.status == task_rows.COMPLETED:
-        return _Stored(row.result or {})
+        return _StoredResult(row.result or {})
     raise ToolError(row.status_message or f"The call of {row.tool} was cancelled.")
 
 
-async def _look(ctx: Context, handle: str) -> Task:
-    if task_worker.is_here():
+async def _read_task(ctx: Context, handle: str) -> Task:
+    if task_worker.is_inline():
         # In this thread: other threads cannot see the data of the test's transaction.
-        return await sync_to_async(_row)(ctx, handle)
-    return await in_thread(_row, ctx, handle)
+        return await sync_to_async(_readable_row)(ctx, handle)
+    return await run_in_db_thread(_readable_row, ctx, handle)
 
 
-def _row(ctx: Context, handle: str) -> Task:
-    row = task_rows.find(handle, server=ctx.server.name, principal_key=ctx.principal.key)
-    is_readable = may_read(ctx.server.offered, ctx.principal, row)
+def _readable_row(ctx: Context, handle: str) -> Task:
+    row = task_rows.find_task(handle, server=ctx.server.name, principal_key=ctx.principal.key)
+    is_readable = may_read_result(ctx.server.catalog, ctx.principal, row)
     if row is None or not is_readable:
         raise ToolError(
             "This handle does not exist or has expired; call the tool that returned it again."
@@ -208,17 +216,17 @@ def _row(ctx: Context, handle: str) -> Task:
     return row
 
 
-def offer(collection: Collection) -> None:
+def register_get_result(collection: ComponentCollection) -> None:
     """Register the tool ``get_result`` on a server, unless it is registered.
 
     Raises:
         AlreadyRegistered: the site has another tool of this name.
     """
-    known = collection.tools.get(NAME)
+    known = collection.tools.get(TOOL_NAME)
     if known is None:
-        collection.add(declare.tool(get_result, {"title": "Get a result", "read_only": True}))
+        collection.add(declare.build_tool(get_result, {"title": "Get a result", "read_only": True}))
     elif known.callable is not get_result:
         raise AlreadyRegistered(
-            f"A tool with handle=True reserves the name {NAME!r} for the tool that returns results "
+            f"A tool with polling_fallback=True reserves the name {TOOL_NAME!r} for the tool that returns results "
             f"by handle; give the tool from {known.origin} another name."
         )

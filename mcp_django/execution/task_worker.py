@@ -18,14 +18,14 @@ from typing import Any
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, MCPDjangoError
 from mcp_django.execution import task_runs
-from mcp_django.execution.threads import pool, with_request_signals
+from mcp_django.execution.threads import get_pool, run_with_request_signals
 
 logger = logging.getLogger("mcp_django")
 
-_is_here = ContextVar("mcp_django_tasks_here", default=False)
+_is_inline = ContextVar("mcp_django_tasks_here", default=False)
 
 
-class NotTaken(MCPDjangoError):
+class TaskNotAccepted(MCPDjangoError):
     """The task was not accepted by its backend or the thread pool."""
 
 
@@ -35,12 +35,12 @@ def enqueue(pk: str, run: int) -> None:
     Raises:
         NotTaken: the backend or the thread pool did not accept it.
     """
-    if _is_here.get():
-        task_runs.perform_here(pk, run)
+    if _is_inline.get():
+        task_runs.run_inline(pk, run)
         return
     alias = get_settings().task_backend
     if not alias:
-        _take(pk, run)
+        _run_in_thread(pk, run)
         return
     try:
         # Imported here, since it needs Django 6 or the optional package ``django-tasks``.
@@ -49,25 +49,27 @@ def enqueue(pk: str, run: int) -> None:
         task_job.run.using(backend=alias).enqueue(pk, run)
     except Exception as exc:
         logger.exception("The task backend %r did not accept a task.", alias)
-        raise NotTaken("The task could not be started: its backend did not accept it.") from exc
+        raise TaskNotAccepted(
+            "The task could not be started: its backend did not accept it."
+        ) from exc
 
 
 @contextmanager
-def running_here() -> Iterator[None]:
+def run_tasks_inline() -> Iterator[None]:
     """Run tasks immediately in the thread that enqueues them, for tests in one transaction."""
-    token = _is_here.set(True)
+    token = _is_inline.set(True)
     try:
         yield
     finally:
-        _is_here.reset(token)
+        _is_inline.reset(token)
 
 
-def is_here() -> bool:
+def is_inline() -> bool:
     """Return whether tasks run immediately where they are enqueued."""
-    return _is_here.get()
+    return _is_inline.get()
 
 
-def _take(pk: str, run: int) -> None:
+def _run_in_thread(pk: str, run: int) -> None:
     """Run a task in a thread of this process.
 
     The task has its lease while it waits for the thread. If the process ends, waiting and running
@@ -76,34 +78,34 @@ def _take(pk: str, run: int) -> None:
     Raises:
         NotTaken: too many tasks of this caller, or of all callers, wait for a thread.
     """
-    taken = task_runs.take(pk, run)
-    if taken is None:
+    task_run = task_runs.take_lease(pk, run)
+    if task_run is None:
         return
     # All clients of a user share one limit: the key is the user's part, before "@".
-    caller, _, _ = taken.row.principal.partition("@")
+    caller, _, _ = task_run.row.principal.partition("@")
     try:
-        pool("task").submit(partial(_perform, taken), key=caller)
+        get_pool("task").submit(partial(_perform_logged, task_run), key=caller)
     except Busy:
-        taken.let_go()
-        raise NotTaken(
+        task_run.stop_renewal()
+        raise TaskNotAccepted(
             "The task could not be started: too many tasks wait for a thread; try again later."
         ) from None
 
 
-def _perform(taken: task_runs.Running) -> None:
+def _perform_logged(taken: task_runs.TaskRun) -> None:
     try:
-        with_request_signals(taken.perform)
+        run_with_request_signals(taken.perform)
     except BaseException:
         logger.exception("The outcome of the task %s could not be written.", taken.row.short_id)
 
 
-def framework() -> str | None:
+def task_framework() -> str | None:
     """Return the name of the installed task framework's module, ``None`` if there is none."""
     names = ("django.tasks", "django_tasks")
     return next((name for name in names if find_spec(name) is not None), None)
 
 
-def backends() -> Any:
+def task_backends() -> Any:
     """Return the site's ``task_backends``, ``None`` if no task framework is installed."""
-    name = framework()
+    name = task_framework()
     return None if name is None else import_module(name).task_backends

@@ -28,26 +28,26 @@ from mcp_django.exceptions import InvalidParams, MCPError
 from mcp_django.execution import call_record
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import read_handshake_meta
-from mcp_django.protocol.errors import clip, code_in
+from mcp_django.protocol.errors import clip, error_code_in
 from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.protocol.text import one_line
+from mcp_django.protocol.text import escape_to_one_line
 
 if TYPE_CHECKING:
-    from mcp_django.execution.call import Incoming
+    from mcp_django.execution.call import RequestContext
     from mcp_django.execution.otel import Instruments, Span
 
 # Attributes ---------------------------------------------------------------------------------------
 
 OTHER = "_OTHER"
 NOTIFICATIONS = frozenset({"notifications/initialized", "notifications/cancelled"})
-QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
-MAX_ID = 100
-MAX_URI = 2000
+CLIENT_REQUESTS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+MAX_ID_LENGTH = 100
+MAX_URI_LENGTH = 2000
 
-_KNOWN = NOTIFICATIONS | QUESTIONS
-_NETWORK: Mapping[str, Mapping[str, str]] = {
+_OTHER_KNOWN_METHODS = NOTIFICATIONS | CLIENT_REQUESTS
+_NETWORK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "http": {"network.transport": "tcp", "network.protocol.name": "http"},
     "sse": {"network.transport": "tcp", "network.protocol.name": "http"},
     "stdio": {"network.transport": "pipe"},
@@ -57,7 +57,7 @@ _NETWORK: Mapping[str, Mapping[str, str]] = {
 @lru_cache(maxsize=1024)
 def _common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
     """Return the attributes that a span and its metric share, cached."""
-    found = {"mcp.method.name": method, **_NETWORK.get(transport, {})}
+    found = {"mcp.method.name": method, **_NETWORK_ATTRIBUTES.get(transport, {})}
     if version:
         found["mcp.protocol.version"] = version
     if method == "tools/call":
@@ -67,10 +67,10 @@ def _common_attributes(method: str, version: str, transport: str) -> Mapping[str
 
 def _known_method(method: str) -> str:
     """Return the method, or ``OTHER`` if the specification does not define it."""
-    return method if method in REQUESTS or method in _KNOWN else OTHER
+    return method if method in REQUESTS or method in _OTHER_KNOWN_METHODS else OTHER
 
 
-def _identity(request_id: RequestId | None, session: str) -> dict[str, str]:
+def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str, str]:
     """Return the span attributes that identify the request and its session.
 
     ``session`` is the digest of the session id, as in the call log: the id itself is a secret of
@@ -78,13 +78,15 @@ def _identity(request_id: RequestId | None, session: str) -> dict[str, str]:
     """
     found = {}
     if request_id is not None:
-        found["jsonrpc.request.id"] = clip(one_line(str(request_id)[: MAX_ID + 1]), limit=MAX_ID)
+        found["jsonrpc.request.id"] = clip(
+            escape_to_one_line(str(request_id)[: MAX_ID_LENGTH + 1]), limit=MAX_ID_LENGTH
+        )
     if session:
         found["mcp.session.id"] = session
     return found
 
 
-def _of_component(component: Component) -> dict[str, str]:
+def _component_attributes(component: Component) -> dict[str, str]:
     """Return the name of a tool or prompt; nothing for resources, whose number is unbounded."""
     if component.kind == "tool":
         return {"gen_ai.tool.name": component.key}
@@ -93,23 +95,23 @@ def _of_component(component: Component) -> dict[str, str]:
     return {}
 
 
-def _uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
+def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
     """Return the resource's URI if its arguments may be logged, else its key or template."""
     if is_logged and not call_record.has_secrets(component):
-        return clip(one_line(uri[: MAX_URI + 1]), limit=MAX_URI)
+        return clip(escape_to_one_line(uri[: MAX_URI_LENGTH + 1]), limit=MAX_URI_LENGTH)
     return component.key
 
 
 # Whether telemetry is available -------------------------------------------------------------------
 
 
-def instruments() -> Instruments | None:
+def get_instruments() -> Instruments | None:
     """Return the tracer and histograms; ``None`` without the API or if ``TELEMETRY`` is false."""
-    return _found() if get_settings().telemetry else None
+    return _load_instruments() if get_settings().telemetry else None
 
 
 @cache
-def _found() -> Instruments | None:
+def _load_instruments() -> Instruments | None:
     try:
         from mcp_django.execution.otel import Instruments
     except ModuleNotFoundError as exc:
@@ -134,13 +136,13 @@ class Operation:
     """
 
     __slots__ = (
-        "_began",
+        "_started",
         "_component",
-        "_ends",
+        "_pending",
         "_instruments",
-        "_measured",
+        "_metric_attributes",
         "_method",
-        "cause",
+        "failure_reason",
         "logs_arguments",
         "span",
     )
@@ -149,26 +151,28 @@ class Operation:
         self,
         instruments: Instruments,
         method: str,
-        common: Mapping[str, str],
-        own: Mapping[str, str],
+        common_attributes: Mapping[str, str],
+        span_attributes: Mapping[str, str],
         *,
         trace: Mapping[str, str],
         logs_arguments: bool = False,
     ) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         self._instruments = instruments
         self._method = method
-        self._measured = common
+        self._metric_attributes = common_attributes
         self._component: Component | None = None
         self.logs_arguments = logs_arguments
-        self.cause = ""
-        self.span: Span = instruments.begin(method, {**common, **own}, received=trace)
+        self.failure_reason = ""
+        self.span: Span = instruments.start_span(
+            method, {**common_attributes, **span_attributes}, received=trace
+        )
         # Several threads may end the operation; the one that pops this ends it.
-        self._ends: list[None] = [None]
+        self._pending: list[None] = [None]
 
-    def active(self) -> AbstractContextManager[None]:
+    def activate(self) -> AbstractContextManager[None]:
         """Return a context manager in which the span is the parent of new spans."""
-        return self.span.active()
+        return self.span.activate()
 
     @property
     def trace_id(self) -> str:
@@ -177,74 +181,78 @@ class Operation:
 
     # Notes of the handlers ----------------------------------------------------------------------
 
-    def agreed(self, version: str, session: str = "") -> None:
+    def note_session(self, version: str, session: str = "") -> None:
         """Note the revision and the session that the handshake negotiated."""
         more = {"mcp.protocol.version": version}
-        self._measured = {**self._measured, **more}
-        self.span.set({**more, **_identity(None, session)})
+        self._metric_attributes = {**self._metric_attributes, **more}
+        self.span.set_attributes({**more, **_identity_attributes(None, session)})
 
-    def found(self, component: Component, uri: str) -> None:
+    def note_component(self, component: Component, uri: str) -> None:
         """Note the component that the request is for."""
         self._component = component
-        named = _of_component(component)
+        named = _component_attributes(component)
         if named:
-            self._measured = {**self._measured, **named}
+            self._metric_attributes = {**self._metric_attributes, **named}
         if not self.span.is_recording:
             return
         if named:
             self.span.rename(f"{self._method} {component.key}")
         else:
-            logged = self._logs(component)
-            named = {"mcp.resource.uri": _uri_of(component, uri, is_logged=logged)}
-        self.span.set(named)
+            logged = self._may_log_arguments(component)
+            named = {"mcp.resource.uri": _loggable_uri(component, uri, is_logged=logged)}
+        self.span.set_attributes(named)
 
-    def admitted(self, given: bytes | Mapping[str, Any]) -> None:
+    def note_authorized(self, arguments: bytes | Mapping[str, Any]) -> None:
         """Note the arguments of an authorized call, if they are logged."""
         component = self._component
-        if component is None or component.kind != "tool" or not self._logs(component):
+        if component is None or component.kind != "tool" or not self._may_log_arguments(component):
             return
         if self.span.is_recording:
-            shown = call_record.shown(call_record.read(given), component)
-            self.span.set({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
+            shown = call_record.loggable_arguments(
+                call_record.decode_arguments(arguments), component
+            )
+            self.span.set_attributes({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
 
-    def _logs(self, component: Component) -> bool:
+    def _may_log_arguments(self, component: Component) -> bool:
         wanted = component.log_arguments
         return self.logs_arguments if wanted is None else wanted
 
     # End ----------------------------------------------------------------------------------------
 
-    def failed(self, exc: Exception) -> None:
+    def note_exception(self, exc: Exception) -> None:
         """Note the exception of the component's function, before it is converted to a result."""
-        self.cause = call_record.failure(exc).reason
+        self.failure_reason = call_record.outcome_of_failure(exc).reason
 
-    def returned(self, result: Mapping[str, Any], *, is_stateless: bool = True) -> None:
+    def end_returned(self, result: Mapping[str, Any], *, is_stateless: bool = True) -> None:
         """End with a result; in a session, a question is not the end of its request."""
         if result.get("resultType") == "input_required" and not is_stateless:
             return
         if result.get("isError"):
-            self._end(TOOL_ERROR, self.cause)
+            self._end(TOOL_ERROR, self.failure_reason)
         else:
             self._end()
 
-    def raised(self, exc: BaseException) -> None:
+    def end_raised(self, exc: BaseException) -> None:
         """End with an error, recorded by code or type, since its text may contain arguments."""
         if isinstance(exc, asyncio.CancelledError):
             self._end(CANCELLED)
             return
-        meaning = call_record.before(exc)
-        revision = REVISIONS.get(self._measured.get("mcp.protocol.version", ""))
-        known = None if meaning.code is None else str(code_in(revision, meaning.code))
+        meaning = call_record.outcome_before_run(exc)
+        revision = REVISIONS.get(self._metric_attributes.get("mcp.protocol.version", ""))
+        known = None if meaning.code is None else str(error_code_in(revision, meaning.code))
         # A caller who is rejected over HTTP gets a status code and no JSON-RPC error.
         code = known if isinstance(exc, MCPError) else None
-        self._end(known or type(exc).__name__, self.cause or meaning.reason, code=code or "")
+        self._end(
+            known or type(exc).__name__, self.failure_reason or meaning.reason, code=code or ""
+        )
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Discard the operation, since the request is handled again elsewhere."""
-        self._ends.clear()
+        self._pending.clear()
 
     def _end(self, error: str = "", description: str = "", *, code: str = "") -> None:
         try:
-            self._ends.pop()
+            self._pending.pop()
         except IndexError:
             return
         found: dict[str, str] = {}
@@ -253,26 +261,28 @@ class Operation:
         if code:
             found["rpc.response.status_code"] = code
         if found:
-            self.span.set(found)
+            self.span.set_attributes(found)
         self.span.end(error=error, description=description)
-        seconds = time.perf_counter() - self._began
-        self._instruments.measure(seconds, {**self._measured, **found}, self.span)
+        seconds = time.perf_counter() - self._started
+        self._instruments.record_operation(seconds, {**self._metric_attributes, **found}, self.span)
 
     def __del__(self) -> None:
         # The attribute is missing if the span could not be started.
-        if getattr(self, "_ends", None):
+        if getattr(self, "_pending", None):
             self._end(CANCELLED)
 
     # Client requests ----------------------------------------------------------------------------
 
-    def ask(self, method: str, request_id: str) -> _Question:
+    def begin_client_request(self, method: str, request_id: str) -> _ClientRequestSpan:
         """Begin the span of a request to the client, as a child of this one."""
         kept = ("network.transport", "network.protocol.name", "mcp.protocol.version")
-        common = {key: self._measured[key] for key in kept if key in self._measured}
-        return _Question(self._instruments, self.span, method, request_id, common)
+        common = {
+            key: self._metric_attributes[key] for key in kept if key in self._metric_attributes
+        }
+        return _ClientRequestSpan(self._instruments, self.span, method, request_id, common)
 
 
-class _Question:
+class _ClientRequestSpan:
     """The span and metric of one request to the client, from sending it to its answer."""
 
     def __init__(
@@ -283,36 +293,38 @@ class _Question:
         request_id: str,
         common: Mapping[str, str],
     ) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         self._instruments = instruments
-        self._measured = {**common, "mcp.method.name": _known_method(method)}
-        own = {**self._measured, **_identity(request_id, "")}
-        name = self._measured["mcp.method.name"]
-        self._span = instruments.begin(name, own, kind="client", within=parent)
+        self._metric_attributes = {**common, "mcp.method.name": _known_method(method)}
+        own = {**self._metric_attributes, **_identity_attributes(request_id, "")}
+        name = self._metric_attributes["mcp.method.name"]
+        self._span = instruments.start_span(name, own, kind="client", within=parent)
 
-    def carried(self) -> dict[str, str]:
+    def trace_context(self) -> dict[str, str]:
         """Return the trace context for the ``_meta`` of the request."""
-        return self._span.carried()
+        return self._span.trace_context()
 
     def end(self, error: str = "") -> None:
         """End the span, with or without an answer."""
         found = {"error.type": error} if error else {}
         if found:
-            self._span.set(found)
+            self._span.set_attributes(found)
         self._span.end(error=error)
-        seconds = time.perf_counter() - self._began
-        self._instruments.measure(seconds, {**self._measured, **found}, self._span, kind="client")
+        seconds = time.perf_counter() - self._started
+        self._instruments.record_operation(
+            seconds, {**self._metric_attributes, **found}, self._span, kind="client"
+        )
 
 
 # Client requests: elicitation, sampling, roots ----------------------------------------------------
 
 # Error codes: JSON-RPC 2.0, section 5.1, and what clients answer if the user rejects sampling.
-RESERVED = range(-32768, -31999)
-REJECTED = -1
-UNANSWERED = "timeout"
+RESERVED_ERROR_CODES = range(-32768, -31999)
+SAMPLING_REJECTED = -1
+TIMEOUT = "timeout"
 
 
-class _Asking:
+class _ClientRequestSpans:
     """The open requests to the client, by request id.
 
     Each has a span, and the trace context in its ``_meta``.
@@ -320,48 +332,50 @@ class _Asking:
 
     def __init__(self, operation: Operation | None) -> None:
         self._operation = operation
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, _ClientRequestSpan] = {}
 
-    def sent(self, request_id: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def begin_request(
+        self, request_id: str, method: str, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Begin the span of a request; return its parameters with the trace context."""
         if self._operation is None:
             return dict(params)
-        question = self._open[request_id] = self._operation.ask(method, request_id)
-        carried = question.carried()
+        question = self._open[request_id] = self._operation.begin_client_request(method, request_id)
+        carried = question.trace_context()
         if not carried:
             return dict(params)
         return {**params, "_meta": {**params.get("_meta", {}), **carried}}
 
-    def answered(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
+    def end_answered(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
         """End the spans of all open requests; those without an answer timed out."""
         for request_id in tuple(self._open):
             question = self._open.pop(request_id)
             answer = answers.get(request_id)
-            question.end(UNANSWERED if answer is None else _error_of(answer))
+            question.end(TIMEOUT if answer is None else _error_type(answer))
 
-    def end(self) -> None:
+    def end_all(self) -> None:
         """End all open spans as cancelled."""
         while self._open:
             self._open.popitem()[1].end(CANCELLED)
 
 
-def _error_of(answer: Mapping[str, Any]) -> str:
+def _error_type(answer: Mapping[str, Any]) -> str:
     error = answer.get("error")
     if not isinstance(error, Mapping):
         return ""
     code = error.get("code")
     # A client may invent any number, so only defined codes are used as attributes.
-    return str(code) if code == REJECTED or code in RESERVED else OTHER
+    return str(code) if code == SAMPLING_REJECTED or code in RESERVED_ERROR_CODES else OTHER
 
 
 @contextmanager
-def asking(operation: Operation | None) -> Iterator[_Asking]:
+def trace_client_requests(operation: Operation | None) -> Iterator[_ClientRequestSpans]:
     """Yield the tracker of client requests; without an operation it changes nothing."""
-    found = _Asking(operation)
+    found = _ClientRequestSpans(operation)
     try:
         yield found
     finally:
-        found.end()
+        found.end_all()
 
 
 # Begin and end ------------------------------------------------------------------------------------
@@ -369,11 +383,11 @@ def asking(operation: Operation | None) -> Iterator[_Asking]:
 T = TypeVar("T")
 
 
-def begin(incoming: Incoming) -> Operation | None:
+def begin_operation(incoming: RequestContext) -> Operation | None:
     """Begin the operation of a request; ``None`` if there is nothing to record or propagate."""
-    found = instruments()
+    found = get_instruments()
     # Without an SDK an operation is only needed to propagate the client's trace context.
-    if found is None or (not incoming.envelope.trace and found.is_idle):
+    if found is None or (not incoming.envelope.trace and found.is_noop):
         return None
     request, row = incoming.request, getattr(incoming.session, "row", None)
     method = _known_method(request.method)
@@ -381,24 +395,26 @@ def begin(incoming: Incoming) -> Operation | None:
         found,
         method,
         _common_attributes(method, incoming.revision.version, incoming.transport),
-        _identity(request.id, row.digest if row is not None else ""),
+        _identity_attributes(request.id, row.digest if row is not None else ""),
         trace=incoming.envelope.trace,
         logs_arguments=incoming.server.log_arguments,
     )
     if operation.span.is_recording and incoming.transport in ("http", "sse"):
-        _add_address(operation, incoming)
-    incoming.entry.operation = operation
+        _set_client_address(operation, incoming)
+    incoming.call_record.operation = operation
     return operation
 
 
-def _add_address(operation: Operation, incoming: Incoming) -> None:
+def _set_client_address(operation: Operation, incoming: RequestContext) -> None:
     request = incoming.http_request()
     address = client_ip(request) if request is not None else None
     if address is not None:
-        operation.span.set({"client.address": address})
+        operation.span.set_attributes({"client.address": address})
 
 
-def initialize(request: Request, work: Callable[[Operation | None], T], *, transport: str) -> T:
+def trace_handshake(
+    request: Request, work: Callable[[Operation | None], T], *, transport: str
+) -> T:
     """Run the handshake in an operation and return its result.
 
     ``work`` gets the operation, to note the negotiated revision.
@@ -406,7 +422,7 @@ def initialize(request: Request, work: Callable[[Operation | None], T], *, trans
     Raises:
         MCPError: the handshake failed.
     """
-    found = instruments()
+    found = get_instruments()
     if found is None:
         return work(None)
     try:
@@ -414,24 +430,24 @@ def initialize(request: Request, work: Callable[[Operation | None], T], *, trans
     except InvalidParams:
         trace = {}
     common = _common_attributes(request.method, "", transport)
-    own = _identity(request.id, "")
+    own = _identity_attributes(request.id, "")
     operation = Operation(found, request.method, common, own, trace=trace)
-    with operation.active():
+    with operation.activate():
         try:
             result = work(operation)
         except Exception as exc:
-            operation.raised(exc)
+            operation.end_raised(exc)
             raise
-    operation.returned({})
+    operation.end_returned({})
     return result
 
 
 @contextmanager
-def notified(
+def trace_notification(
     message: Notification, *, version: str, transport: str, session: str = ""
 ) -> Iterator[None]:
     """Run the block in the operation of a notification from the client."""
-    found = instruments()
+    found = get_instruments()
     if found is None:
         yield
         return
@@ -441,21 +457,21 @@ def notified(
         trace = {}
     method = _known_method(message.method)
     common = _common_attributes(method, version, transport)
-    own = _identity(None, session)
+    own = _identity_attributes(None, session)
     operation = Operation(found, method, common, own, trace=trace)
-    with operation.active():
+    with operation.activate():
         try:
             yield
         except Exception as exc:
-            operation.raised(exc)
+            operation.end_raised(exc)
             raise
-    operation.returned({})
+    operation.end_returned({})
 
 
-def session_ended(seconds: float, *, version: str, transport: str) -> None:
+def record_session_end(seconds: float, *, version: str, transport: str) -> None:
     """Record the duration of a session that the client ended or abandoned."""
-    found = instruments()
+    found = get_instruments()
     if found is not None:
         measured = dict(_common_attributes("", version, transport))
         del measured["mcp.method.name"]
-        found.measure_session(max(seconds, 0.0), measured)
+        found.record_session(max(seconds, 0.0), measured)

@@ -43,10 +43,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Transports with one client per process, which may use all threads.
-LOCAL = frozenset({"stdio", "memory"})
-DESK_THREADS = 2
+SINGLE_CLIENT_TRANSPORTS = frozenset({"stdio", "memory"})
+SHORT_TASK_THREADS = 2
 # After a restart many clients reconnect together, with short requests first.
-DESK_QUEUE = 1024
+SHORT_TASK_QUEUE = 1024
 # Each queued task has a row and a lease.
 TASK_QUEUE = 1000
 
@@ -76,11 +76,11 @@ class BoundedPool:
         self.share = max(1, threads // 2) if share is None else share
         self.queue_share = max(1, queue // 2)
         self._threads = threads
-        self._room = threads + queue
+        self._capacity = threads + queue
         # By caller, in the order of their turns.
         self._waiting: OrderedDict[str | None, deque[_Job]] = OrderedDict()
         self._running: Counter[str | None] = Counter()
-        self._queued = self._taken = self._idle = self._started = 0
+        self._queued = self._job_count = self._idle_threads = self._thread_count = 0
         self._is_closed = False
         # Its lock protects the queue; threads wait on it for a job that may begin.
         self._ready = threading.Condition(threading.Lock())
@@ -97,14 +97,14 @@ class BoundedPool:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        answer = partial(_Arrivals.of(loop).post, waiter)
-        job = self._put(_Job(self, key, partial(context.run, function), answer))
-        timer = loop.call_later(self.queue_seconds, self._give_up, job, waiter)
+        answer = partial(_LoopResults.for_loop(loop).post, waiter)
+        job = self._enqueue(_Job(self, key, partial(context.run, function), answer))
+        timer = loop.call_later(self.queue_seconds, self._time_out, job, waiter)
         try:
             return await waiter
         finally:
             timer.cancel()
-            job.is_given_up = True
+            job.is_abandoned = True
             if not job.is_taken:
                 # The caller was cancelled, and the job has not begun.
                 self._withdraw(job)
@@ -116,8 +116,10 @@ class BoundedPool:
             Busy: the pool or the caller's share of it is full.
         """
         future: Future[T] = Future()
-        job = _Job(self, key, partial(_begin, future, function), partial(_settle, future))
-        self._put(job)
+        job = _Job(
+            self, key, partial(_run_for_future, future, function), partial(_set_outcome, future)
+        )
+        self._enqueue(job)
         future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
         return future
 
@@ -126,38 +128,38 @@ class BoundedPool:
         with self._ready:
             self._is_closed = True
             self._ready.notify_all()
-            return self._ready.wait_for(lambda: not self._started, timeout=seconds)
+            return self._ready.wait_for(lambda: not self._thread_count, timeout=seconds)
 
     # The queue --------------------------------------------------------------------------------
 
-    def _put(self, job: _Job) -> _Job:
+    def _enqueue(self, job: _Job) -> _Job:
         with self._ready:
             mine = self._waiting.get(job.key)
             waiting = len(mine) if mine is not None else 0
             room = self._threads + self.queue_share
-            is_full = self._taken >= self._room
+            is_full = self._job_count >= self._capacity
             if job.key is not None:
                 room = self.share + self.queue_share
                 is_full = is_full or self._running[job.key] + waiting >= room
             if is_full or self._is_closed:
-                raise self._busy()
+                raise self._busy_error()
             if mine is None:
                 mine = self._waiting[job.key] = deque()
             mine.append(job)
             self._queued += 1
-            self._taken += 1
-            if self._queued > self._idle and self._started < self._threads:
-                self._start()
+            self._job_count += 1
+            if self._queued > self._idle_threads and self._thread_count < self._threads:
+                self._start_thread()
             self._ready.notify()
         return job
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         # Daemon threads, so that a blocked function does not keep the process alive.
-        name = f"mcp-{self.name}_{self._started}"
-        self._started += 1
-        threading.Thread(target=self._serve, name=name, daemon=True).start()
+        name = f"mcp-{self.name}_{self._thread_count}"
+        self._thread_count += 1
+        threading.Thread(target=self._run_jobs, name=name, daemon=True).start()
 
-    def _next(self) -> _Job | None:
+    def _take_next(self) -> _Job | None:
         """Take the first job of the first caller whose share of threads is not used up."""
         for key, mine in self._waiting.items():
             if key is None or self._running[key] < self.share:
@@ -172,7 +174,7 @@ class BoundedPool:
                 return job
         return None
 
-    def _leave(self, key: str | None) -> None:
+    def _release_key(self, key: str | None) -> None:
         self._running[key] -= 1
         if not self._running[key]:
             del self._running[key]
@@ -188,15 +190,15 @@ class BoundedPool:
             if not mine:
                 del self._waiting[job.key]
             self._queued -= 1
-            self._taken -= 1
+            self._job_count -= 1
             return True
 
-    def _give_up(self, job: _Job, waiter: asyncio.Future[Any]) -> None:
-        job.is_given_up = True
+    def _time_out(self, job: _Job, waiter: asyncio.Future[Any]) -> None:
+        job.is_abandoned = True
         if self._withdraw(job) and not waiter.done():
-            waiter.set_exception(self._busy())
+            waiter.set_exception(self._busy_error())
 
-    def _busy(self) -> Busy:
+    def _busy_error(self) -> Busy:
         return Busy(
             "All workers are busy; try again in a moment.",
             data={"retryAfter": int(self.queue_seconds) or 1},
@@ -204,56 +206,56 @@ class BoundedPool:
 
     # The threads ------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        while (job := self._wait()) is not None:
-            _here.job = job
+    def _run_jobs(self) -> None:
+        while (job := self._wait_for_job()) is not None:
+            _current.job = job
             caller = None
             try:
                 job.run()
-            except _WaitsAs as exc:
+            except _Requeue as exc:
                 caller = exc.key
             except BaseException:
                 logger.exception("The result of a job could not be delivered to its caller.")
             finally:
-                _here.job = None
+                _current.job = None
                 with self._ready:
-                    self._leave(job.key)
-                    self._taken -= 1
+                    self._release_key(job.key)
+                    self._job_count -= 1
                 if caller is not None:
-                    self._put_back(job, caller)
+                    self._requeue(job, caller)
                 del job
 
-    def _put_back(self, job: _Job, key: str) -> None:
+    def _requeue(self, job: _Job, key: str) -> None:
         try:
-            if job.is_given_up:
-                raise self._busy()
+            if job.is_abandoned:
+                raise self._busy_error()
             job.key, job.is_taken = key, False
-            self._put(job)
+            self._enqueue(job)
         except Busy as exc:
             job.is_taken = True
-            job.answer(None, exc)
+            job.deliver(None, exc)
 
-    def _wait(self) -> _Job | None:
+    def _wait_for_job(self) -> _Job | None:
         with self._ready:
-            while (job := self._next()) is None:
+            while (job := self._take_next()) is None:
                 if self._is_closed:
-                    self._started -= 1
+                    self._thread_count -= 1
                     self._ready.notify_all()
                     return None
-                self._idle += 1
+                self._idle_threads += 1
                 try:
                     self._ready.wait()
                 finally:
-                    self._idle -= 1
+                    self._idle_threads -= 1
             return job
 
-    def _hand_over(self, job: _Job, key: str) -> None:
+    def _reassign(self, job: _Job, key: str) -> None:
         with self._ready:
             if key == job.key:
                 return
             if self._running[key] >= self.share:
-                raise _WaitsAs(key)
-            self._leave(job.key)
+                raise _Requeue(key)
+            self._release_key(job.key)
             self._running[key] += 1
             job.key = key
             # A job with the previous key may have waited for this thread's place.
@@ -268,7 +270,7 @@ class _Job:
     job is withdrawn. ``is_given_up`` is set when its caller does not wait any more.
     """
 
-    __slots__ = ("answer", "function", "is_given_up", "is_taken", "key", "pool")
+    __slots__ = ("deliver", "function", "is_abandoned", "is_taken", "key", "pool")
 
     def __init__(
         self,
@@ -280,22 +282,22 @@ class _Job:
         self.pool = pool
         self.key = key
         self.function = function
-        self.answer = answer
-        self.is_taken = self.is_given_up = False
+        self.deliver = answer
+        self.is_taken = self.is_abandoned = False
 
     def run(self) -> None:
         """Run the function, and deliver its result or exception to the caller."""
         try:
             result = self.function()
-        except _WaitsAs:
+        except _Requeue:
             raise
         except BaseException as exc:  # noqa: BLE001 - delivered to the caller
-            self.answer(None, exc)
+            self.deliver(None, exc)
         else:
-            self.answer(result, None)
+            self.deliver(result, None)
 
 
-class _WaitsAs(BaseException):
+class _Requeue(BaseException):
     """Raised to put the job of this thread back into the queue, to begin again for its caller.
 
     A ``BaseException``, so that the site's code does not catch it.
@@ -305,31 +307,31 @@ class _WaitsAs(BaseException):
         self.key = key
 
 
-class _Here(threading.local):
+class _CurrentJob(threading.local):
     job: _Job | None = None
 
 
-_here = _Here()
+_current = _CurrentJob()
 
 
-def count_for(key: str) -> None:
+def count_job_for(key: str) -> None:
     """Count the current job of this thread for this caller, instead of for its previous key.
 
     The caller is often known only after a query in a thread. If the caller's share of threads is
     used up, this does not return: the job is queued again and later begins anew, so it must not
     have changed anything before this call. Outside of a pool this does nothing.
     """
-    job = _here.job
+    job = _current.job
     if job is not None and job.key is not None:
-        job.pool._hand_over(job, key)
+        job.pool._reassign(job, key)
 
 
-def _begin(future: Future[Any], function: Callable[[], Any]) -> Any:
+def _run_for_future(future: Future[Any], function: Callable[[], Any]) -> Any:
     # The future is running already if the job was put back into the queue.
     return function() if future.running() or future.set_running_or_notify_cancel() else None
 
 
-def _settle(future: Future[Any], result: Any, exc: BaseException | None) -> None:
+def _set_outcome(future: Future[Any], result: Any, exc: BaseException | None) -> None:
     if future.cancelled():
         return
     if exc is not None:
@@ -338,22 +340,22 @@ def _settle(future: Future[Any], result: Any, exc: BaseException | None) -> None
         future.set_result(result)
 
 
-class _Arrivals:
+class _LoopResults:
     """Results from threads for one event loop, which is woken once for many of them."""
 
-    _every: WeakKeyDictionary[asyncio.AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
+    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopResults] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._wake: Callable[[], object] = partial(_wake, loop, self._deliver)
+        self._wake: Callable[[], object] = partial(_wake_loop, loop, self._deliver)
         self._done: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> _Arrivals:
+    def for_loop(cls, loop: asyncio.AbstractEventLoop) -> _LoopResults:
         """Return the instance of an event loop; call this on that loop."""
-        found = cls._every.get(loop)
+        found = cls._by_loop.get(loop)
         if found is None:
-            found = cls._every[loop] = cls(loop)
+            found = cls._by_loop[loop] = cls(loop)
         return found
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
@@ -379,7 +381,7 @@ class _Arrivals:
                 waiter.set_result(result)
 
 
-def _wake(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
+def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(deliver)
     except RuntimeError:
@@ -387,68 +389,72 @@ def _wake(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
         logger.debug("The event loop was closed before the result of a job arrived.")
 
 
-def pool(name: Literal["work", "desk", "task"]) -> BoundedPool:
+def get_pool(name: Literal["work", "desk", "task"]) -> BoundedPool:
     """Return a pool of this process, which is created at first use."""
     found = _pools.get(name)
     if found is not None:
         return found
     # Locked, since a second pool of the same name would double the number of threads.
-    with _making:
-        return _pools.get(name) or _pools.setdefault(name, _make(name))
+    with _creation_lock:
+        return _pools.get(name) or _pools.setdefault(name, _create_pool(name))
 
 
 _pools: dict[str, BoundedPool] = {}
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
-def _make(name: str) -> BoundedPool:
-    return BoundedPool(name, **_sizes(name))
+def _create_pool(name: str) -> BoundedPool:
+    return BoundedPool(name, **_pool_sizes(name))
 
 
-def _sizes(name: str) -> dict[str, Any]:
+def _pool_sizes(name: str) -> dict[str, Any]:
     settings = get_settings()
     sizes: dict[str, dict[str, Any]] = {
         "work": {"threads": settings.threads, "queue": settings.queue},
         # Short work delays other callers little, so one caller may use all of these threads.
-        "desk": {"threads": DESK_THREADS, "queue": DESK_QUEUE, "share": DESK_THREADS},
+        "desk": {
+            "threads": SHORT_TASK_THREADS,
+            "queue": SHORT_TASK_QUEUE,
+            "share": SHORT_TASK_THREADS,
+        },
         "task": {"threads": settings.task_threads, "queue": TASK_QUEUE},
     }
     return {**sizes[name], "queue_seconds": settings.queue_seconds}
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
+def _discard_changed_pools(*, setting: str, **kwargs: Any) -> None:
     """Discard pools whose sizes a test has changed or restored in the settings."""
     for name, one in list(_pools.items()) if setting == "MCP_DJANGO" else ():
         # Invalid settings have no sizes.
         with suppress(ImproperlyConfigured):
-            if one.sizes != _sizes(name):
+            if one.sizes != _pool_sizes(name):
                 _pools.pop(name).close(seconds=0)
 
 
-setting_changed.connect(_forget, dispatch_uid="mcp_django.pools")
+setting_changed.connect(_discard_changed_pools, dispatch_uid="mcp_django.pools")
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Reset the pools after a fork: threads are not copied, and a copied lock may be locked."""
-    global _making  # noqa: PLW0603
+    global _creation_lock  # noqa: PLW0603
     _pools.clear()
-    _making = threading.Lock()
-    _Arrivals._every = WeakKeyDictionary()
+    _creation_lock = threading.Lock()
+    _LoopResults._by_loop = WeakKeyDictionary()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @atexit.register
-def _finish() -> None:
+def _drain_at_exit() -> None:
     """Wait at most ``DRAIN_SECONDS`` for the calls in each pool; tasks are not waited for."""
     for name, one in list(_pools.items()):
         if name != "task":
             one.close(seconds=get_settings().drain_seconds)
 
 
-def with_request_signals(function: Callable[[], T], **details: Any) -> T:
+def run_with_request_signals(function: Callable[[], T], **details: Any) -> T:
     """Run a function between request signals, so that Django closes stale connections."""
     request_started.send(sender=BoundedPool, **details)
     try:
@@ -485,20 +491,20 @@ class LeasedThread(Executor):
         """
         future: Future[T] = Future()
         if self._thread is None:
-            work = partial(with_request_signals, self._serve_all)
-            self._thread = pool("work").submit(work, key=self._key)
+            work = partial(run_with_request_signals, self._run_surrounded)
+            self._thread = get_pool("work").submit(work, key=self._key)
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
-    def _serve_all(self) -> None:
+    def _run_surrounded(self) -> None:
         try:
-            with self._around(), all_left():
-                self._serve()
-        except LeftOpen:
+            with self._around(), roll_back_left_open():
+                self._run_calls()
+        except TransactionLeftOpen:
             # The call has been answered already.
             logger.exception("A transaction that an async call left open was rolled back.")
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         while (call := self._calls.get()) is not None:
             future, function = call
             if not future.set_running_or_notify_cancel():
@@ -522,11 +528,11 @@ class LeasedThread(Executor):
 # ``ToolError`` rolls back, and the rows of this package are written outside.
 
 
-class LeftOpen(Exception):
+class TransactionLeftOpen(Exception):
     """The component's function entered a transaction and did not leave it, which is a bug."""
 
 
-class Surrounding(transaction.Atomic):
+class RuntimeTransaction(transaction.Atomic):
     """A transaction that this package opens around those of the component's function."""
 
     is_surrounding = True
@@ -538,17 +544,17 @@ class Surrounding(transaction.Atomic):
 
 
 @contextmanager
-def around(component: Component) -> Iterator[None]:
+def component_transactions(component: Component) -> Iterator[None]:
     """Open the transactions that the component needs; nested ones are savepoints."""
     with ExitStack() as stack:
-        for alias in _aliases(component):
+        for alias in _transaction_aliases(component):
             stack.enter_context(transaction.atomic(using=alias))
-        with all_left():
+        with roll_back_left_open():
             yield
 
 
 @contextmanager
-def all_left() -> Iterator[None]:
+def roll_back_left_open() -> Iterator[None]:
     """Roll back every transaction that is entered in the block and not left.
 
     Django keeps a connection that is in a transaction, so the next call in this thread would
@@ -558,23 +564,23 @@ def all_left() -> Iterator[None]:
         LeftOpen: a transaction was rolled back, and the block did not raise another exception.
     """
     before = {one.alias: len(one.atomic_blocks) for one in connections.all(initialized_only=True)}
-    failure = LeftOpen("left a transaction open, which was rolled back")
+    failure = TransactionLeftOpen("left a transaction open, which was rolled back")
     found = False
     try:
         yield
     finally:
         for connection in connections.all(initialized_only=True):
             while len(connection.atomic_blocks) > before.get(connection.alias, 0):
-                if isinstance(connection.atomic_blocks[-1], Surrounding):
+                if isinstance(connection.atomic_blocks[-1], RuntimeTransaction):
                     # Not the function's: this package leaves it later.
                     break
                 found = True
-                connection.atomic_blocks[-1].__exit__(LeftOpen, failure, None)
+                connection.atomic_blocks[-1].__exit__(TransactionLeftOpen, failure, None)
     if found:
         raise failure
 
 
-def _aliases(component: Component) -> list[str]:
+def _transaction_aliases(component: Component) -> list[str]:
     """Return the databases to open a transaction on; none for an async function.
 
     A function that asks the client gets one on the default database, since it runs again after the
@@ -584,7 +590,9 @@ def _aliases(component: Component) -> list[str]:
         return []
     found = [alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]]
     # After ``ctx.task.begin()`` too the function runs again, and its writes must be rolled back.
-    runs_again = component.function.asks or getattr(component, "ask", "") == "before"
+    runs_again = (
+        component.function.sends_client_requests or getattr(component, "ask", "") == "before"
+    )
     wanted = runs_again if component.atomic is None else component.atomic
     if wanted and DEFAULT_DB_ALIAS not in found and _has_database(component):
         found.append(DEFAULT_DB_ALIAS)
@@ -597,7 +605,7 @@ def _has_database(component: Component) -> bool:
     return bool(component.atomic) or engine != "django.db.backends.dummy"
 
 
-def after_commit(function: Callable[[], Any], *, using: str | None = None) -> None:
+def run_after_commit(function: Callable[[], Any], *, using: str | None = None) -> None:
     """Run a function after the current transaction commits, or immediately outside of one.
 
     ``transaction.on_commit`` alone would open a connection to check for a transaction, which is
@@ -606,10 +614,10 @@ def after_commit(function: Callable[[], Any], *, using: str | None = None) -> No
 
     # Not a ``partial``: Django logs the name of a failed function, and a ``partial`` has none.
     def work() -> None:
-        if _held_back.waiting is None:
+        if _deferred.waiting is None:
             function()
         else:
-            _held_back.waiting.append((function, using))
+            _deferred.waiting.append((function, using))
 
     connection = connections[using or DEFAULT_DB_ALIAS]
     if connection.in_atomic_block:
@@ -618,61 +626,63 @@ def after_commit(function: Callable[[], Any], *, using: str | None = None) -> No
         work()
 
 
-class _HeldBack(threading.local):
+class _Deferred(threading.local):
     """Functions that wait until this thread may write again; ``None`` if it may write now."""
 
     waiting: list[tuple[Callable[[], Any], str | None]] | None = None
 
 
-_held_back = _HeldBack()
+_deferred = _Deferred()
 
 
-def hold_back() -> None:
+def defer_after_commit() -> None:
     """Defer ``after_commit`` functions during a read-only call, since they may write rows."""
-    _held_back.waiting = []
+    _deferred.waiting = []
 
 
-def let_go(*, succeeded: bool) -> None:
+def end_deferral(*, succeeded: bool) -> None:
     """Run the deferred functions if the call succeeded, or else discard them."""
-    waiting, _held_back.waiting = _held_back.waiting, None
+    waiting, _deferred.waiting = _deferred.waiting, None
     for function, using in waiting or () if succeeded else ():
-        after_commit(function, using=using)
+        run_after_commit(function, using=using)
 
 
 # Short database work from the event loop ----------------------------------------------------------
 
 # The pause before another attempt, if all threads are busy or the database is unavailable.
-PATIENCE_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 
 
-async def at_desk(work: Callable[[], T]) -> T:
+async def run_in_short_thread(work: Callable[[], T]) -> T:
     """Run short database work in a short-task thread; retry while all of them are busy."""
-    return await asked_until_free(lambda: pool("desk").run(partial(with_request_signals, work)))
+    return await retry_while_busy(
+        lambda: get_pool("desk").run(partial(run_with_request_signals, work))
+    )
 
 
-async def asked_until_free(ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_busy(ask: Callable[[], Awaitable[T]]) -> T:
     """Await a function that needs a thread, and retry while it raises ``Busy``."""
     while True:
         try:
             return await ask()
         except Busy:
-            await asyncio.sleep(PATIENCE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
-async def insist_at_desk(work: Callable[[], T]) -> T:
+async def run_with_retry(work: Callable[[], T]) -> T:
     """Run ``at_desk`` for a write that must not be lost; retry while the database is unavailable.
 
     The work may have been done although it failed, so it must be idempotent.
     """
     while True:
         try:
-            return await at_desk(work)
+            return await run_in_short_thread(work)
         except (OperationalError, InterfaceError) as exc:
             logger.warning("The database could not be written to (%s); trying again.", exc)
-            await asyncio.sleep(PATIENCE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
-def on_loop(function: Callable[[], object]) -> Callable[[], None]:
+def call_on_loop(function: Callable[[], object]) -> Callable[[], None]:
     """Return a function for any thread that calls this one on the running event loop."""
     loop = asyncio.get_running_loop()
 

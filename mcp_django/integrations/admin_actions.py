@@ -28,22 +28,22 @@ from pydantic import Field
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.core.context import Context
-from mcp_django.core.declare import Argument, arguments, function
+from mcp_django.core.declare import GeneratedArgument, build_arguments, build_function
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
-from mcp_django.integrations.models.columns import nearest
-from mcp_django.integrations.models.row_access import permitted
+from mcp_django.integrations.models.columns import suggest_name
+from mcp_django.integrations.models.row_access import filter_viewable
 from mcp_django.integrations.site_requests import (
-    FreshRequest,
+    CallerRequest,
     Pairs,
-    Sending,
-    fresh_request,
-    release,
+    SiteRequest,
+    build_request,
+    close_files,
 )
-from mcp_django.integrations.site_responses import message_text, read_answer
+from mcp_django.integrations.site_responses import message_text, read_response
 from mcp_django.protocol.content import ToolResult
-from mcp_django.schema.arguments import quote
+from mcp_django.schema.arguments import to_json_text
 
 if TYPE_CHECKING:
     from mcp_django.integrations.model_admin import AdminTools
@@ -54,7 +54,7 @@ DELETE = "delete_selected"
 
 def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
     """Return the tool that runs an action of the admin."""
-    words = _description(declaration, action)
+    words = _action_label(declaration, action)
     plurals = declaration.plurals
     name = action if action.endswith(f"_{plurals}") else f"{action}_{plurals}"
     key = declaration.lookup
@@ -63,11 +63,11 @@ def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
     return Tool(
         name=name,
         description=f"{words}. An action of the site's admin.",
-        function=function(partial(_run, declaration, action), name=name),
-        arguments=arguments(
+        function=build_function(partial(_run_action, declaration, action), name=name),
+        arguments=build_arguments(
             name,
             {
-                "keys": Argument(
+                "keys": GeneratedArgument(
                     annotation=keys,
                     description=f"The {declaration.nouns} to run it on: the {key.name} of each.",
                     required=True,
@@ -105,7 +105,7 @@ class ActionPermission(BasePermission):
         )
 
 
-def _description(declaration: AdminTools[Any], action: str) -> str:
+def _action_label(declaration: AdminTools[Any], action: str) -> str:
     if action == DELETE:
         declaration.refuse(
             f"actions contains {DELETE!r}; add 'delete' to tools instead, which deletes one object "
@@ -114,15 +114,17 @@ def _description(declaration: AdminTools[Any], action: str) -> str:
     admin = declaration.model_admin
     # Untranslated, because no caller's language is known at registration.
     with override(None):
-        known: Any = admin.get_actions(admin_request(widest(declaration.server), admin))
+        known: Any = admin.get_actions(admin_request(superuser_context(declaration.server), admin))
         if action not in known:
             names = [name for name in known if name != DELETE]
-            declaration.refuse(f"actions contains {action!r}; {nearest(action, names)}")
-        words = str(_parts(known[action])[1]) % model_format_dict(declaration.model._meta)
-    return words.rstrip(".")
+            declaration.refuse(f"actions contains {action!r}; {suggest_name(action, names)}")
+        label = str(_function_and_label(known[action])[1]) % model_format_dict(
+            declaration.model._meta
+        )
+    return label.rstrip(".")
 
 
-def _parts(action: Any) -> tuple[Callable[..., Any], str]:
+def _function_and_label(action: Any) -> tuple[Callable[..., Any], str]:
     """Return the function of an action and its description."""
     # Up to Django 6.0, an action is a tuple.
     if isinstance(action, tuple):
@@ -130,37 +132,39 @@ def _parts(action: Any) -> tuple[Callable[..., Any], str]:
     return action.func, action.plural_description or action.description
 
 
-def _run(declaration: AdminTools[Any], action: str, ctx: Context, given: dict[str, Any]) -> Any:
+def _run_action(
+    declaration: AdminTools[Any], action: str, ctx: Context, given: dict[str, Any]
+) -> Any:
     with transaction.atomic(using=router.db_for_write(declaration.model)):
-        chosen = _chosen(declaration, ctx, given["keys"])
+        chosen = _selected_keys(declaration, ctx, given["keys"])
         posted = [
             ("action", action),
             ("index", "0"),
             ("select_across", "0"),
             *((ACTION_CHECKBOX_NAME, str(pk)) for pk in chosen),
         ]
-        request = admin_request(ctx, declaration.model_admin, posted=posted)
+        request = admin_request(ctx, declaration.model_admin, data=posted)
         admin = declaration.model_admin
         rows: QuerySet[Any] = admin.get_queryset(request).filter(pk__in=chosen)
         known: Any = admin.get_actions(request)
-        response = _parts(known[action])[0](admin, request, rows)
+        response = _function_and_label(known[action])[0](admin, request, rows)
         if not isinstance(response, HttpResponseBase):
-            return _said(declaration, action, request, len(chosen))
-        return _answered(declaration, ctx, request, response)
+            return _messages_result(declaration, action, request, len(chosen))
+        return _response_result(declaration, ctx, request, response)
 
 
-def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list[Any]:
+def _selected_keys(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list[Any]:
     """Return the primary keys of the rows; a hidden row is reported like one that does not exist.
 
     Raises:
         ToolError: a row does not exist; the action does not run on the others.
     """
     name = declaration.lookup.name
-    rows = permitted(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
+    rows = filter_viewable(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
     found = {str(key): pk for key, pk in rows.values_list(name, "pk")}
     missing = [key for key in keys if str(key) not in found]
     if missing:
-        listed = ", ".join(quote(key) for key in missing[:10])
+        listed = ", ".join(to_json_text(key) for key in missing[:10])
         raise ToolError(
             f"There are no {declaration.nouns} with {name} {listed}. The action was not run on "
             "the others."
@@ -168,11 +172,11 @@ def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list
     return list(found.values())
 
 
-def _said(
-    declaration: AdminTools[Any], action: str, request: FreshRequest, number: int
+def _messages_result(
+    declaration: AdminTools[Any], action: str, request: CallerRequest, number: int
 ) -> ToolResult:
     """Return the messages of the action to its user, or a note that it ran."""
-    messages = request._messages.found  # type: ignore[attr-defined]  # a Collected
+    messages = request._messages.messages  # type: ignore[attr-defined]  # a Collected
     failed = [one for one in messages if one.level >= ERROR]
     texts = [message_text(one) for one in messages]
     if not texts:
@@ -181,8 +185,8 @@ def _said(
     return ToolResult(*texts, is_error=bool(failed) and len(failed) == len(messages))
 
 
-def _answered(
-    declaration: AdminTools[Any], ctx: Context, request: FreshRequest, response: HttpResponseBase
+def _response_result(
+    declaration: AdminTools[Any], ctx: Context, request: CallerRequest, response: HttpResponseBase
 ) -> ToolResult:
     """Return a file that the action returned, or where it redirects.
 
@@ -193,16 +197,16 @@ def _answered(
         if _is_page(response):
             raise ToolError(
                 "This action opens a page of the admin that asks for more input. Run it there: "
-                f"{request.build_absolute_uri(list_path(declaration.model_admin))}. "
+                f"{request.build_absolute_uri(changelist_path(declaration.model_admin))}. "
                 "Nothing was changed."
             )
         if not getattr(response, "is_rendered", True):
             response.render()  # type: ignore[attr-defined]  # a template response
-        answer = read_answer(request, response, is_over=lambda: ctx.cancelled)
-        site_responses.check(answer, verb="POST")
+        answer = read_response(request, response, is_over=lambda: ctx.cancelled)
+        site_responses.check_status(answer, method="POST")
         return site_responses.tool_result(answer, is_readable=False)
     finally:
-        release(response)
+        close_files(response)
 
 
 def _is_page(response: HttpResponseBase) -> bool:
@@ -217,7 +221,7 @@ def _is_page(response: HttpResponseBase) -> bool:
 # middleware, so it has a user and messages, but no session.
 
 
-class Collected(BaseStorage):
+class CollectedMessages(BaseStorage):
     """A message storage that keeps messages for the result of the call, not for the next page."""
 
     def _get(self, *args: Any, **kwargs: Any) -> tuple[list[Message], bool]:
@@ -227,32 +231,32 @@ class Collected(BaseStorage):
         return []
 
     @property
-    def found(self) -> list[Message]:
+    def messages(self) -> list[Message]:
         """The messages that were added so far."""
         queued: list[Message] = self._queued_messages  # type: ignore[attr-defined]  # of the base
         return list(queued)
 
 
 def admin_request(
-    ctx: Context, model_admin: ModelAdmin[Any], *, posted: Pairs | None = None
-) -> FreshRequest:
+    ctx: Context, model_admin: ModelAdmin[Any], *, data: Pairs | None = None
+) -> CallerRequest:
     """Return a request of the caller to the admin's list of the model."""
-    sending = Sending(
-        verb="GET" if posted is None else "POST",
-        path=list_path(model_admin),
+    sending = SiteRequest(
+        method="GET" if data is None else "POST",
+        path=changelist_path(model_admin),
         query=[],
-        body=posted or [],
+        body=data or [],
         routes=(),
     )
-    request = fresh_request(ctx, sending)
+    request = build_request(ctx, sending)
     request.user = ctx.user
-    request._messages = Collected(request)  # type: ignore[attr-defined]  # of the message framework
+    request._messages = CollectedMessages(request)  # type: ignore[attr-defined]  # of the message framework
     with suppress(Resolver404):
         request.resolver_match = resolve(request.path_info)
     return request
 
 
-def list_path(model_admin: ModelAdmin[Any]) -> str:
+def changelist_path(model_admin: ModelAdmin[Any]) -> str:
     """Return the URL path of the admin's list, or the root path if the admin has no URLs."""
     options = model_admin.model._meta
     name = f"{model_admin.admin_site.name}:{options.app_label}_{options.model_name}_changelist"
@@ -262,7 +266,7 @@ def list_path(model_admin: ModelAdmin[Any]) -> str:
         return get_script_prefix()
 
 
-def widest(server: Any) -> Context:
+def superuser_context(server: Any) -> Context:
     """Return the context of a superuser, with which the schemas are built at registration.
 
     It never gives access to rows: each call checks the permissions of its own caller.

@@ -48,16 +48,16 @@ class EndTag:
     name: str
 
 
-Piece = StartTag | EndTag | str
+Token = StartTag | EndTag | str
 
 
-def pieces(html: str) -> Iterator[Piece]:
+def split_html(html: str) -> Iterator[Token]:
     """Yield the tags of a page and the texts between them."""
     position = 0
     while (opening := html.find("<", position)) >= 0:
         if opening > position:
-            yield _text_of(html[position:opening])
-        position, found = _markup(html, opening)
+            yield _unescape(html[position:opening])
+        position, found = _read_markup(html, opening)
         if found is None:
             continue
         yield found
@@ -65,29 +65,29 @@ def pieces(html: str) -> Iterator[Piece]:
             end = _end_of_raw(html, found.name, position)
             raw = html[position:end]
             if raw:
-                yield raw if found.name in RAW else _text_of(raw)
+                yield raw if found.name in RAW else _unescape(raw)
             position = end
     if position < len(html):
-        yield _text_of(html[position:])
+        yield _unescape(html[position:])
 
 
-def plain(html: str) -> str:
+def strip_markup(html: str) -> str:
     """Return the text of an HTML fragment of the site, without its tags."""
-    return "".join(piece for piece in pieces(html) if isinstance(piece, str))
+    return "".join(piece for piece in split_html(html) if isinstance(piece, str))
 
 
-def _text_of(raw: str) -> str:
+def _unescape(raw: str) -> str:
     """Return the text with its character references resolved."""
     return unescape(_HUGE_REFERENCE.sub("\ufffd", raw))
 
 
-def _markup(html: str, opening: int) -> tuple[int, Piece | None]:
+def _read_markup(html: str, opening: int) -> tuple[int, Token | None]:
     """Return where the markup at a ``<`` ends, and its piece; ``None`` if it is not rendered."""
     following = html[opening + 1 : opening + 3]
     if _LETTER.match(following):
-        return _tag(html, opening + 1, is_end=False)
+        return _read_tag(html, opening + 1, is_end=False)
     if following[:1] == "/" and _LETTER.match(following[1:]):
-        return _tag(html, opening + 2, is_end=True)
+        return _read_tag(html, opening + 2, is_end=True)
     if html.startswith("<!--", opening):
         return _comment(html, opening + 4), None
     if following[:1] in {"!", "?"} or (following[:1] == "/" and following[1:]):
@@ -105,7 +105,7 @@ def _comment(html: str, start: int) -> int:
     return found.end() if found else len(html)
 
 
-def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
+def _read_tag(html: str, start: int, *, is_end: bool) -> tuple[int, Token | None]:
     """Return where a tag ends, and the tag; ``None`` if the page ends inside it."""
     name = _TAG_NAME.match(html, start)
     assert name is not None
@@ -119,7 +119,7 @@ def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
             break
         end = _after(_ATTRIBUTE, html, position)
         key = html[position:end].lower()
-        position, value = _value(html, end)
+        position, value = _read_attribute_value(html, end)
         attributes.setdefault(key, value)
     kind = name.group().lower()
     if kind in FOREIGN and html[position - 1] == "/":
@@ -127,7 +127,7 @@ def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
     return position + 1, EndTag(kind) if is_end else StartTag(kind, attributes)
 
 
-def _value(html: str, position: int) -> tuple[int, str]:
+def _read_attribute_value(html: str, position: int) -> tuple[int, str]:
     """Return where the value after an attribute's name ends, and the value."""
     equals = _EQUALS.match(html, position)
     if equals is None:
@@ -138,9 +138,9 @@ def _value(html: str, position: int) -> tuple[int, str]:
         end = html.find(quote, position + 1)
         if end < 0:
             return len(html), ""
-        return end + 1, _text_of(html[position + 1 : end])
+        return end + 1, _unescape(html[position + 1 : end])
     end = _after(_UNQUOTED, html, position)
-    return end, _text_of(html[position:end])
+    return end, _unescape(html[position:end])
 
 
 def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
@@ -188,30 +188,30 @@ CLOSED_BY = {
     "head": BLOCKS | HEADINGS.keys() | {"ul", "ol", "table", "pre"},
 }
 # The Unicode range of the tag characters, with which invisible text can be written.
-UNSEEN = re.compile("[\U000e0000-\U000e0fff\0]")
-UNSEEN_STYLES = re.compile(
+INVISIBLE_CHARACTERS = re.compile("[\U000e0000-\U000e0fff\0]")
+HIDING_STYLES = re.compile(
     r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
     r"|opacity:0*\.?0*%?|font-size:0*\.?0*[a-z%]*)(?:!important)?(?=;|$)"
 )
 _CSS_NOISE = re.compile(r"/\*.*?(?:\*/|$)|\s+", re.DOTALL)
 
 
-def readable(html: str) -> str:
+def html_to_text(html: str) -> str:
     """Return the text of a page, starting with its title without a first-level heading."""
-    reader = _Reader()
-    for piece in pieces(html):
+    reader = _TextExtractor()
+    for piece in split_html(html):
         if isinstance(piece, StartTag):
             reader.start(piece.name, piece.attributes)
         elif isinstance(piece, EndTag):
             reader.end(piece.name)
         else:
             reader.text(piece)
-    return UNSEEN.sub("", reader.result())
+    return INVISIBLE_CHARACTERS.sub("", reader.result())
 
 
-class _Reader:
+class _TextExtractor:
     def __init__(self) -> None:
-        self._writer = Writer()
+        self._writer = MarkdownWriter()
         self._open: list[tuple[str, bool]] = []
         self._counts: Counter[str] = Counter()
         self._hidden = 0
@@ -227,7 +227,7 @@ class _Reader:
 
     def start(self, tag: str, given: dict[str, str]) -> None:
         while self._open and tag in CLOSED_BY.get(self._open[-1][0], ()):
-            self._leave(self._open[-1][0])
+            self._close_element(self._open[-1][0])
         if tag in VOID:
             if not self._hidden:
                 self._void(tag, given)
@@ -244,7 +244,7 @@ class _Reader:
             return
         while self._counts[tag]:
             inner = self._open[-1][0]
-            self._leave(inner)
+            self._close_element(inner)
             if inner == tag:
                 return
 
@@ -256,7 +256,7 @@ class _Reader:
             # NUL is not allowed in HTML, and the writer uses it for line breaks.
             self._writer.text(data.replace("\0", ""))
 
-    def _leave(self, tag: str) -> None:
+    def _close_element(self, tag: str) -> None:
         _, hides = self._open.pop()
         self._counts[tag] -= 1
         if not self._hidden:
@@ -274,7 +274,7 @@ class _Reader:
     def _start(self, tag: str, given: dict[str, str]) -> None:
         writer = self._writer
         if tag == "a":
-            self._links.append(_address(given.get("href", "")))
+            self._links.append(_link_target(given.get("href", "")))
             writer.text("[" if self._links[-1] else "")
         elif tag in HEADINGS:
             writer.heading(HEADINGS[tag])
@@ -317,11 +317,11 @@ def _is_hidden(given: dict[str, str]) -> bool:
     return (
         "hidden" in given
         or given.get("aria-hidden", "").strip().lower() == "true"
-        or UNSEEN_STYLES.search(style) is not None
+        or HIDING_STYLES.search(style) is not None
     )
 
 
-def _address(href: str) -> str:
+def _link_target(href: str) -> str:
     """Return the target of a link; empty if it is in the same page or is not a web address."""
     text = href.strip()
     try:
@@ -345,7 +345,7 @@ class _List:
 
 
 @dataclass(slots=True)
-class Writer:
+class MarkdownWriter:
     """Builds the text from blocks: paragraphs, headings, list items, table rows and code.
 
     Each row of a table is one line.
@@ -356,19 +356,19 @@ class Writer:
     _kind: str = ""
     _prefix: str = ""
     _lists: list[_List] = field(default_factory=list)
-    _list: int = 0
+    _list_number: int = 0
     """The number of the current outermost list."""
     _is_code: bool = False
-    _tables: int = 0
+    _table_depth: int = 0
     """The nesting depth of tables."""
-    _table: int = 0
+    _table_number: int = 0
     """The number of the current outermost table."""
     _cells: list[str] = field(default_factory=list)
     _rows: int = 0
 
     def result(self) -> str:
         """Return the whole text; blocks of one list or table have no blank line between them."""
-        self._tables = 0
+        self._table_depth = 0
         self.end_code()
         self.block()
         text: list[str] = []
@@ -392,7 +392,7 @@ class Writer:
         """End the current block, if it is not empty."""
         if self._is_code:
             return
-        if self._tables:
+        if self._table_depth:
             self._pieces.append(" ")
             return
         self._end()
@@ -400,20 +400,20 @@ class Writer:
     def rule(self) -> None:
         """Add a horizontal rule."""
         self.block()
-        if not self._tables and not self._is_code:
+        if not self._table_depth and not self._is_code:
             self._blocks.append(("", "---"))
 
     def heading(self, level: int) -> None:
         """Start a heading."""
         self.block()
-        if not self._tables:
+        if not self._table_depth:
             self._prefix = f"{'#' * level} "
 
     def begin_list(self, *, is_ordered: bool) -> None:
         """Start a list, which may be nested in another one."""
         self.block()
         if not self._lists:
-            self._list += 1
+            self._list_number += 1
         self._lists.append(_List(is_ordered))
 
     def end_list(self) -> None:
@@ -429,15 +429,15 @@ class Writer:
         if self._lists and self._lists[-1].is_ordered:
             self._lists[-1].number += 1
             mark = f"{self._lists[-1].number}."
-        if self._tables:
+        if self._table_depth:
             return
         indent = "  " * min(max(len(self._lists) - 1, 0), MAX_INDENT)
-        self._kind, self._prefix = f"item of {self._list}", f"{indent}{mark} "
+        self._kind, self._prefix = f"item of {self._list_number}", f"{indent}{mark} "
 
     def begin_code(self) -> None:
         """Start preformatted text, in which spaces and line ends are kept."""
         self.block()
-        if not self._tables:
+        if not self._table_depth:
             self._is_code = True
 
     def end_code(self) -> None:
@@ -453,55 +453,55 @@ class Writer:
     def begin_table(self) -> None:
         """Start a table; a nested table becomes text in the cell of the outer one."""
         self.block()
-        self._tables += 1
-        if self._tables == 1:
+        self._table_depth += 1
+        if self._table_depth == 1:
             self._cells, self._rows = [], 0
-            self._table += 1
+            self._table_number += 1
 
     def caption(self) -> None:
         """End the caption of a table."""
-        if self._tables == 1 and (text := self._collapsed()):
+        if self._table_depth == 1 and (text := self._take_text()):
             self._blocks.append(("", text))
 
     def row(self) -> None:
         """Start a table row."""
-        if self._tables == 1:
+        if self._table_depth == 1:
             self._end_row()
 
     def cell(self) -> None:
         """Start a table cell."""
-        if self._tables == 1:
+        if self._table_depth == 1:
             self._pieces.clear()
 
     def end_cell(self) -> None:
         """End a table cell."""
-        if self._tables == 1:
-            self._cells.append(self._collapsed().replace("\n", " ").replace("|", "\\|"))
+        if self._table_depth == 1:
+            self._cells.append(self._take_text().replace("\n", " ").replace("|", "\\|"))
 
     def end_table(self) -> None:
         """End the innermost table."""
-        if self._tables == 1:
+        if self._table_depth == 1:
             self._end_row()
-        self._tables = max(self._tables - 1, 0)
+        self._table_depth = max(self._table_depth - 1, 0)
 
     def _end_row(self) -> None:
         cells, self._cells = self._cells, []
         if not any(cells):
             return
         self._rows += 1
-        kind = f"row of {self._table}"
+        kind = f"row of {self._table_number}"
         self._blocks.append((kind, f"| {' | '.join(cells)} |"))
         if self._rows == 1:
             self._blocks.append((kind, f"|{' --- |' * len(cells)}"))
 
     def _end(self) -> None:
-        text = self._collapsed()
+        text = self._take_text()
         if not text:
             return
         self._blocks.append((self._kind, f"{self._prefix}{text}"))
         self._kind = self._prefix = ""
 
-    def _collapsed(self) -> str:
+    def _take_text(self) -> str:
         """Return the text of the block, with whitespace collapsed and only explicit line breaks."""
         lines = "".join(self._pieces).split("\0")
         self._pieces.clear()

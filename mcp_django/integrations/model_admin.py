@@ -34,22 +34,26 @@ from django.utils.translation import gettext, override
 
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
-from mcp_django.integrations.admin_actions import action_tool, admin_request, widest
-from mcp_django.integrations.html_text import plain
+from mcp_django.integrations.admin_actions import action_tool, admin_request, superuser_context
+from mcp_django.integrations.html_text import strip_markup
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.columns import (
     SHORT_TEXT,
     Column,
     FieldPath,
     default_lookups,
-    resolve,
+    resolve_path,
 )
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
 from mcp_django.integrations.models.exposed_fields import ExposedFields
 from mcp_django.integrations.models.write_forms import FormInputs
-from mcp_django.integrations.site_requests import FreshRequest
-from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
-from mcp_django.schema.secrets import names_secret
+from mcp_django.integrations.site_requests import CallerRequest
+from mcp_django.schema.arguments import (
+    InvalidArguments,
+    ValidationProblem,
+    unknown_argument_problem,
+)
+from mcp_django.schema.secrets import is_secret_name
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
 
@@ -64,7 +68,7 @@ DATE_PARTS = ("year", "month", "day")
 
 
 @dataclass(slots=True)
-class Derived:
+class DerivedOptions:
     """The derived options, and in ``left_out`` what could not be derived."""
 
     fields: list[str]
@@ -80,11 +84,11 @@ class Derived:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def _derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Derived:
+def _derive_options(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> DerivedOptions:
     """Return the options of a ``ModelAdmin``; ``fields`` replaces the fields that it shows."""
-    reading = _Reading(model_admin)
+    reading = _OptionReader(model_admin)
     shown = list(fields) if fields is not None else list(reading.fields())
-    found = Derived(fields=shown, left_out=reading.left_out)
+    found = DerivedOptions(fields=shown, left_out=reading.left_out)
     found.search_fields = list(reading.search_fields(shown))
     found.filter_fields = reading.filter_fields(shown)
     found.ordering_fields = list(reading.ordering_fields(shown))
@@ -92,7 +96,7 @@ def _derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Deriv
     return found
 
 
-class _Reading:
+class _OptionReader:
     def __init__(self, model_admin: ModelAdmin[Any]) -> None:
         self._admin = model_admin
         self._model = model_admin.model
@@ -102,12 +106,12 @@ class _Reading:
 
     def fields(self) -> Iterator[str]:
         """Yield the columns and relations that the admin shows, and the key if none is unique."""
-        found = list(dict.fromkeys(name for name in self._shown() if self._is_open(name)))
-        if not any(self._names_one(name) for name in found):
+        found = list(dict.fromkeys(name for name in self._shown_names() if self._may_expose(name)))
+        if not any(self._is_unique(name) for name in found):
             yield self._model._meta.pk.name
         yield from found
 
-    def _shown(self) -> Iterator[str]:
+    def _shown_names(self) -> Iterator[str]:
         admin: Any = self._admin
         written = admin.fieldsets or [(None, {"fields": admin.fields or ()})]
         for name in (*admin.list_display, *flatten_fieldsets(written), *admin.readonly_fields):
@@ -115,15 +119,15 @@ class _Reading:
             if isinstance(name, str) and self._path(name) is not None:
                 yield name
 
-    def _is_open(self, name: str) -> bool:
+    def _may_expose(self, name: str) -> bool:
         form: Any = self._admin.form
         meta = getattr(form, "_meta", None)
         excluded = self._admin.exclude or getattr(meta, "exclude", None) or ()
         if name in excluded:
             return False
         widgets = getattr(meta, "widgets", None) or {}
-        is_hidden = isinstance(_made(widgets.get(name)), forms.PasswordInput)
-        is_secret = names_secret(name)
+        is_hidden = isinstance(_widget_instance(widgets.get(name)), forms.PasswordInput)
+        is_secret = is_secret_name(name)
         # The form may show a field that it declares differently from the stored value.
         if is_hidden or is_secret or name in form.declared_fields:
             self.left_out.append(
@@ -132,7 +136,7 @@ class _Reading:
             return False
         return True
 
-    def _names_one(self, name: str) -> bool:
+    def _is_unique(self, name: str) -> bool:
         path = self._path(name)
         if path is None or path.hops or path.is_relation:
             return False
@@ -149,7 +153,7 @@ class _Reading:
             if is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
                 yield name
             else:
-                self._leave("search_fields", written, name, shown)
+                self._leave_out("search_fields", written, name, shown)
 
     def filter_fields(self, shown: list[str]) -> dict[str, list[str]]:
         """Return the fields of ``list_filter`` and ``date_hierarchy``, with their lookups."""
@@ -160,20 +164,20 @@ class _Reading:
             if path is not None and name in shown and Column(path.column).is_comparable:
                 found[name] = list(default_lookups(path))
             else:
-                self._leave("list_filter", _name_of(written), name, shown)
+                self._leave_out("list_filter", _filter_name(written), name, shown)
         date = self._admin.date_hierarchy
         path = self._path(date) if date else None
         if date and path is not None and date in shown:
             found[date] = [*default_lookups(path), *DATE_PARTS]
         elif date:
-            self._leave("date_hierarchy", date, date, shown)
+            self._leave_out("date_hierarchy", date, date, shown)
         return found
 
     def ordering_fields(self, shown: list[str]) -> Iterator[str]:
         """Yield the columns by which the admin's list can be sorted."""
         admin: Any = self._admin
         for name in admin.list_display if admin.sortable_by is None else admin.sortable_by:
-            if isinstance(name, str) and name in shown and self._has_order(name):
+            if isinstance(name, str) and name in shown and self._is_sortable(name):
                 yield name
 
     def ordering(self, shown: list[str]) -> Iterator[str]:
@@ -182,12 +186,12 @@ class _Reading:
             name = str(written).removeprefix("-")
             if name == "pk":
                 name = self._model._meta.pk.name
-            if not isinstance(written, str) or name not in shown or not self._has_order(name):
-                self._leave("ordering", _name_of(written), name, shown)
+            if not isinstance(written, str) or name not in shown or not self._is_sortable(name):
+                self._leave_out("ordering", _filter_name(written), name, shown)
                 return
             yield f"-{name}" if written.startswith("-") else name
 
-    def _has_order(self, name: str) -> bool:
+    def _is_sortable(self, name: str) -> bool:
         path = self._path(name)
         if path is None or path.is_many or not Column(path.column).is_comparable:
             return False
@@ -200,7 +204,7 @@ class _Reading:
 
     def _path(self, name: str) -> FieldPath | None:
         try:
-            return resolve(self._model, name, what=type(self._admin).__name__)
+            return resolve_path(self._model, name, label=type(self._admin).__name__)
         except ImproperlyConfigured:
             return None
 
@@ -211,19 +215,19 @@ class _Reading:
             return before
         return name
 
-    def _leave(self, option: str, written: str, name: Any, shown: list[str]) -> None:
+    def _leave_out(self, option: str, written: str, name: Any, shown: list[str]) -> None:
         is_hidden = isinstance(name, str) and self._path(name) is not None and name not in shown
         why = "which is not in fields" if is_hidden else "which has no counterpart"
         self.left_out.append(f"{option} contains {written!r}, {why}")
 
 
-def _name_of(written: Any) -> str:
+def _filter_name(written: Any) -> str:
     if isinstance(written, list | tuple):
         return str(written[0])
     return written if isinstance(written, str) else getattr(written, "__name__", str(written))
 
 
-def _made(widget: Any) -> Any:
+def _widget_instance(widget: Any) -> Any:
     return widget() if isinstance(widget, type) else widget
 
 
@@ -241,10 +245,10 @@ class AdminFields(ExposedFields):
         self, model: type[Model], fields: Sequence[str], *, declaration: AdminTools[Any]
     ) -> None:
         self._admin = declaration.model_admin
-        self._computed = [name for name in fields if self._is_code(model, name)]
+        self._computed = [name for name in fields if self._is_computed(model, name)]
         columns = [name for name in fields if name not in self._computed]
         super().__init__(model, columns, declaration=declaration)
-        self.tree.is_whole = bool(self._computed)
+        self.tree.needs_all_columns = bool(self._computed)
 
     @cached_property
     def schema(self) -> Schema:
@@ -263,9 +267,9 @@ class AdminFields(ExposedFields):
             row.update({name: self._value(obj, name) for name in self._computed})
         return rows
 
-    def _is_code(self, model: type[Model], name: Any) -> bool:
+    def _is_computed(self, model: type[Model], name: Any) -> bool:
         """Return whether the site's admin or model defines a method or property of this name."""
-        if not isinstance(name, str) or name.startswith("_") or _is_path(model, name):
+        if not isinstance(name, str) or name.startswith("_") or _is_field_path(model, name):
             return False
         own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
         # Not save(), delete() and the other attributes of every model.
@@ -281,16 +285,16 @@ class AdminFields(ExposedFields):
             # The admin shows an empty cell in this case, too.
             return None
         if isinstance(value, SafeData):
-            return plain(str(value))
+            return strip_markup(str(value))
         try:
             return jsonable(value)
         except (TypeError, ValueError):
             return str(value)
 
 
-def _is_path(model: type[Model], name: str) -> bool:
+def _is_field_path(model: type[Model], name: str) -> bool:
     try:
-        resolve(model, name, what="fields")
+        resolve_path(model, name, label="fields")
     except (ImproperlyConfigured, FieldDoesNotExist):
         return False
     return True
@@ -318,23 +322,23 @@ def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
             f"register_admin() takes a model or a ModelAdmin, not {target!r}."
         )
     chosen = admin.site if site is None else site
-    found = _find(target, chosen)
+    found = _find_registered(target, chosen)
     if found is None:
         autodiscover_modules("admin", register_to=chosen)
-        found = _find(target, chosen)
+        found = _find_registered(target, chosen)
     if found is None:
-        raise ImproperlyConfigured(_unknown(target, chosen))
+        raise ImproperlyConfigured(_not_registered_message(target, chosen))
     return found
 
 
-def _registered(site: AdminSite) -> dict[type[Model], ModelAdmin[Any]]:
+def _registry_of(site: AdminSite) -> dict[type[Model], ModelAdmin[Any]]:
     return site._registry
 
 
-def _find(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
+def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     if issubclass(target, Model):
-        return _registered(site).get(target)
-    found = [one for one in _registered(site).values() if type(one) is target]
+        return _registry_of(site).get(target)
+    found = [one for one in _registry_of(site).values() if type(one) is target]
     if len(found) > 1:
         names = ", ".join(one.model.__name__ for one in found)
         raise ImproperlyConfigured(
@@ -343,8 +347,8 @@ def _find(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     return found[0] if found else None
 
 
-def _unknown(target: type, site: AdminSite) -> str:
-    known = _registered(site)
+def _not_registered_message(target: type, site: AdminSite) -> str:
+    known = _registry_of(site)
     names = [model.__name__ for model in known]
     if not issubclass(target, Model):
         names = [type(one).__name__ for one in known.values()]
@@ -356,7 +360,7 @@ def _unknown(target: type, site: AdminSite) -> str:
 # Input that the admin's form validates ------------------------------------------------------------
 
 # Django's own help text in the admin, which is about the mouse and makes no sense for a tool.
-_HOW_TO_SELECT = "Hold down “Control”, or “Command” on a Mac, to select more than one."
+_MULTIPLE_SELECT_HELP = "Hold down “Control”, or “Command” on a Mac, to select more than one."
 
 
 class AdminInputs(FormInputs):
@@ -366,7 +370,7 @@ class AdminInputs(FormInputs):
 
     def form_class(self, declaration: AdminTools[Any], *, is_change: bool) -> Any:
         """Return the class of the form that the admin shows to a superuser."""
-        return declaration.widest_form(is_change=is_change)
+        return declaration.superuser_form(is_change=is_change)
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
         """Return the valid form.
@@ -378,23 +382,25 @@ class AdminInputs(FormInputs):
         own._form_class = self._declaration.make_form(ctx, instance)
         fields = own._form_class.base_fields  # type: ignore[attr-defined]  # not in the stubs
         own._fields = {name: one for name, one in fields.items() if name in self._fields}
-        if problems := list(own._not_for_this_caller(call)):
+        if problems := list(own._unavailable_fields(call)):
             raise InvalidArguments(problems)
         return super(AdminInputs, own).bind(ctx, call, instance)
 
-    def _not_for_this_caller(self, call: Any) -> Iterator[Problem]:
+    def _unavailable_fields(self, call: Any) -> Iterator[ValidationProblem]:
         for name in call.written:
             if name not in self._fields or self._fields[name].disabled:
-                yield unknown_argument(name, self._fields)
+                yield unknown_argument_problem(name, self._fields)
 
 
-def _plain_form(form_class: Any) -> Any:
+def _with_plain_selects(form_class: Any) -> Any:
     """Return the form without widgets that expect a list of keys as one text."""
     for field in form_class.base_fields.values():
         if isinstance(field, forms.ModelMultipleChoiceField):
             # The form class is built for this call, and Django does not share its fields.
             field.widget = forms.SelectMultiple()
-            field.help_text = str(field.help_text).replace(gettext(_HOW_TO_SELECT), "").strip()
+            field.help_text = (
+                str(field.help_text).replace(gettext(_MULTIPLE_SELECT_HELP), "").strip()
+            )
     return form_class
 
 
@@ -413,18 +419,18 @@ class AdminTools(ModelTools[M]):
     model_admin: ModelAdmin[M]
     actions: Sequence[str] = ()
     form_fields: Sequence[str] | None = None
-    form_reader = AdminInputs
+    inputs_class = AdminInputs
     left_out: Sequence[str] = ()
 
     def components(self) -> Iterator[Component]:
         """Yield the tools of the model, and one for each action."""
         yield from super().components()
-        for name in self.sequence("actions"):
+        for name in self.get_name_list("actions"):
             yield action_tool(self, name)
 
     # Rows and permissions -------------------------------------------------------------------------
 
-    def request(self, ctx: Context) -> FreshRequest:
+    def request(self, ctx: Context) -> CallerRequest:
         """Return the request that is passed to the admin, one for each call."""
         found = self._requests.get(ctx)
         if found is None:
@@ -432,11 +438,11 @@ class AdminTools(ModelTools[M]):
         return found
 
     @cached_property
-    def _requests(self) -> WeakKeyDictionary[Context, FreshRequest]:
+    def _requests(self) -> WeakKeyDictionary[Context, CallerRequest]:
         return WeakKeyDictionary()
 
     @cached_property
-    def asks_of_each(self) -> bool:
+    def checks_each_object(self) -> bool:
         """Whether the admin may allow or deny viewing for each object.
 
         Its list shows the objects that may not be viewed, too, but here a row also has the values
@@ -463,7 +469,7 @@ class AdminTools(ModelTools[M]):
         """The validated allow-list, which may also name methods of the admin and of the model."""
         return AdminFields(self.model, self.fields, declaration=self)
 
-    def may_some(self, ctx: Context, action: Action) -> bool:
+    def may_have_permission(self, ctx: Context, action: Action) -> bool:
         """Return whether the admin shows the list, or the button of the action, to this caller."""
         return self.has_permission(ctx, action)
 
@@ -474,14 +480,16 @@ class AdminTools(ModelTools[M]):
         request = self.request(ctx)
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
-        fields = [name for name in names if self._is_written(name)]
-        return _plain_form(self.model_admin.get_form(request, obj, change=is_change, fields=fields))
+        fields = [name for name in names if self._is_writable(name)]
+        return _with_plain_selects(
+            self.model_admin.get_form(request, obj, change=is_change, fields=fields)
+        )
 
-    def widest_form(self, *, is_change: bool) -> Any:
+    def superuser_form(self, *, is_change: bool) -> Any:
         """Return the class of the form for a superuser."""
         obj = self.model() if is_change else None
         try:
-            return self.make_form(widest(self.server), obj)
+            return self.make_form(superuser_context(self.server), obj)
         except Exception as exc:
             raise ImproperlyConfigured(
                 f"{self}: {type(self.model_admin).__name__}.get_form() failed for a superuser "
@@ -489,7 +497,7 @@ class AdminTools(ModelTools[M]):
                 "that write."
             ) from exc
 
-    def _is_written(self, name: str) -> bool:
+    def _is_writable(self, name: str) -> bool:
         if self.form_fields is not None and name not in self.form_fields:
             return False
         try:
@@ -539,12 +547,12 @@ class AdminTools(ModelTools[M]):
         admin.log_deletions(request, rows)
         admin.delete_model(request, obj)
 
-    def record(
+    def record_history(
         self,
         ctx: Context,
         obj: M,
         key: Any,
-        deed: write_effects.Deed,
+        action: write_effects.WriteAction,
         *,
         tool: str,
         fields: Iterable[str] = (),
@@ -567,7 +575,7 @@ def admin_declaration(
     """
     model_admin = _find_model_admin(target, site)
     given = {name: value for name, value in options.items() if value is not None}
-    derived = _derive(model_admin, given.get("fields"))
+    derived = _derive_options(model_admin, given.get("fields"))
     if not given.get("tools"):
         # Without tools for the rows, nothing is missing from them.
         derived.left_out.clear()

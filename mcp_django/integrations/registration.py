@@ -17,16 +17,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 from django.forms import BaseForm
 
-from mcp_django.conf import defaults_while_wrong, parse_all
+from mcp_django.conf import parse_rates, use_defaults_if_invalid
 from mcp_django.core.component import Component
-from mcp_django.core.declare import declared_by
+from mcp_django.core.declare import set_declaration
 from mcp_django.core.registry import Registry
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
 from mcp_django.integrations.models.form_tools import Rows, form_tool
 from mcp_django.integrations.models.generic import Generic, GenericSet
-from mcp_django.integrations.skills import skills_in
+from mcp_django.integrations.skills import load_skills
 from mcp_django.integrations.views import form_component, view_component
 from mcp_django.protocol.content import Icon
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Views of REST framework --------------------------------------------------------------------------
 
 
-class RegisteringRest(Registry):
+class RestRegistry(Registry):
     """A registry with the methods that register REST views."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class RegisteringRest(Registry):
             raise
         self._rest.setdefault(view, []).extend(added)
 
-    def _forget_rest(self, view: Any) -> bool:
+    def _remove_rest(self, view: Any) -> bool:
         """Remove the tools of a REST view, and return whether it was registered."""
         known = next((one for one in self._rest if one is view), None)
         if known is None:
@@ -184,7 +184,7 @@ class RegisteringRest(Registry):
 # Views and forms of the site ----------------------------------------------------------------------
 
 
-class RegisteringViews(Registry):
+class ViewRegistry(Registry):
     """A registry with the methods that register views and forms."""
 
     def register_view(
@@ -286,7 +286,7 @@ class RegisteringViews(Registry):
         of_view = {"form": form, "query": query, "urlconf": urlconf}
         of_form = {"instance": instance, "queryset": queryset}
         is_form = isinstance(target, type) and issubclass(target, BaseForm)
-        _refuse_other_kind(target, of_view if is_form else of_form, is_form=is_form)
+        _reject_foreign_options(target, of_view if is_form else of_form, is_form=is_form)
         options = {
             "name": name,
             "title": title,
@@ -305,7 +305,7 @@ class RegisteringViews(Registry):
         self.add(form_component(target, form=form, query=query, urlconf=urlconf, options=options))
 
 
-def _refuse_other_kind(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
+def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
     """Raise an error for options that do not apply to the registered view or form."""
     found = [name for name, value in others.items() if value is not None]
     if found:
@@ -320,7 +320,7 @@ def _refuse_other_kind(target: Any, others: Mapping[str, Any], *, is_form: bool)
 # Folders of skills --------------------------------------------------------------------------------
 
 
-class RegisteringSkills(Registry):
+class SkillRegistry(Registry):
     """A registry with the method that registers folders of skills."""
 
     def register_skills(
@@ -353,7 +353,7 @@ class RegisteringSkills(Registry):
         if not path.is_absolute():
             path = Path(str(caller.get("__file__", ""))).parent / path
         try:
-            rates = parse_all(rate)
+            rates = parse_rates(rate)
         except ValueError as exc:
             raise ImproperlyConfigured(f"register_skills: rate: {exc}.") from None
         options = {
@@ -364,7 +364,7 @@ class RegisteringSkills(Registry):
             "cache_public": cache_public,
         }
         module = str(caller.get("__name__", ""))
-        found = skills_in(path, prefix=prefix, module=module, options=options)
+        found = load_skills(path, prefix=prefix, module=module, options=options)
         for one in found:
             if one.key in self.resources:
                 raise AlreadyRegistered(
@@ -381,7 +381,7 @@ class RegisteringSkills(Registry):
 C = TypeVar("C", bound=type[ModelComponents[Any]])
 
 
-class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
+class IntegrationRegistry(RestRegistry, SkillRegistry, ViewRegistry):
     """A registry that also registers models, views, forms, REST views and folders of skills."""
 
     generated_scopes: bool | str = False
@@ -401,8 +401,8 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
 
     @generic.setter
     def generic(self, generic: Generic) -> None:
-        self._generic.choose(generic)
-        self._generic.arrange(self._registrations)
+        self._generic.set_option(generic)
+        self._generic.update_tools(self._registrations)
 
     # Models ---------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         return decorator
 
     # A site may register outside of an ``mcp`` module, for example in ``AppConfig.ready()``.
-    @defaults_while_wrong()
+    @use_defaults_if_invalid()
     def _register(self, model: type[Model], cls: Any) -> None:
         if not (isinstance(cls, type) and issubclass(cls, ModelComponents)):
             raise ImproperlyConfigured(
@@ -448,15 +448,15 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         try:
             tools = instance.operations.values() if isinstance(instance, ModelTools) else ()
             for component in instance.components():
-                declared_by(component.callable, instance)
+                set_declaration(component.callable, instance)
                 if not any(component is tool for tool in tools):
                     self.add(component)
                 added.append(component)
-            self._generic.arrange(self._registrations)
+            self._generic.update_tools(self._registrations)
             for completion in instance.completions():
                 self.add_completion(completion)
         except BaseException:
-            self._forget(instance)
+            self._remove_declaration(instance)
             raise
         instance.connect()
 
@@ -470,7 +470,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         Raises:
             NotRegistered: the model is not registered as resources.
         """
-        found = [one for one in self.declared(model) if isinstance(one, ModelResource)]
+        found = [one for one in self.declarations_of(model) if isinstance(one, ModelResource)]
         if not found:
             raise NotRegistered(f"{model.__name__} is not registered as resources on this server.")
         objects = changed if isinstance(changed, QuerySet) else list(changed)
@@ -482,7 +482,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         """The declarations of all registered models."""
         return list(self._registrations)
 
-    def declared(self, model: type[Model]) -> list[ModelComponents[Any]]:
+    def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return the declarations of a model, including those of its proxy models."""
         concrete = model._meta.concrete_model
         return [one for one in self._registrations if one.model._meta.concrete_model is concrete]
@@ -493,7 +493,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         Raises:
             NotRegistered: it is not registered.
         """
-        if self._forget_rest(target):
+        if self._remove_rest(target):
             return
         if not isinstance(target, type):
             self._unregister_one(target)
@@ -503,7 +503,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
             raise NotRegistered(f"{target!r} is not registered on this server.")
         for instance in found:
             instance.disconnect()
-            self._forget(instance)
+            self._remove_declaration(instance)
 
     def _unregister_one(self, target: Any) -> None:
         before = list(self)
@@ -512,13 +512,13 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         gone = {id(one) for one in before if id(one) not in left}
         for added in self._registrations.values():
             added[:] = [one for one in added if id(one) not in gone]
-        self._generic.arrange(self._registrations)
+        self._generic.update_tools(self._registrations)
 
-    def _forget(self, instance: ModelComponents[Any]) -> None:
+    def _remove_declaration(self, instance: ModelComponents[Any]) -> None:
         for component in self._registrations.pop(instance):
             if component in list(self):
                 super().unregister(component)
-        self._generic.arrange(self._registrations)
+        self._generic.update_tools(self._registrations)
 
     # ModelAdmin as tools --------------------------------------------------------------------------
 

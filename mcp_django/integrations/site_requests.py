@@ -53,7 +53,7 @@ from mcp_django.exceptions import ToolError
 
 T = TypeVar("T")
 
-_is_inside: ContextVar[bool] = ContextVar(
+_is_in_site_call: ContextVar[bool] = ContextVar(
     "mcp_django.integrations.site_requests.is_inside", default=False
 )
 
@@ -85,31 +85,31 @@ class SiteHandler(BaseHandler):
         try:
             response = super()._get_response(request)  # type: ignore[misc]  # not in the stubs
         except Exception as exc:
-            request.failure = exc
+            request.view_exception = exc
             raise
-        request.zone = timezone.get_current_timezone()
+        request.time_zone = timezone.get_current_timezone()
         if not request.is_error_page:
-            request.returned = response
+            request.view_response = response
         found: HttpResponseBase = response
         return found
 
 
-def visit(request: FreshRequest, respond: Callable[[], T]) -> T:
+def run_isolated(request: CallerRequest, respond: Callable[[], T]) -> T:
     """Return the result of ``respond``, run so that nothing that the site sets outlives it.
 
     Raises:
         ToolError: a view that runs for a call tries to call another one.
     """
-    if _is_inside.get():
+    if _is_in_site_call.get():
         raise ToolError(
             f"{request.path} is requested by a view that itself runs for a call; a view cannot be "
             "called from within another one."
         )
-    return copy_context().run(_visit, request, respond)
+    return copy_context().run(_run_and_discard_session, request, respond)
 
 
-def _visit(request: FreshRequest, respond: Callable[[], T]) -> T:
-    _is_inside.set(True)
+def _run_and_discard_session(request: CallerRequest, respond: Callable[[], T]) -> T:
+    _is_in_site_call.set(True)
     try:
         return respond()
     finally:
@@ -123,7 +123,7 @@ def discard_session(request: Any) -> None:
         session.delete()
 
 
-def release(response: HttpResponseBase) -> None:
+def close_files(response: HttpResponseBase) -> None:
     """Close the files of a response.
 
     ``close()`` would also send ``request_finished``, at which Django closes database connections,
@@ -145,7 +145,7 @@ Namespaces = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class URLRoute:
     """One URL pattern; ``converters`` has ``None`` for a variable of a regular expression."""
 
     name: str | None
@@ -154,7 +154,7 @@ class Route:
     callback: Callable[..., Any]
     converters: Mapping[str, Any]
     required: frozenset[str]
-    trouble: str
+    reverse_problem: str
     """Why the pattern cannot be reversed, empty if it can."""
     urlconf: str | None = None
     """The URLconf that has the pattern, if it is not the current one."""
@@ -170,7 +170,7 @@ class Route:
         """The name to pass to ``reverse``."""
         return ":".join((*(instance for instance, _ in self.namespaces), self.name or ""))
 
-    def is_called(self, name: str) -> bool:
+    def matches_name(self, name: str) -> bool:
         """Return whether ``reverse`` could find this pattern by a name."""
         *spaces, last = name.split(":")
         if last != self.name or len(spaces) != len(self.namespaces):
@@ -185,7 +185,7 @@ class Route:
         """
         return match.func is self.callback or match.view_name == self.full_name
 
-    def url(self, values: Mapping[str, Any]) -> str:
+    def reverse_path(self, values: Mapping[str, Any]) -> str:
         """Return the path for these values.
 
         Raises:
@@ -200,7 +200,7 @@ def resolver_of(urlconf: str | None) -> URLResolver:
     return get_resolver(urlconf or get_urlconf())
 
 
-def routes(urlconf: str | None = None) -> Iterator[Route]:
+def all_routes(urlconf: str | None = None) -> Iterator[URLRoute]:
     """Yield every pattern of the URLconf that leads to a view."""
     try:
         patterns = resolver_of(urlconf).url_patterns
@@ -208,18 +208,18 @@ def routes(urlconf: str | None = None) -> Iterator[Route]:
         if urlconf is None:
             raise
         raise ImproperlyConfigured(f"There is no URLconf {urlconf!r} ({exc}).") from exc
-    for one in _walk(patterns, _Level()):
+    for one in _walk(patterns, _PatternPrefix()):
         yield replace(one, urlconf=urlconf)
 
 
-def routes_called(name: str, urlconf: str | None = None) -> list[Route]:
+def routes_by_name(name: str, urlconf: str | None = None) -> list[URLRoute]:
     """Return the patterns of a URL name.
 
     Raises:
         ImproperlyConfigured: there is none; the message suggests the closest name.
     """
-    every = list(routes(urlconf))
-    found = [one for one in every if one.is_called(name)]
+    every = list(all_routes(urlconf))
+    found = [one for one in every if one.matches_name(name)]
     if not found:
         raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, every)}")
     # An application namespace stands for the instance of the same name, or for the first one.
@@ -227,7 +227,7 @@ def routes_called(name: str, urlconf: str | None = None) -> list[Route]:
     return [one for one in found if one.full_name == chosen]
 
 
-def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
+def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[URLRoute]:
     """Return the patterns that lead to a class-based view and can be reversed.
 
     Raises:
@@ -235,7 +235,7 @@ def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
     """
     found = [
         one
-        for one in routes(urlconf)
+        for one in all_routes(urlconf)
         if one.view is view_class and (one.name or not one.namespaces)
     ]
     if not found:
@@ -252,7 +252,7 @@ def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class _PatternPrefix:
     """What the levels of the URLconf above a pattern add to it."""
 
     namespaces: Namespaces = ()
@@ -261,25 +261,25 @@ class _Level:
     trouble: str = ""
 
 
-def _walk(patterns: Iterable[Any], above: _Level) -> Iterator[Route]:
+def _walk(patterns: Iterable[Any], above: _PatternPrefix) -> Iterator[URLRoute]:
     for one in patterns:
-        found = _below(above, one.pattern)
+        found = _add_level(above, one.pattern)
         if isinstance(one, URLResolver):
             space = ((one.namespace, one.app_name or ""),) if one.namespace else ()
             inside = replace(found, namespaces=(*above.namespaces, *space))
             yield from _walk(one.url_patterns, inside)
         elif isinstance(one, URLPattern):
-            yield Route(
+            yield URLRoute(
                 name=one.name,
                 namespaces=found.namespaces,
                 callback=one.callback,
                 converters=found.converters,
                 required=found.required,
-                trouble=found.trouble,
+                reverse_problem=found.trouble,
             )
 
 
-def _below(above: _Level, pattern: Any) -> _Level:
+def _add_level(above: _PatternPrefix, pattern: Any) -> _PatternPrefix:
     """Add the variables of one level, as Django finds them to reverse its pattern."""
     regex = pattern.regex
     ways = [set(names) for _, names in normalize(regex.pattern)]
@@ -304,7 +304,7 @@ def _is_unnamed(name: str) -> bool:
     return name.startswith("_") and name[1:].isdigit()
 
 
-def _hint(name: str, every: Iterable[Route]) -> str:
+def _hint(name: str, every: Iterable[URLRoute]) -> str:
     names = sorted({one.full_name for one in every if one.name})
     nearest = difflib.get_close_matches(name, names, n=1)
     # A name that lacks only its namespace may be too different for a close match.
@@ -327,20 +327,20 @@ FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class SiteRequest:
     """The request of a call to the site; its path is URL-encoded and has the script prefix."""
 
-    verb: str
+    method: str
     path: str
     query: Pairs
     body: Pairs
-    routes: Sequence[Route]
+    routes: Sequence[URLRoute]
     """The patterns that the path may resolve to; any other one is rejected."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     """The arguments from which it was built."""
 
 
-class FreshRequest(WSGIRequest):
+class CallerRequest(WSGIRequest):
     """A request whose response is not stored in any cache of the site.
 
     The caller is authenticated without a cookie, so a page for the caller would be stored under
@@ -350,15 +350,15 @@ class FreshRequest(WSGIRequest):
     _cached_user: Any
     """Read by ``get_user`` in Django's authentication middleware."""
     _acached_user: Any
-    routes: Sequence[Route] = ()
+    routes: Sequence[URLRoute] = ()
     """The patterns that the path may resolve to."""
-    failure: Exception | None = None
+    view_exception: Exception | None = None
     """The exception of the view, if no middleware turned it into a response."""
-    returned: Any = None
+    view_response: Any = None
     """The response that the view itself returned."""
     is_error_page: bool = False
     """Whether a middleware turned the exception of the view into an error page."""
-    zone: dt.tzinfo | None = None
+    time_zone: dt.tzinfo | None = None
     """The time zone of the view, which middleware may have set."""
 
     @property
@@ -391,7 +391,7 @@ class FreshRequest(WSGIRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SiteOrigin:
     """The host, port and scheme of the site for this caller."""
 
     host: str
@@ -399,20 +399,20 @@ class Origin:
     is_secure: bool
 
 
-def fresh_request(ctx: Context, sending: Sending) -> FreshRequest:
+def build_request(ctx: Context, sending: SiteRequest) -> CallerRequest:
     """Return the request of a call, with the caller as the user that Django's middleware finds."""
-    request = FreshRequest(_environ(ctx.request, sending))
+    request = CallerRequest(_environ(ctx.request, sending))
     request.routes = sending.routes
     request._cached_user = ctx.user
     request._acached_user = ctx.user
     # No page was rendered that could contain a CSRF token, and no cookie could be misused.
     request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
     if ctx.user.is_authenticated:
-        _leave_shared_caches(request, ctx)
+        _separate_cache_keys(request, ctx)
     return request
 
 
-def _leave_shared_caches(request: FreshRequest, ctx: Context) -> None:
+def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
     """Prevent cache hits on pages that were stored for visitors without a cookie.
 
     The cache key of a page that varies by cookie includes the header. ``COOKIES`` is parsed before
@@ -422,13 +422,13 @@ def _leave_shared_caches(request: FreshRequest, ctx: Context) -> None:
     request.META["HTTP_COOKIE"] = f"mcp={hashlib.sha256(ctx.principal.key.encode()).hexdigest()}"
 
 
-def _environ(carrier: HttpRequest | None, sending: Sending) -> dict[str, Any]:
+def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:
     where = _origin(carrier)
     body = urlencode(sending.body).encode()
     prefix = get_script_prefix().rstrip("/")
     path = unquote_to_bytes(sending.path.removeprefix(prefix)).decode("latin-1")
     environ = {
-        "REQUEST_METHOD": sending.verb,
+        "REQUEST_METHOD": sending.method,
         "SCRIPT_NAME": prefix,
         "PATH_INFO": path,
         "QUERY_STRING": urlencode(sending.query),
@@ -443,15 +443,15 @@ def _environ(carrier: HttpRequest | None, sending: Sending) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        **_said_by_proxy(is_secure=where.is_secure),
-        **_of_client(carrier.META if carrier is not None else {}),
+        **_proxy_ssl_header(is_secure=where.is_secure),
+        **_client_headers(carrier.META if carrier is not None else {}),
     }
-    if sending.verb == "POST":
+    if sending.method == "POST":
         environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
     return environ
 
 
-def _of_client(meta: Mapping[str, Any]) -> dict[str, str]:
+def _client_headers(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return the address, language and other headers of the client of the MCP request."""
     language = meta.get("HTTP_ACCEPT_LANGUAGE") or get_language() or django_settings.LANGUAGE_CODE
     return {
@@ -462,26 +462,26 @@ def _of_client(meta: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _said_by_proxy(*, is_secure: bool) -> dict[str, str]:
+def _proxy_ssl_header(*, is_secure: bool) -> dict[str, str]:
     """Return the header with which the site's proxy marks an HTTPS connection."""
     declared = django_settings.SECURE_PROXY_SSL_HEADER
     return {declared[0]: declared[1].partition(",")[0]} if declared and is_secure else {}
 
 
-def _origin(carrier: HttpRequest | None) -> Origin:
+def _origin(carrier: HttpRequest | None) -> SiteOrigin:
     """Return the origin of the MCP request, else that of ``BASE_URL`` or the first allowed host."""
     if carrier is not None:
         try:
-            return Origin(carrier.get_host(), str(carrier.get_port()), carrier.is_secure())
+            return SiteOrigin(carrier.get_host(), str(carrier.get_port()), carrier.is_secure())
         except DisallowedHost:
             # A mount outside of Django's middleware has its own rules for hosts.
             pass
     base = urlsplit(get_settings().base_url)
     if base.netloc:
         is_secure = base.scheme == "https"
-        return Origin(base.netloc, str(base.port or (443 if is_secure else 80)), is_secure)
+        return SiteOrigin(base.netloc, str(base.port or (443 if is_secure else 80)), is_secure)
     is_secure = bool(django_settings.SECURE_SSL_REDIRECT)
-    return Origin(_allowed_host(), "443" if is_secure else "80", is_secure)
+    return SiteOrigin(_allowed_host(), "443" if is_secure else "80", is_secure)
 
 
 def _allowed_host() -> str:

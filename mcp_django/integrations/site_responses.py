@@ -33,8 +33,8 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import ToolError
 from mcp_django.execution import results
 from mcp_django.execution.results import to_text
-from mcp_django.integrations.html_text import plain, readable
-from mcp_django.integrations.site_requests import FreshRequest
+from mcp_django.integrations.html_text import html_to_text, strip_markup
+from mcp_django.integrations.site_requests import CallerRequest
 from mcp_django.protocol.content import (
     Audio,
     Block,
@@ -47,13 +47,13 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.schema.values import jsonable
 
-PACKED = frozenset({"gzip", "x-gzip"})
+GZIP_ENCODINGS = frozenset({"gzip", "x-gzip"})
 # With this value, zlib detects the header (gzip or zlib).
-ANY_HEADER = 32 + zlib.MAX_WBITS
+DETECT_HEADER = 32 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SiteResponse:
     """A response that was read to its end, or up to the size limit."""
 
     url: str
@@ -65,12 +65,12 @@ class Answer:
     filename: str
     body: bytes
     is_cut: bool
-    is_own: bool
+    is_from_view: bool
     """Whether the view itself returned it, and not a middleware or Django in its place."""
     location: str
     """The target of a redirect: a path, or a URL if it is on another host."""
     messages: tuple[str, ...]
-    zone: dt.tzinfo
+    time_zone: dt.tzinfo
     """The time zone in which the view reads and writes dates and times."""
     context: Any
     """The context of a template response, from which the errors of a form are read."""
@@ -91,29 +91,29 @@ class Answer:
         return 300 <= self.status < 400 and bool(self.location)
 
     @property
-    def title(self) -> str:
+    def status_line(self) -> str:
         """The status and its reason: ``409 Conflict``."""
         return f"{self.status} {self.reason}".strip()
 
 
-def read_answer(
-    request: FreshRequest, response: HttpResponseBase, *, is_over: Callable[[], bool]
-) -> Answer:
+def read_response(
+    request: CallerRequest, response: HttpResponseBase, *, is_over: Callable[[], bool]
+) -> SiteResponse:
     """Read a response; reading stops when ``is_over`` returns that the rest is not needed."""
     described = EmailMessage()
     described["Content-Type"] = response.get("Content-Type", "")
     described["Content-Disposition"] = response.get("Content-Disposition", "")
     # If calls run in the thread of their request, nothing else ends an endless stream.
     deadline = monotonic() + get_settings().call_timeout
-    body, is_cut = _body(
+    body, is_cut = _read_body(
         response, described.get_content_type(), lambda: is_over() or monotonic() > deadline
     )
-    if response.get("Content-Encoding", "").lower() in PACKED:
-        body, is_cut = _unpacked(body, is_cut=is_cut)
+    if response.get("Content-Encoding", "").lower() in GZIP_ENCODINGS:
+        body, is_cut = _decompress(body, is_cut=is_cut)
     location = response.get("Location", "")
     # Read after the body, because the iterator of a stream may still add messages.
     messages = tuple(_messages(request))
-    return Answer(
+    return SiteResponse(
         url=request.build_absolute_uri(),
         status=response.status_code,
         reason=response.reason_phrase,
@@ -122,15 +122,15 @@ def read_answer(
         filename=described.get_filename() or "",
         body=body,
         is_cut=is_cut,
-        is_own=response is request.returned,
-        location=_target(request, location) if location else "",
+        is_from_view=response is request.view_response,
+        location=_redirect_target(request, location) if location else "",
         messages=messages,
-        zone=request.zone or timezone.get_current_timezone(),
+        time_zone=request.time_zone or timezone.get_current_timezone(),
         context=getattr(response, "context_data", None),
     )
 
 
-def _body(
+def _read_body(
     response: HttpResponseBase, mime_type: str, is_over: Callable[[], bool]
 ) -> tuple[bytes, bool]:
     """Return the body, and whether it was cut."""
@@ -146,9 +146,9 @@ def _body(
     return _read(iter(response), limit, is_over)
 
 
-def _unpacked(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
+def _decompress(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
     """Return the body decompressed, up to the size limit; the request did not ask for gzip."""
-    unpacking = zlib.decompressobj(ANY_HEADER)
+    unpacking = zlib.decompressobj(DETECT_HEADER)
     try:
         found = unpacking.decompress(body, get_settings().max_body_bytes)
     except zlib.error:
@@ -177,7 +177,7 @@ async def _aread(
     return bytes(read), False
 
 
-def _target(request: FreshRequest, location: str) -> str:
+def _redirect_target(request: CallerRequest, location: str) -> str:
     """Return the target of a redirect, without the host if that is the site's own."""
     try:
         absolute = urljoin(request.build_absolute_uri(), location)
@@ -190,7 +190,7 @@ def _target(request: FreshRequest, location: str) -> str:
     return there._replace(scheme="", netloc="").geturl() or "/"
 
 
-def _messages(request: FreshRequest) -> Iterator[str]:
+def _messages(request: CallerRequest) -> Iterator[str]:
     """Yield the messages that Django's message framework would have shown on the next page."""
     storage = getattr(request, "_messages", None)
     if storage is None or storage.used:
@@ -203,7 +203,7 @@ def _messages(request: FreshRequest) -> Iterator[str]:
 def message_text(message: Any) -> str:
     """Return the text of a message of Django's message framework, without tags."""
     text = str(message)
-    return plain(text) if isinstance(message.message, SafeData) else text
+    return strip_markup(text) if isinstance(message.message, SafeData) else text
 
 
 # From a response to a result ----------------------------------------------------------------------
@@ -220,7 +220,7 @@ TEXT_TYPES = frozenset(
 )
 
 
-def check(answer: Answer, *, verb: str) -> None:
+def check_status(answer: SiteResponse, *, method: str) -> None:
     """Raise an exception for a response that is not a result.
 
     Raises:
@@ -229,52 +229,54 @@ def check(answer: Answer, *, verb: str) -> None:
         ToolError: any other error status, or a redirect to another page; the message names it.
     """
     if answer.is_redirect:
-        _check_redirect(answer, verb)
+        _check_redirect(answer, method)
     elif answer.status in {404, 410}:
         # From a middleware, because that of a view was raised before.
         raise Http404("Not found.")
     elif answer.status == 403:
         raise PermissionDenied
     elif answer.status >= 400:
-        _refuse(answer)
+        _raise_error(answer)
 
 
-def _check_redirect(answer: Answer, verb: str) -> None:
+def _check_redirect(answer: SiteResponse, verb: str) -> None:
     target = answer.location[:MAX_LOCATION]
     if _is_sign_in(answer):
         raise ToolError(
             f"You may not do this: the site redirects to its sign-in page, {target}. The redirect "
-            "was not followed." + said(answer)
+            "was not followed." + messages_suffix(answer)
         )
     if verb == "GET":
         raise ToolError(
             f"This URL has no page: the site redirects to {target}. The redirect was not "
-            "followed." + said(answer)
+            "followed." + messages_suffix(answer)
         )
 
 
-def _refuse(answer: Answer) -> NoReturn:
+def _raise_error(answer: SiteResponse) -> NoReturn:
     """Raise an error with the status, and with the body only if the view itself returned it.
 
     Django's own error page may show the site's settings and code.
     """
-    told = _plain(answer) if answer.is_own else ""
-    raise ToolError(f"The site answered {answer.title}.{said(answer)}" + (told and f"\n{told}"))
+    text = _error_text(answer) if answer.is_from_view else ""
+    raise ToolError(
+        f"The site answered {answer.status_line}.{messages_suffix(answer)}" + (text and f"\n{text}")
+    )
 
 
-def _plain(answer: Answer) -> str:
+def _error_text(answer: SiteResponse) -> str:
     """Return the body of an error response as text."""
     if answer.mime_type == "text/html":
-        return readable(answer.text)
+        return html_to_text(answer.text)
     return answer.text if _is_text(answer.mime_type) else ""
 
 
-def said(answer: Answer) -> str:
+def messages_suffix(answer: SiteResponse) -> str:
     """Return the messages of Django's message framework as text, each after a space."""
     return "".join(f" Message: {text}" for text in answer.messages)
 
 
-def tool_result(answer: Answer, *, is_readable: bool) -> ToolResult:
+def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
     """Return the result of a tool."""
     notes = [Text(f"Message: {text}") for text in answer.messages]
     if answer.is_redirect:
@@ -284,16 +286,18 @@ def tool_result(answer: Answer, *, is_readable: bool) -> ToolResult:
         )
         return ToolResult(done, *notes)
     if not answer.body:
-        return ToolResult(f"Done: the site answered {answer.title}, with an empty body.", *notes)
+        return ToolResult(
+            f"Done: the site answered {answer.status_line}, with an empty body.", *notes
+        )
     found, value = _json(answer)
     if found:
-        structure, note = _fitting(value)
+        structure, note = _cut_to_size(value)
         cut = [Text(note)] if note else []
         return ToolResult(Text(to_text(structure)), *cut, *notes, structured=structure)
     return ToolResult(*_blocks(answer, is_readable=is_readable), *notes)
 
 
-def _fitting(value: Any) -> tuple[Any, str]:
+def _cut_to_size(value: Any) -> tuple[Any, str]:
     """Return the value cut to the size limit, without its next page if it was cut, and a note."""
     structure, note = results.cut_structure(value)
     if note and isinstance(structure, dict) and structure.get("next"):
@@ -302,7 +306,7 @@ def _fitting(value: Any) -> tuple[Any, str]:
     return structure, note
 
 
-def contents(answer: Answer, *, is_readable: bool) -> ResourceContents:
+def resource_contents(answer: SiteResponse, *, is_readable: bool) -> ResourceContents:
     """Return the contents of a resource; it cannot contain messages of the site."""
     found, value = _json(answer)
     if found:
@@ -311,19 +315,19 @@ def contents(answer: Answer, *, is_readable: bool) -> ResourceContents:
     if _is_text(answer.mime_type):
         is_reduced = is_readable and answer.mime_type == "text/html"
         mime_type = "text/markdown" if is_reduced else mime_type
-        return ResourceContents(_text(answer, is_readable=is_readable), mime_type=mime_type)
+        return ResourceContents(_body_text(answer, is_readable=is_readable), mime_type=mime_type)
     _check_size(answer)
     return ResourceContents(answer.body, mime_type=mime_type)
 
 
-def messages(answer: Answer, *, is_readable: bool) -> list[Message]:
+def prompt_messages(answer: SiteResponse, *, is_readable: bool) -> list[Message]:
     """Return the messages of a prompt."""
     return [Message(block) for block in _blocks(answer, is_readable=is_readable)]
 
 
-def _blocks(answer: Answer, *, is_readable: bool) -> list[Block]:
+def _blocks(answer: SiteResponse, *, is_readable: bool) -> list[Block]:
     if _is_text(answer.mime_type):
-        return [Text(_text(answer, is_readable=is_readable))]
+        return [Text(_body_text(answer, is_readable=is_readable))]
     _check_size(answer)
     family = answer.mime_type.partition("/")[0]
     if family == "image" and "svg" not in answer.mime_type:
@@ -338,10 +342,10 @@ def _blocks(answer: Answer, *, is_readable: bool) -> list[Block]:
     ]
 
 
-def _text(answer: Answer, *, is_readable: bool) -> str:
+def _body_text(answer: SiteResponse, *, is_readable: bool) -> str:
     text = answer.text
     if is_readable and answer.mime_type == "text/html":
-        text = readable(text)
+        text = html_to_text(text)
     if answer.is_cut:
         text += "\n\n[Cut: the rest of the response was not read. Request a smaller part of it.]"
     return results.cut_text(text)
@@ -360,7 +364,7 @@ def _is_json(mime_type: str) -> bool:
     return mime_type == "application/json" or mime_type.endswith("+json")
 
 
-def _json(answer: Answer) -> tuple[bool, Any]:
+def _json(answer: SiteResponse) -> tuple[bool, Any]:
     """Return whether the body is JSON, and its value."""
     if not _is_json(answer.mime_type):
         return False, None
@@ -374,7 +378,7 @@ def _json(answer: Answer) -> tuple[bool, Any]:
     return True, value
 
 
-def _check_size(answer: Answer) -> None:
+def _check_size(answer: SiteResponse) -> None:
     if answer.is_cut:
         raise ToolError(
             f"The response is larger than the allowed {get_settings().max_body_bytes} bytes; "
@@ -382,7 +386,7 @@ def _check_size(answer: Answer) -> None:
         )
 
 
-def _is_sign_in(answer: Answer) -> bool:
+def _is_sign_in(answer: SiteResponse) -> bool:
     """Return whether a redirect leads to ``LOGIN_URL``, or to a URL that leads back here."""
     try:
         there = urlsplit(answer.location)
@@ -407,7 +411,7 @@ def _login_url() -> str:
 # Initial values of a form -------------------------------------------------------------------------
 
 
-def is_shown(field: forms.Field) -> bool:
+def is_value_resent(field: forms.Field) -> bool:
     """Return whether the current value is sent again with the others, as all but passwords are.
 
     A stored password hash that is sent would be taken for a new password and hashed again.
@@ -416,7 +420,7 @@ def is_shown(field: forms.Field) -> bool:
     return not isinstance(widget, forms.PasswordInput) or widget.render_value
 
 
-def shown_value(form: forms.BaseForm, name: str) -> Any:
+def current_value(form: forms.BaseForm, name: str) -> Any:
     """Return the value of a field; a date or time as stored, with the parts that its input cuts."""
     field = form.fields[name]
     value = form.get_initial_for_field(field, name)

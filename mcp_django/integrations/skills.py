@@ -25,15 +25,15 @@ from mcp_django.core.resource import (
     MAX_DESCRIPTION,
     MAX_FILES,
     MAX_NAME,
-    RESERVED,
-    SCHEME,
+    RESERVED_PREFIX,
     SKILL_MD,
+    SKILL_SCHEME,
     SkillFile,
-    digest_of,
-    is_name,
+    file_digest,
+    is_skill_name,
 )
-from mcp_django.integrations import yaml_scalars
-from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.integrations import yaml_core
+from mcp_django.integrations.yaml_core import SkillError
 
 # Without the MIME type files of the operating system, so that every process has the same types.
 _TYPES = mimetypes.MimeTypes()
@@ -49,7 +49,7 @@ _OWN_TYPES = {
 _PATH_SAFE = "/!$&'()*+,;=:@"
 
 
-def build(
+def build_skill_files(
     root: str,
     files: Mapping[str, bytes],
     frontmatter: Mapping[str, Mapping[str, Any]],
@@ -78,9 +78,9 @@ def build(
     ]
 
 
-def uri_of(root: str, path: str) -> str:
+def skill_file_uri(root: str, path: str) -> str:
     """Return the URI of a file of a skill."""
-    return f"{SCHEME}{quote(root)}/{quote(path, safe=_PATH_SAFE)}"
+    return f"{SKILL_SCHEME}{quote(root)}/{quote(path, safe=_PATH_SAFE)}"
 
 
 def _file(
@@ -92,15 +92,15 @@ def _file(
     module: str,
     options: Mapping[str, Any],
 ) -> SkillFile:
-    value = _as_text(content)
-    said = frontmatter or {}
+    value = _decode_content(content)
+    fields = frontmatter or {}
     return SkillFile(
-        uri=uri_of(root, path),
-        name=str(said.get("name") or path.rpartition("/")[2]),
-        description=str(said.get("description", "")),
+        uri=skill_file_uri(root, path),
+        name=str(fields.get("name") or path.rpartition("/")[2]),
+        description=str(fields.get("description", "")),
         mime_type=_mime_type(path, is_text=isinstance(value, str)),
         size=len(content),
-        digest=digest_of(content),
+        digest=file_digest(content),
         frontmatter=frontmatter,
         function=_function(value, origin, module),
         # Serving a file does not use the database.
@@ -108,7 +108,7 @@ def _file(
     )
 
 
-def _as_text(content: bytes) -> str | bytes:
+def _decode_content(content: bytes) -> str | bytes:
     """Return text if it encodes to the same bytes, because hosts compare digests; else bytes."""
     try:
         return content.decode()
@@ -134,13 +134,13 @@ def _mime_type(path: str, *, is_text: bool) -> str:
 # Folders of skills --------------------------------------------------------------------------------
 
 # Created by Python when a script of a skill is imported.
-NOT_FILES = frozenset({"__pycache__"})
+IGNORED_FOLDERS = frozenset({"__pycache__"})
 # Before Python 3.13, Path.resolve() raises RuntimeError for a symbolic link to itself.
-UNRESOLVED = (OSError, RuntimeError)
+RESOLVE_ERRORS = (OSError, RuntimeError)
 MAX_PREFIX = 5
 
 
-class Folder:
+class SkillFolder:
     """The origin of the skills of a folder, in place of a class that declares components."""
 
     def __init__(self, module: str, path: Path) -> None:
@@ -151,7 +151,7 @@ class Folder:
         return f"{self.module} ({self.path.name}/)"
 
 
-def skills_in(
+def load_skills(
     folder: Path, *, prefix: str, module: str, options: Mapping[str, Any]
 ) -> list[SkillFile]:
     """Return the files of all skills below a folder, or of the skill in the folder itself.
@@ -161,33 +161,35 @@ def skills_in(
     """
     try:
         folder = folder.resolve(strict=True)
-    except UNRESOLVED:
+    except RESOLVE_ERRORS:
         raise ImproperlyConfigured(
             f"register_skills: no folder named {str(folder)!r}; a relative path starts at the "
             "folder of the calling module."
         ) from None
     segments = _segments(prefix)
-    roots = list(_roots(folder, segments))
+    roots = list(_find_roots(folder, segments))
     if not roots:
         raise ImproperlyConfigured(
             f"register_skills: no folder below {str(folder)!r} contains a {SKILL_MD}."
         )
-    origin = Folder(module, folder)
+    origin = SkillFolder(module, folder)
     found: list[SkillFile] = []
     for path, root in roots:
         try:
-            files = _files(path)
-            own = _frontmatter(path, files)
-            found += build(root, files, own, origin=origin, module=module, options=options)
+            files = _read_files(path)
+            own = _read_frontmatter(path, files)
+            found += build_skill_files(
+                root, files, own, origin=origin, module=module, options=options
+            )
         except SkillError as exc:
             raise ImproperlyConfigured(f"The skill {str(path)!r}: {exc}") from None
-    _watch(folder)
+    _watch_folder(folder)
     return found
 
 
 def _segments(prefix: str) -> list[str]:
     segments = prefix.split("/") if prefix else []
-    if len(segments) > MAX_PREFIX or not all(map(is_name, segments)):
+    if len(segments) > MAX_PREFIX or not all(map(is_skill_name, segments)):
         raise ImproperlyConfigured(
             f"register_skills: prefix={prefix!r} is not valid; write up to {MAX_PREFIX} names that "
             "are separated by slashes, each of a-z, 0-9 and single hyphens, as in 'acme/billing'."
@@ -195,7 +197,7 @@ def _segments(prefix: str) -> list[str]:
     return segments
 
 
-def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
+def _find_roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
     """Yield the folders of skills that are not nested in another one, and their paths in URIs."""
     if (folder / SKILL_MD).is_file():
         yield folder, "/".join([*segments, folder.name])
@@ -205,9 +207,9 @@ def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
             continue
         if (child / SKILL_MD).is_file():
             yield child, "/".join([*segments, child.name])
-        elif is_name(child.name) and len(segments) < MAX_PREFIX:
+        elif is_skill_name(child.name) and len(segments) < MAX_PREFIX:
             # A folder of skills; its name is put before theirs in URIs.
-            yield from _roots(child, [*segments, child.name])
+            yield from _find_roots(child, [*segments, child.name])
         elif any(child.rglob(SKILL_MD)):
             raise ImproperlyConfigured(
                 f"register_skills: there are skills below {child.name!r}, but its name cannot be "
@@ -217,10 +219,10 @@ def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in NOT_FILES
+    return name.startswith(".") or name in IGNORED_FOLDERS
 
 
-def _files(root: Path) -> dict[str, bytes]:
+def _read_files(root: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder that is not hidden, by relative path."""
     found: dict[str, bytes] = {}
     size = 0
@@ -243,7 +245,7 @@ def _files(root: Path) -> dict[str, bytes]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root, onerror=_refuse):
+    for folder, folders, names in os.walk(root, onerror=_raise_unreadable):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in folders:
             if Path(folder, name).is_symlink():
@@ -251,7 +253,7 @@ def _walk(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if not _is_hidden(name))
 
 
-def _refuse(exc: OSError) -> None:
+def _raise_unreadable(exc: OSError) -> None:
     raise SkillError(f"the folder {Path(exc.filename).name!r} cannot be read: {exc.strerror}.")
 
 
@@ -259,7 +261,7 @@ def _check_link(path: Path, root: Path) -> None:
     """Check that a path is a regular file inside the skill."""
     try:
         target = path.resolve(strict=True)
-    except UNRESOLVED:
+    except RESOLVE_ERRORS:
         raise SkillError(f"{path.name!r} is a broken symbolic link.") from None
     if not target.is_relative_to(root):
         raise SkillError(f"{path.name!r} is a symbolic link out of the skill; copy the file.")
@@ -269,7 +271,7 @@ def _check_link(path: Path, root: Path) -> None:
         raise SkillError(f"{path.name!r} is not a regular file.")
 
 
-def _frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     """Return the frontmatter of the skill and of each skill that is nested in it, by path."""
     found = {}
     for path, content in files.items():
@@ -277,21 +279,21 @@ def _frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, 
         if name != SKILL_MD:
             continue
         try:
-            said = read(content.decode())
+            frontmatter = parse_frontmatter(content.decode())
         except UnicodeDecodeError:
             raise SkillError(f"{path} is not valid UTF-8.") from None
         except SkillError as exc:
             raise SkillError(f"{path}: {exc}", field=exc.field) from None
         home = folder.rpartition("/")[2] or root.name
-        if said["name"] != home:
+        if frontmatter["name"] != home:
             raise SkillError(
-                f"{path}: the name is {said['name']!r} but the folder is {home!r}; use one name."
+                f"{path}: the name is {frontmatter['name']!r} but the folder is {home!r}; use one name."
             )
-        found[path] = said
+        found[path] = frontmatter
     return found
 
 
-def _watch(folder: Path) -> None:
+def _watch_folder(folder: Path) -> None:
     """Restart ``runserver`` when one of the files changes."""
 
     def watch(sender: Any, **_: Any) -> None:
@@ -307,10 +309,10 @@ def _watch(folder: Path) -> None:
 
 MAX_CHARACTERS = 16 * 1024
 
-_FENCED = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 
 
-def read(text: str) -> dict[str, Any]:
+def parse_frontmatter(text: str) -> dict[str, Any]:
     """Return the frontmatter of a ``SKILL.md`` as JSON values, unchanged.
 
     Raises:
@@ -318,33 +320,33 @@ def read(text: str) -> dict[str, Any]:
         SkillError: the frontmatter is missing or not valid.
     """
     # Search only up to the size limit, however long the file is.
-    fenced = _FENCED.match(text[: MAX_CHARACTERS + 16])
+    fenced = _FRONTMATTER.match(text[: MAX_CHARACTERS + 16])
     if fenced is None:
         raise SkillError(
             "it must begin with a line ---, then name: and description:, then another line --- "
             f"(within {MAX_CHARACTERS} characters)."
         )
-    found = yaml_scalars.parse(fenced[1])
+    found = yaml_core.parse_yaml(fenced[1])
     if not isinstance(found, dict):
         raise SkillError("the lines between the --- must be fields: name: and description:.")
-    check(found)
+    check_frontmatter(found)
     return found
 
 
-def check(said: Mapping[str, Any]) -> None:
+def check_frontmatter(frontmatter: Mapping[str, Any]) -> None:
     """Check that hosts accept the frontmatter.
 
     Raises:
         SkillError: a field is not valid; the exception names it.
     """
-    name = said.get("name")
-    if not isinstance(name, str) or not is_name(name):
+    name = frontmatter.get("name")
+    if not isinstance(name, str) or not is_skill_name(name):
         raise SkillError(
             f"the name {name!r:.80} is not valid; write up to {MAX_NAME} characters of a-z, 0-9 "
             "and single hyphens between them.",
             field="name",
         )
-    description = said.get("description")
+    description = frontmatter.get("description")
     if not isinstance(description, str) or not description.strip():
         raise SkillError(
             "it needs a description of what it does and when to use it.", field="description"
@@ -355,26 +357,30 @@ def check(said: Mapping[str, Any]) -> None:
             "allowed.",
             field="description",
         )
-    _check_optional(said)
+    _check_optional_fields(frontmatter)
 
 
-def _check_optional(said: Mapping[str, Any]) -> None:
+def _check_optional_fields(frontmatter: Mapping[str, Any]) -> None:
     for name in ("license", "compatibility"):
-        if name in said and not (isinstance(said[name], str) and said[name].strip()):
-            raise SkillError(f"{name} is {said[name]!r:.40}; write a non-empty text.", field=name)
-    if len(said.get("compatibility", "")) > MAX_COMPATIBILITY:
+        if name in frontmatter and not (
+            isinstance(frontmatter[name], str) and frontmatter[name].strip()
+        ):
+            raise SkillError(
+                f"{name} is {frontmatter[name]!r:.40}; write a non-empty text.", field=name
+            )
+    if len(frontmatter.get("compatibility", "")) > MAX_COMPATIBILITY:
         raise SkillError(
             f"compatibility has more than {MAX_COMPATIBILITY} characters.", field="compatibility"
         )
-    metadata = said.get("metadata", {})
+    metadata = frontmatter.get("metadata", {})
     if not isinstance(metadata, Mapping):
         raise SkillError(
             f"metadata is {metadata!r:.40}; write a mapping of keys to values.", field="metadata"
         )
     for key in metadata:
-        if str(key).startswith(RESERVED):
+        if str(key).startswith(RESERVED_PREFIX):
             raise SkillError(
-                f"metadata has the key {key!r:.80}; keys that begin with {RESERVED} are reserved "
+                f"metadata has the key {key!r:.80}; keys that begin with {RESERVED_PREFIX} are reserved "
                 "for the protocol.",
                 field="metadata",
             )

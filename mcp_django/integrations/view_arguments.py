@@ -28,20 +28,20 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 from typing_extensions import TypedDict
 
-from mcp_django.integrations.site_requests import Pairs, Route, Sending, resolver_of
-from mcp_django.integrations.site_responses import is_shown, shown_value
-from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
+from mcp_django.integrations.site_requests import Pairs, SiteRequest, URLRoute, resolver_of
+from mcp_django.integrations.site_responses import current_value, is_value_resent
+from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
 from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.portable import portable_input
-from mcp_django.schema.problems import explain
-from mcp_django.schema.signature import json_schema_of, reason_of
-from mcp_django.schema.structure import Schema, inline
+from mcp_django.schema.problems import explain_errors
+from mcp_django.schema.signature import error_reason, json_schema_of
+from mcp_django.schema.structure import Schema, inline_references
 from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
 
 # Values of a form ---------------------------------------------------------------------------------
 
 # Whether a value is unique depends on the row that is edited, which only the view knows.
-ABOUT_OTHER_ROWS = frozenset({"unique", "unique_together", "unique_for_date"})
+UNIQUENESS_CODES = frozenset({"unique", "unique_together", "unique_for_date"})
 Moment = dt.date | dt.time
 
 
@@ -65,7 +65,7 @@ class FormValues:
     ) -> None:
         self.form_class = form_class
         self._prefix = prefix or form_class.prefix
-        self._is_checked = is_checked and _is_made_from_data(form_class)
+        self._is_checked = is_checked and _accepts_data_only(form_class)
         fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
         self._fields = fields
         # Optional files are left out.
@@ -74,7 +74,7 @@ class FormValues:
             for name, field in fields.items()
             if isinstance(field, forms.FileField) and (is_partial or not field.required)
         )
-        self._arguments = FormArguments(form_class, is_made_elsewhere=True, without=self.files)
+        self._arguments = FormArguments(form_class, is_created_by_view=True, excluded=self.files)
         self.json_schema: Schema = dict(self._arguments.json_schema)
         if is_partial:
             properties = self.json_schema["properties"].items()
@@ -93,32 +93,36 @@ class FormValues:
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        known = self._arguments.check(arguments)
-        data = self._arguments.data(known, prefix=self._prefix)
+        known = self._arguments.check_members(arguments)
+        data = self._arguments.form_data(known, prefix=self._prefix)
         if self._is_checked:
             form = self.form_class(data=data)
-            if not form.is_valid() and not _may_hold_for_view(form):
-                raise InvalidArguments(self._arguments.problems(form, known))
+            if not form.is_valid() and not _has_only_uniqueness_errors(form):
+                raise InvalidArguments(self._arguments.form_problems(form, known))
         left_out = [name for name in current or {} if name in self._fields and name not in known]
         for name in left_out:
             data |= self._entries(name, (current or {})[name])
         fields = {self._key(name): field for name, field in self._fields.items()}
         return [
-            (key, text) for key, value in data.items() for text in _texts(fields.get(key), value)
+            (key, text)
+            for key, value in data.items()
+            for text in _value_texts(fields.get(key), value)
         ]
 
-    def problems(self, form: Any, arguments: Mapping[str, Any]) -> tuple[Problem, ...]:
+    def problems(self, form: Any, arguments: Mapping[str, Any]) -> tuple[ValidationProblem, ...]:
         """Return the errors of the view's form; empty if it is valid or is not a bound form."""
         if not isinstance(form, forms.BaseForm) or not form.is_bound or not form.errors:
             return ()
-        return tuple(self._arguments.problems(form, dict(arguments)))
+        return tuple(self._arguments.form_problems(form, dict(arguments)))
 
-    def current(self, form: forms.BaseForm) -> dict[str, Any]:
+    def current_values(self, form: forms.BaseForm) -> dict[str, Any]:
         """Return the values that the view shows in its form before anything is sent."""
         shown = [
-            name for name in self._fields if name in form.fields and is_shown(form.fields[name])
+            name
+            for name in self._fields
+            if name in form.fields and is_value_resent(form.fields[name])
         ]
-        return {name: shown_value(form, name) for name in shown}
+        return {name: current_value(form, name) for name in shown}
 
     def _entries(self, name: str, value: Any) -> dict[str, Any]:
         return widget_entries(self._fields[name].widget, self._key(name), value)
@@ -127,7 +131,7 @@ class FormValues:
         return f"{self._prefix}-{name}" if self._prefix else name
 
 
-def _is_made_from_data(form_class: FormClass) -> bool:
+def _accepts_data_only(form_class: FormClass) -> bool:
     try:
         inspect.signature(form_class).bind(data={})
     except TypeError:
@@ -135,27 +139,27 @@ def _is_made_from_data(form_class: FormClass) -> bool:
     return True
 
 
-def _may_hold_for_view(form: forms.BaseForm) -> bool:
+def _has_only_uniqueness_errors(form: forms.BaseForm) -> bool:
     """Return whether all errors are about unique values, which the edited row itself may have."""
     codes: Collection[str] = {
         str(error["code"]) for errors in form.errors.get_json_data().values() for error in errors
     }
-    return isinstance(form, BaseModelForm) and ABOUT_OTHER_ROWS.issuperset(codes)
+    return isinstance(form, BaseModelForm) and UNIQUENESS_CODES.issuperset(codes)
 
 
-def _texts(field: forms.Field | None, value: Any) -> Iterator[str]:
+def _value_texts(field: forms.Field | None, value: Any) -> Iterator[str]:
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _texts(field, one)
+            yield from _value_texts(field, one)
     elif isinstance(value, bool):
-        yield from _ticked(field, is_ticked=value)
+        yield from _boolean_texts(field, is_ticked=value)
     elif isinstance(value, dt.date | dt.time):
-        yield _moment(field, value)
+        yield _format_moment(field, value)
     elif value is not None and not hasattr(value, "read"):
         yield str(value)
 
 
-def _ticked(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
+def _boolean_texts(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
     """Yield the text of a boolean; an unchecked box is not sent, as views may test its presence."""
     if field is None or not isinstance(field.widget, forms.CheckboxInput):
         yield "true" if is_ticked else "false"
@@ -163,7 +167,7 @@ def _ticked(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
         yield "on"
 
 
-def _moment(field: forms.Field | None, value: Moment) -> str:
+def _format_moment(field: forms.Field | None, value: Moment) -> str:
     """Return a date or time as ISO 8601 or, if the field does not read that, in its own format."""
     texts = [value.isoformat()]
     if field is None:
@@ -196,7 +200,7 @@ HINTS: Mapping[type, Any] = {
 }
 
 
-class Values(Protocol):
+class RequestValues(Protocol):
     """A part of a request: the schema of its values, and how they are sent."""
 
     @property
@@ -225,19 +229,19 @@ class TypedValues:
             name: Required[hint] if name in required else hint for name, hint in hints.items()
         }
         create: Any = TypedDict
-        shape = create("Values", fields, total=False)
+        shape = create("RequestValues", fields, total=False)
         shape.__pydantic_config__ = _CONFIG
         try:
             self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
-            self._shape = inline(json_schema_of(self._adapter, "validation"))
+            self._shape = inline_references(json_schema_of(self._adapter, "validation"))
             self.json_schema = portable_input(self._shape)
         except (*_NOT_BUILDABLE, ValueError) as exc:
             raise ImproperlyConfigured(
-                f"{', '.join(hints)}: JSON cannot express a type ({reason_of(exc)}); use str, int, "
+                f"{', '.join(hints)}: JSON cannot express a type ({error_reason(exc)}); use str, int, "
                 "bool, date, Literal or a similar type."
             ) from exc
 
-    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the values in their declared types.
 
         Raises:
@@ -246,24 +250,24 @@ class TypedValues:
         try:
             return self._adapter.validate_python(arguments)
         except ValidationError as exc:
-            raise InvalidArguments(explain(exc, arguments, self._shape)) from exc
+            raise InvalidArguments(explain_errors(exc, arguments, self._shape)) from exc
 
     def pairs(self, arguments: dict[str, Any]) -> Pairs:
         """Return the names and texts to send; a list is sent as several pairs of the same name."""
         return [
             (name, text)
-            for name, value in self.read(arguments).items()
+            for name, value in self.validate(arguments).items()
             for text in _query_texts(jsonable(value))
         ]
 
 
-def variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
+def path_variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
     """Return the variables of a path, given the converter of each."""
-    hints = {name: _hint(converter) for name, converter in found.items()}
+    hints = {name: _type_hint(converter) for name, converter in found.items()}
     return TypedValues(hints, required=required)
 
 
-def _hint(converter: Any) -> Any:
+def _type_hint(converter: Any) -> Any:
     if converter is None:
         # A group of a regular expression: ``reverse`` checks the URL as a whole.
         return Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
@@ -274,11 +278,11 @@ def _hint(converter: Any) -> Any:
     return Annotated[
         str,
         Field(coerce_numbers_to_str=True, description=words or None),
-        AfterValidator(_converted(converter)),
+        AfterValidator(_converter_validator(converter)),
     ]
 
 
-def _converted(converter: Any) -> Callable[[str], Any]:
+def _converter_validator(converter: Any) -> Callable[[str], Any]:
     """Return a function that converts a text as the converter does in a URL path."""
 
     def convert(text: str) -> Any:
@@ -313,19 +317,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class RequestLayout:
     """The parts of a request, once the URLconf is known."""
 
-    routes: Sequence[Route]
+    routes: Sequence[URLRoute]
     variables: TypedValues
     names: Mapping[str, str]
     """The URL variable that each argument fills, by the name of the argument."""
-    query: Values | None
+    query: RequestValues | None
     form: FormValues | None
     json_schema: Schema
 
     @property
-    def route(self) -> Route:
+    def route(self) -> URLRoute:
         """The first pattern; all of them have the same name."""
         return self.routes[0]
 
@@ -340,20 +344,20 @@ class ViewArguments:
     def __init__(
         self,
         *,
-        find: Callable[[], Sequence[Route]],
-        verb: str,
-        query: Values | None,
-        make_form: Callable[[Route], FormValues | None],
+        find: Callable[[], Sequence[URLRoute]],
+        method: str,
+        query: RequestValues | None,
+        make_form: Callable[[URLRoute], FormValues | None],
         template: Sequence[str] | None,
         urlconf: str | None = None,
     ) -> None:
         self._urlconf = urlconf
         self._find = find
-        self._verb = verb
+        self._verb = method
         self._query = query
         self._make_form = make_form
         self._template = template
-        self._layouts: WeakKeyDictionary[URLResolver, Layout] = WeakKeyDictionary()
+        self._layouts: WeakKeyDictionary[URLResolver, RequestLayout] = WeakKeyDictionary()
         self.is_published = False
         """Whether the component is declared completely, so that the URLconf can be loaded."""
 
@@ -361,16 +365,16 @@ class ViewArguments:
     def json_schema(self) -> Schema:
         """The schema to publish; without a URLconf, only its declared part."""
         if not (self.is_published and apps.ready):
-            return self._declared()
+            return self._declared_schema()
         try:
             return self.layout.json_schema
         except ImproperlyConfigured as exc:
             # One broken component must not break the list; the system check reports it, too.
             logger.error("%s", exc)  # noqa: TRY400 - the message is enough
-            return self._declared()
+            return self._declared_schema()
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RequestLayout:
         """The parts of a request.
 
         Raises:
@@ -379,7 +383,7 @@ class ViewArguments:
         resolver = resolver_of(self._urlconf)
         found = self._layouts.get(resolver)
         if found is None:
-            found = self._layouts[resolver] = self._lay_out()
+            found = self._layouts[resolver] = self._build_layout()
         return found
 
     @property
@@ -403,9 +407,9 @@ class ViewArguments:
         except ImproperlyConfigured:
             # The call itself raises it, so it is logged as a server error.
             return {}
-        return {"sending": self.read(decode_arguments(raw))}
+        return {"sending": self.build_request(decode_arguments(raw))}
 
-    def read(self, arguments: dict[str, Any]) -> Sending:
+    def build_request(self, arguments: dict[str, Any]) -> SiteRequest:
         """Return the request to send to the site.
 
         Raises:
@@ -416,28 +420,30 @@ class ViewArguments:
         shape = layout.json_schema
         known = _without_nulls(drop_nulls(arguments, shape, shape), shape)
         problems = [*islice(unknown_members(known, shape), MAX_KEPT_PROBLEMS)]
-        values = _attempt(layout.variables, layout.variables.read, known, problems) or {}
+        values = _read_part(layout.variables, layout.variables.validate, known, problems) or {}
         query, body = (
-            _attempt(part, part.pairs, known, problems) or [] if part is not None else []
+            _read_part(part, part.pairs, known, problems) or [] if part is not None else []
             for part in (layout.query, layout.form)
         )
         if problems:
             raise InvalidArguments(problems)
-        return Sending(
-            verb=self._verb,
-            path=_path(layout.route, {layout.names[name]: one for name, one in values.items()}),
+        return SiteRequest(
+            method=self._verb,
+            path=_reverse_path(
+                layout.route, {layout.names[name]: one for name, one in values.items()}
+            ),
             query=query,
             body=body,
             routes=layout.routes,
-            given=known,
+            arguments=known,
         )
 
-    def _declared(self) -> Schema:
+    def _declared_schema(self) -> Schema:
         parts = [part.json_schema for part in (self._query,) if part is not None]
         named = {name: {"type": "string"} for name in self._template or ()}
-        return _merged([{"properties": named}, *parts])
+        return _merge_schemas([{"properties": named}, *parts])
 
-    def _lay_out(self) -> Layout:
+    def _build_layout(self) -> RequestLayout:
         routes = self._find()
         for route in routes:
             _check_route(route)
@@ -448,13 +454,13 @@ class ViewArguments:
         # A form may have a field with the name of a URL variable, such as a new slug.
         names = {f"url_{name}" if name in taken else name: name for name in found}
         required = frozenset.intersection(*(route.required for route in routes))
-        path = variables(
+        path = path_variables(
             {argument: found[name] for argument, name in names.items()},
             required=[argument for argument, name in names.items() if name in required],
         )
-        schema = _merged([path.json_schema, *(part.json_schema for part in others)])
+        schema = _merge_schemas([path.json_schema, *(part.json_schema for part in others)])
         self._check_template(schema)
-        return Layout(
+        return RequestLayout(
             routes=routes,
             variables=path,
             names=names,
@@ -489,11 +495,11 @@ def _without_nulls(arguments: Mapping[str, Any], shape: Schema) -> dict[str, Any
     }
 
 
-def _attempt(
-    part: Values,
+def _read_part(
+    part: RequestValues,
     read: Callable[[dict[str, Any]], T],
     arguments: Mapping[str, Any],
-    problems: list[Problem],
+    problems: list[ValidationProblem],
 ) -> T | None:
     """Read the arguments that belong to a part, or collect the problems with them."""
     own = part.json_schema["properties"]
@@ -504,25 +510,27 @@ def _attempt(
         return None
 
 
-def _check_route(route: Route) -> None:
-    if route.trouble:
-        raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.trouble}.")
+def _check_route(route: URLRoute) -> None:
+    if route.reverse_problem:
+        raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.reverse_problem}.")
     if hasattr(route.callback, "mcp_server"):
         raise ImproperlyConfigured(
             f"The URL {route.full_name!r} is an MCP endpoint, which cannot be a component."
         )
 
 
-def _path(route: Route, values: Mapping[str, Any]) -> str:
+def _reverse_path(route: URLRoute, values: Mapping[str, Any]) -> str:
     try:
-        return route.url(values)
+        return route.reverse_path(values)
     except NoReverseMatch:
         names = ", ".join(values) or "values"
-        problem = Problem(path="", message=f"no URL of the site accepts the given {names}")
+        problem = ValidationProblem(
+            path="", message=f"no URL of the site accepts the given {names}"
+        )
         raise InvalidArguments([problem]) from None
 
 
-def _merged(schemas: Sequence[Schema]) -> Schema:
+def _merge_schemas(schemas: Sequence[Schema]) -> Schema:
     properties = {
         name: schema for one in schemas for name, schema in one.get("properties", {}).items()
     }

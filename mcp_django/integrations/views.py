@@ -38,33 +38,38 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.models.declaration import snake_case
 from mcp_django.integrations.site_requests import (
-    FreshRequest,
-    Route,
-    Sending,
+    CallerRequest,
     SiteHandler,
-    fresh_request,
-    release,
-    routes_called,
-    routes_of,
-    visit,
+    SiteRequest,
+    URLRoute,
+    build_request,
+    close_files,
+    routes_by_name,
+    routes_by_view,
+    run_isolated,
 )
-from mcp_django.integrations.site_responses import Answer, read_answer
-from mcp_django.integrations.view_arguments import FormValues, TypedValues, Values, ViewArguments
+from mcp_django.integrations.site_responses import SiteResponse, read_response
+from mcp_django.integrations.view_arguments import (
+    FormValues,
+    RequestValues,
+    TypedValues,
+    ViewArguments,
+)
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.django_forms import FormClass
 
-Kind = Literal["tool", "resource", "prompt"]
+ViewComponentType = Literal["tool", "resource", "prompt"]
 
-VERBS = ("GET", "POST")
-KINDS = get_args(Kind)
+HTTP_METHODS = ("GET", "POST")
+KINDS = get_args(ViewComponentType)
 
 
 def view_component(
     target: str,
     *,
     uri: str | None,
-    kind: Kind | None,
+    kind: ViewComponentType | None,
     method: str,
     query: Mapping[str, Any] | FormClass | None,
     form: FormClass | None,
@@ -81,11 +86,11 @@ def view_component(
         raise ImproperlyConfigured(
             f"register_view() takes the name of a URL, as in 'shop:price_list', not {target!r}."
         )
-    verb = _verb(target, method, form)
-    kind = _kind(target, kind, uri, verb)
+    verb = _http_method(target, method, form)
+    kind = _check_kind(target, kind, uri, verb)
     template = _template(uri)
-    source = ViewSource(
-        lambda: routes_called(target, urlconf),
+    source = ViewRunner(
+        lambda: routes_by_name(target, urlconf),
         verb=verb,
         query=_query(target, query),
         make_form=lambda route: FormValues(form) if form is not None else None,
@@ -97,14 +102,14 @@ def view_component(
     if form is not None:
         # Errors in the form are found without the URLconf.
         FormValues(form)
-    return _component_of(
+    return _build_component(
         source, kind=kind, name=name, template=template, verb=verb, options=options
     )
 
 
-def _verb(target: str, method: str, form: FormClass | None) -> str:
+def _http_method(target: str, method: str, form: FormClass | None) -> str:
     verb = str(method).upper()
-    if verb not in VERBS:
+    if verb not in HTTP_METHODS:
         raise ImproperlyConfigured(
             f"register_view({target!r}): method must be 'get' or 'post', not {method!r}."
         )
@@ -116,7 +121,7 @@ def _verb(target: str, method: str, form: FormClass | None) -> str:
     return verb
 
 
-def _kind(target: str, kind: str | None, uri: str | None, verb: str) -> Kind:
+def _check_kind(target: str, kind: str | None, uri: str | None, verb: str) -> ViewComponentType:
     found = kind or ("tool" if uri is None else "resource")
     if found not in KINDS:
         nearest = difflib.get_close_matches(found, KINDS, n=1)
@@ -145,7 +150,7 @@ def _template(uri: str | None) -> URITemplate | None:
         raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
 
 
-def _query(target: str, query: Any) -> Values | None:
+def _query(target: str, query: Any) -> RequestValues | None:
     if query is None:
         return None
     if isinstance(query, type) and issubclass(query, forms.BaseForm):
@@ -161,23 +166,23 @@ def _query(target: str, query: Any) -> Values | None:
 # The view behind the function of a component ------------------------------------------------------
 
 
-class ViewSource:
+class ViewRunner:
     """A view of the site that handles calls; its methods are the functions of components."""
 
     def __init__(
         self,
-        find: Callable[[], Sequence[Route]],
+        find: Callable[[], Sequence[URLRoute]],
         *,
         verb: str,
-        query: Values | None = None,
-        make_form: Callable[[Route], FormValues | None] = lambda route: None,
+        query: RequestValues | None = None,
+        make_form: Callable[[URLRoute], FormValues | None] = lambda route: None,
         template: Sequence[str] | None = None,
         urlconf: str | None = None,
         is_readable: bool = False,
     ) -> None:
         self.arguments = ViewArguments(
             find=find,
-            verb=verb,
+            method=verb,
             query=query,
             make_form=make_form,
             template=template,
@@ -186,17 +191,23 @@ class ViewSource:
         self._verb = verb
         self._is_readable = is_readable
 
-    def run_tool(self, ctx: Context, sending: Sending | None = None) -> Any:
+    def run_tool(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
         """Call the view, and return its response as the result of a tool."""
-        return site_responses.tool_result(self._answer(ctx, sending), is_readable=self._is_readable)
+        return site_responses.tool_result(
+            self._get_response(ctx, sending), is_readable=self._is_readable
+        )
 
-    def run_resource(self, ctx: Context, sending: Sending | None = None) -> Any:
+    def run_resource(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
         """Call the view, and return its response as the contents of a resource."""
-        return site_responses.contents(self._answer(ctx, sending), is_readable=self._is_readable)
+        return site_responses.resource_contents(
+            self._get_response(ctx, sending), is_readable=self._is_readable
+        )
 
-    def run_prompt(self, ctx: Context, sending: Sending | None = None) -> Any:
+    def run_prompt(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
         """Call the view, and return its response as the messages of a prompt."""
-        return site_responses.messages(self._answer(ctx, sending), is_readable=self._is_readable)
+        return site_responses.prompt_messages(
+            self._get_response(ctx, sending), is_readable=self._is_readable
+        )
 
     def description(self) -> str:
         """Return the docstring of the view; those of Django's own views are too general to use."""
@@ -209,7 +220,7 @@ class ViewSource:
         is_django = str(getattr(view, "__module__", "")).startswith("django.")
         return "" if is_django else inspect.cleandoc(view.__doc__ or "")
 
-    def problem(self) -> str:
+    def configuration_problem(self) -> str:
         """Return why no call can succeed, for the system check; empty if calls can succeed."""
         try:
             _ = self.arguments.layout
@@ -217,22 +228,26 @@ class ViewSource:
             return str(exc)
         return ""
 
-    def send(self, ctx: Context, sending: Sending) -> Answer:
+    def send(self, ctx: Context, sending: SiteRequest) -> SiteResponse:
         """Send the request to the site; a subclass may request the page first."""
-        return call(ctx, sending)
+        return send_request(ctx, sending)
 
-    def _answer(self, ctx: Context, sending: Sending | None) -> Answer:
+    def _get_response(self, ctx: Context, sending: SiteRequest | None) -> SiteResponse:
         # Arguments are not parsed for a fixed URI, or if the URLconf has no such view.
-        sending = sending or self.arguments.read({})
+        sending = sending or self.arguments.build_request({})
         answer = self.send(ctx, sending)
         form = self.arguments.layout.form
-        if form is not None and (problems := form.problems(_form_in(answer), sending.given)):
-            raise ToolError(str(InvalidArguments(problems)) + site_responses.said(answer))
-        site_responses.check(answer, verb=self._verb)
+        if form is not None and (
+            problems := form.problems(_context_form(answer), sending.arguments)
+        ):
+            raise ToolError(
+                str(InvalidArguments(problems)) + site_responses.messages_suffix(answer)
+            )
+        site_responses.check_status(answer, method=self._verb)
         return answer
 
 
-def _form_in(answer: Answer) -> Any:
+def _context_form(answer: SiteResponse) -> Any:
     """Return the form in the context of a template response, if there is one."""
     return answer.context.get("form") if isinstance(answer.context, Mapping) else None
 
@@ -245,35 +260,35 @@ def _handler() -> SiteHandler:
     return SiteHandler()
 
 
-def _reload(**kwargs: Any) -> None:
+def _discard_handler(**kwargs: Any) -> None:
     """Discard the handler, because its middleware read the old settings."""
     _handler.cache_clear()
 
 
-setting_changed.connect(_reload, dispatch_uid="mcp_django.integrations.views")
+setting_changed.connect(_discard_handler, dispatch_uid="mcp_django.integrations.views")
 
 
-def call(ctx: Context, sending: Sending) -> Answer:
+def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
     """Send a request to the site as the caller.
 
     Raises:
         ToolError: a view that runs for a call tries to call another one.
         Exception: any exception of the view.
     """
-    request = fresh_request(ctx, sending)
-    return visit(request, partial(_call, ctx, request))
+    request = build_request(ctx, sending)
+    return run_isolated(request, partial(_send_and_read, ctx, request))
 
 
-def _call(ctx: Context, request: FreshRequest) -> Answer:
+def _send_and_read(ctx: Context, request: CallerRequest) -> SiteResponse:
     response = _handler().get_response(request)
     try:
         _raise_failure(request, response)
-        return read_answer(request, response, is_over=lambda: ctx.cancelled)
+        return read_response(request, response, is_over=lambda: ctx.cancelled)
     finally:
-        release(response)
+        close_files(response)
 
 
-def _raise_failure(request: FreshRequest, response: HttpResponseBase) -> None:
+def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
     """Raise what the view raised, unless a middleware returned a page instead (a flat page).
 
     A redirect does not count, because Django's ``LocaleMiddleware`` redirects URLs that were not
@@ -281,24 +296,24 @@ def _raise_failure(request: FreshRequest, response: HttpResponseBase) -> None:
     """
     if 200 <= response.status_code < 300:
         return
-    if isinstance(request.failure, Resolver404) or _has_found_nothing(request.returned):
+    if isinstance(request.view_exception, Resolver404) or _is_not_found(request.view_response):
         # The message of Resolver404 lists every pattern that was tried.
-        raise Http404("Not found.") from request.failure
-    if request.failure is not None:
-        raise request.failure
+        raise Http404("Not found.") from request.view_exception
+    if request.view_exception is not None:
+        raise request.view_exception
 
 
-def _has_found_nothing(response: HttpResponseBase | None) -> bool:
+def _is_not_found(response: HttpResponseBase | None) -> bool:
     return response is not None and response.status_code in {404, 410}
 
 
 # From a view to a component -----------------------------------------------------------------------
 
 
-def _component_of(
-    source: ViewSource,
+def _build_component(
+    source: ViewRunner,
     *,
-    kind: Kind,
+    kind: ViewComponentType,
     name: str,
     verb: str,
     options: Mapping[str, Any],
@@ -311,7 +326,7 @@ def _component_of(
     """
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("name", name)
-    given["description"] = given.get("description") or lazystr(_Described(source))
+    given["description"] = given.get("description") or lazystr(_ViewDescription(source))
     for listed in ("scopes", "icons"):
         if isinstance(given.get(listed), str):
             raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
@@ -324,11 +339,11 @@ def _component_of(
             **{**hints, **common}, function=_function(source.run_tool), arguments=source.arguments
         )
     elif kind == "prompt":
-        _refuse(Prompt, common)
+        _reject_tool_options(Prompt, common)
         found = Prompt(**common, function=_function(source.run_prompt), arguments=source.arguments)
     else:
         assert template is not None
-        _refuse(Resource, common)
+        _reject_tool_options(Resource, common)
         function = _function(source.run_resource)
         if template.variables:
             found = ResourceTemplate(
@@ -340,10 +355,10 @@ def _component_of(
     return found
 
 
-class _Described:
+class _ViewDescription:
     """The description of a component, taken from the view when it is read."""
 
-    def __init__(self, source: ViewSource) -> None:
+    def __init__(self, source: ViewRunner) -> None:
         self._source = source
 
     def __str__(self) -> str:
@@ -354,7 +369,7 @@ def _function(method: Callable[..., Any]) -> ComponentFunction:
     return ComponentFunction(function=method, is_async=False, context_parameter="ctx")
 
 
-def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
+def _reject_tool_options(kind: type[Component], options: Mapping[str, Any]) -> None:
     """Raise an error for options that only tools have."""
     known = {field.name for field in fields(kind)}
     for name in options:
@@ -368,36 +383,36 @@ def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
 # (the user, the edited row, an email) is included. Errors of the form are returned by field.
 
 
-class FormSource(ViewSource):
+class FormViewRunner(ViewRunner):
     """A view with a form; the current values of an edited row are requested first.
 
     A browser posts every field of the page. A model names only the fields to change, and the
     others are sent with the values that the view shows to this caller.
     """
 
-    def send(self, ctx: Context, sending: Sending) -> Answer:
+    def send(self, ctx: Context, sending: SiteRequest) -> SiteResponse:
         """Post the form, with the current values if it edits a row."""
         layout = self.arguments.layout
-        if layout.form is None or not _edits(layout.route):
-            return call(ctx, sending)
-        page = call(ctx, replace(sending, verb="GET", body=[]))
-        site_responses.check(page, verb="GET")
+        if layout.form is None or not _is_update_view(layout.route):
+            return send_request(ctx, sending)
+        page = send_request(ctx, replace(sending, method="GET", body=[]))
+        site_responses.check_status(page, method="GET")
         fields = {
             name: value
-            for name, value in sending.given.items()
+            for name, value in sending.arguments.items()
             if name in layout.form.json_schema["properties"]
         }
-        form = _form_in(page)
+        form = _context_form(page)
         if not isinstance(form, forms.BaseForm):
             # Without the current values, the other fields of the row would be emptied.
             raise ImproperlyConfigured(
                 f"{layout.route.view.__qualname__} answers GET without a form in its template "
                 "context, so the current values of the edited row are not known."
             )
-        with timezone.override(page.zone):
-            current = layout.form.current(form)
+        with timezone.override(page.time_zone):
+            current = layout.form.current_values(form)
             body = layout.form.pairs(fields, current=current)
-        return call(ctx, replace(sending, body=body))
+        return send_request(ctx, replace(sending, body=body))
 
 
 def form_component(
@@ -417,7 +432,7 @@ def form_component(
         _check_view(target)
         name = snake_case(target.__name__.removesuffix("View"))
         options = {
-            **_hints(target),
+            **_tool_hints(target),
             **{key: one for key, one in options.items() if one is not None},
         }
     elif isinstance(target, str):
@@ -427,28 +442,28 @@ def form_component(
             f"register_form() takes a class-based view or the name of its URL, not {target!r}."
         )
 
-    def find() -> Sequence[Route]:
+    def find() -> Sequence[URLRoute]:
         found = (
-            routes_called(target, urlconf)
+            routes_by_name(target, urlconf)
             if isinstance(target, str)
-            else routes_of(target, urlconf)
+            else routes_by_view(target, urlconf)
         )
         for route in found:
             _check_view(route.view)
         return found
 
-    source = FormSource(
+    source = FormViewRunner(
         find,
         verb="POST",
         query=TypedValues(query) if query is not None else None,
-        make_form=lambda route: _values(route, form),
+        make_form=lambda route: _form_values(route, form),
         urlconf=urlconf,
         is_readable=True,
     )
-    return _component_of(source, kind="tool", name=name, verb="POST", options=options)
+    return _build_component(source, kind="tool", name=name, verb="POST", options=options)
 
 
-def _hints(view: type[Any]) -> dict[str, bool]:
+def _tool_hints(view: type[Any]) -> dict[str, bool]:
     """Return the tool hints that follow from the class of a view; other forms may do anything."""
     if issubclass(view, BaseUpdateView | DeletionMixin):
         return {"read_only": False, "destructive": True, "idempotent": True}
@@ -465,20 +480,20 @@ def _check_view(view: Any) -> None:
         )
 
 
-def _values(route: Route, form: FormClass | None) -> FormValues:
+def _form_values(route: URLRoute, form: FormClass | None) -> FormValues:
     return FormValues(
         form or _form_class(route),
         prefix=getattr(route.view, "prefix", None),
         is_checked=False,
-        is_partial=_edits(route),
+        is_partial=_is_update_view(route),
     )
 
 
-def _edits(route: Route) -> bool:
+def _is_update_view(route: URLRoute) -> bool:
     return isinstance(route.view, type) and issubclass(route.view, BaseUpdateView)
 
 
-def _form_class(route: Route) -> FormClass:
+def _form_class(route: URLRoute) -> FormClass:
     """Return the form class of a view, found without a request."""
     given = getattr(route.callback, "view_initkwargs", {})
     view = route.view(**given)

@@ -21,32 +21,32 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
-from mcp_django.execution.call import Incoming
+from mcp_django.execution.call import RequestContext
 from mcp_django.execution.results import CallAborted
-from mcp_django.management.command_errors import SEE_WHERE, command_error, name_and_text
+from mcp_django.management.command_errors import TRACEBACK_HINT, command_error, describe_exception
 from mcp_django.management.lookups import (
-    SWITCHED_OFF,
-    add_place,
-    failed_permission,
+    DISABLED,
+    add_component_options,
+    check_visibility,
     find_component,
     find_principal,
-    guard_names,
-    guards_of_server,
-    verdict,
+    permission_error,
+    permission_names,
+    server_permissions,
 )
 from mcp_django.management.terminal import (
     CAPABILITIES,
-    Answer,
     Answerer,
-    Nobody,
-    Prepared,
-    Question,
-    Refused,
-    Terminal,
-    description,
+    ClientRequest,
+    ClientResult,
+    NonInteractiveAnswerer,
+    OptionAnswerer,
+    RequestDeclined,
+    TerminalAnswerer,
+    describe_request,
 )
-from mcp_django.management.text_output import binaries, printable, render
-from mcp_django.management.values import read_object, read_pairs, read_text_pairs
+from mcp_django.management.text_output import binaries, escape_control_characters, result_text
+from mcp_django.management.values import parse_object, parse_pairs, parse_text_pairs
 from mcp_django.protocol.envelope import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -54,7 +54,7 @@ from mcp_django.protocol.envelope import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from mcp_django.protocol.revisions import LATEST, MODERN, Revision
+from mcp_django.protocol.revisions import LATEST, STATELESS, Revision
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
 from mcp_django.transports.memory import MemoryConnection, Response
@@ -74,7 +74,7 @@ def add_arguments(subcommands: Any) -> None:
         help="An argument. key=@FILE reads the value from a file; key:=JSON takes any JSON.",
     )
     parser.add_argument("--user", help="The user to call as; without it, the call is anonymous.")
-    add_place(parser)
+    add_component_options(parser)
     parser.add_argument("--json-args", metavar="JSON", help="All arguments as one JSON object.")
     parser.add_argument(
         "--answer",
@@ -110,64 +110,64 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
-    method, params = _request_for(
+    method, params = _build_request(
         component,
         options["name"],
         pairs=options["pairs"],
         json_arguments=options["json_args"],
     )
     principal = find_principal(options["user"])
-    prepared = Prepared(options["answers"], _answerer(command, options))
-    conversation = _Conversation(
+    answers = OptionAnswerer(options["answers"], _make_answerer(command, options))
+    conversation = _CallClient(
         server,
         principal,
-        answerer=prepared,
+        answerer=answers,
         capabilities={} if options["no_input"] else CAPABILITIES,
-        listener=_Narrator(command.stderr),
+        listener=_ProgressWriter(command.stderr),
     )
-    bugs: list[Exception] = []
+    exceptions: list[Exception] = []
 
-    def keep(exception: Exception, **kwargs: Any) -> None:
-        bugs.append(exception)
+    def record_exception(exception: Exception, **kwargs: Any) -> None:
+        exceptions.append(exception)
 
-    component_failed.connect(keep)
+    component_failed.connect(record_exception)
     try:
         response = conversation.request(method, params)
-        _print(command, options, response)
+        _print_response(command, options, response)
         if options["output"] and "result" in response:
-            _write(command, options["output"], response["result"])
-        _fail_if_failed(server, component, principal, response, bugs)
+            _write_binary(command, options["output"], response["result"])
+        _raise_if_failed(server, component, principal, response, exceptions)
     except CommandError as exc:
-        if unused := prepared.unused():
+        if unused := answers.unused_text():
             raise CommandError(f"{exc}\n{unused}", returncode=exc.returncode) from exc
         raise
     except KeyboardInterrupt:
         raise
     except BaseException as exc:
-        raise _failure(server, component, principal, options["user"], exc) from exc
+        raise _error_for_exception(server, component, principal, options["user"], exc) from exc
     finally:
-        component_failed.disconnect(keep)
-    if unused := prepared.unused():
+        component_failed.disconnect(record_exception)
+    if unused := answers.unused_text():
         # The call itself succeeded, so unused answers are a warning.
         command.stderr.write(unused, style_func=command.style.WARNING)
 
 
-def _answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
+def _make_answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
     stdin = options.get("stdin") or sys.stdin
     is_terminal = stdin is not None and not stdin.closed and stdin.isatty()
-    return Terminal(stdin, command.stderr) if is_terminal else Nobody()
+    return TerminalAnswerer(stdin, command.stderr) if is_terminal else NonInteractiveAnswerer()
 
 
-def _print(command: BaseCommand, options: Mapping[str, Any], response: Response) -> None:
+def _print_response(command: BaseCommand, options: Mapping[str, Any], response: Response) -> None:
     if options["json"]:
         command.stdout.write(json.dumps(response, ensure_ascii=False))
     elif "result" in response:
-        text = render(response["result"])
+        text = result_text(response["result"])
         # Escape control characters for terminals only; pipes and files get the text unchanged.
-        command.stdout.write(printable(text) if command.stdout.isatty() else text)
+        command.stdout.write(escape_control_characters(text) if command.stdout.isatty() else text)
 
 
-def _write(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
+def _write_binary(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
     content = next(binaries(result), None)
     if content is None:
         raise CommandError("The result has no image, audio or blob; no file was written.")
@@ -179,7 +179,7 @@ def _write(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
     command.stderr.write(f"Wrote {len(content):,} bytes to {path}.", style_func=str)
 
 
-def _fail_if_failed(
+def _raise_if_failed(
     server: MCPServer,
     component: Component,
     principal: Principal,
@@ -188,20 +188,20 @@ def _fail_if_failed(
 ) -> None:
     """Raise the error of a call that failed, if it did."""
     if bugs:
-        raise _bug(component, bugs[-1]) from bugs[-1]
+        raise _component_error(component, bugs[-1]) from bugs[-1]
     if "error" in response:
-        _fail(server, component, principal, response["error"])
+        _raise_error_response(server, component, principal, response["error"])
     if response["result"].get("isError"):
         raise CommandError(f"The {component} returned an error result.")
 
 
-def _bug(component: Component, exc: BaseException) -> CommandError:
+def _component_error(component: Component, exc: BaseException) -> CommandError:
     if isinstance(exc, CallAborted) and exc.__cause__ is not None:
         exc = exc.__cause__
-    return CommandError(f"The {component} raised {name_and_text(exc)}\n{SEE_WHERE}")
+    return CommandError(f"The {component} raised {describe_exception(exc)}\n{TRACEBACK_HINT}")
 
 
-def _failure(
+def _error_for_exception(
     server: MCPServer,
     component: Component,
     principal: Principal,
@@ -211,20 +211,20 @@ def _failure(
     """Return the error for an exception that the runtime raised instead of returning a response."""
     if not isinstance(exc, Exception):
         # The runtime does not catch SystemExit and other exceptions outside of Exception.
-        return _bug(component, exc)
-    if failed := failed_permission(server, component, principal):
+        return _component_error(component, exc)
+    if failed := permission_error(server, component, principal):
         return failed
     if isinstance(exc, AccessRefused):
-        return _refusal(server, component, username, exc)
+        return _access_error(server, component, username, exc)
     return command_error(exc)
 
 
-def _fail(
+def _raise_error_response(
     server: MCPServer, component: Component, principal: Principal, error: Mapping[str, Any]
 ) -> NoReturn:
-    seen = verdict(server, component, principal)
+    seen = check_visibility(server, component, principal)
     if not seen.is_visible:
-        if failed := failed_permission(server, component, principal):
+        if failed := permission_error(server, component, principal):
             raise failed
         who = principal.user.get_username() or "anonymous callers (no --user)"
         raise CommandError(
@@ -235,14 +235,14 @@ def _fail(
     raise CommandError(f"{error['message']} ({error['code']}){data}")
 
 
-def _refusal(
+def _access_error(
     server: MCPServer, component: Component, username: str | None, exc: AccessRefused
 ) -> CommandError:
-    if not server.offered.is_enabled:
-        return CommandError(f"The server {server.name!r} is {SWITCHED_OFF}.")
-    guards = " and ".join(guard_names(guards_of_server(server)))
+    if not server.catalog.is_enabled:
+        return CommandError(f"The server {server.name!r} is {DISABLED}.")
+    guards = " and ".join(permission_names(server_permissions(server)))
     if isinstance(exc, AuthenticationRequired):
-        own = " and ".join(guard_names(component.permission))
+        own = " and ".join(permission_names(component.permission))
         needs = f"needs {own}" if own else f"is on server {server.name!r}, which needs {guards}"
         return CommandError(f"The {component} {needs}; name the user to call as with --user.")
     return CommandError(f"{username} may not use server {server.name!r}, which needs {guards}.")
@@ -253,14 +253,14 @@ def _refusal(
 CLIENT = {"name": "manage.py mcp call", "version": __version__}
 
 
-class _Listener(Protocol):
+class _NotificationSink(Protocol):
     """Receives the progress and log messages of a running call, in order."""
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
         """Receive a notification."""
 
 
-class _Conversation:
+class _CallClient:
     """An in-process client of one server, for one call as one user.
 
     ``capabilities`` are the client capabilities that it declares; ``answerer`` answers the client
@@ -277,7 +277,7 @@ class _Conversation:
         *,
         answerer: Answerer,
         capabilities: Mapping[str, Any],
-        listener: _Listener,
+        listener: _NotificationSink,
     ) -> None:
         self._title = str(server.identity().get("title") or server.name)
         self._answerer = answerer
@@ -298,36 +298,36 @@ class _Conversation:
         more: dict[str, Any] = {}
         # The runtime limits the number of rounds, so this loop ends.
         while True:
-            response = self._connection.request(self._message(method, {**params, **more}))
+            response = self._connection.request(self._build_message(method, {**params, **more}))
             result = response.get("result", {})
             if result.get("resultType") != "input_required":
                 return response
-            more = self._answered(result)
+            more = self._answer_requests(result)
 
-    def _answered(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer_requests(self, result: Mapping[str, Any]) -> dict[str, Any]:
         questions = {
-            key: Question(
-                asker=f"Server {self._title!r}",
+            key: ClientRequest(
+                server_title=f"Server {self._title!r}",
                 method=asked["method"],
                 params=asked.get("params") or {},
             )
             for key, asked in result.get("inputRequests", {}).items()
         }
-        answers: dict[str, Answer] = {}
+        answers: dict[str, ClientResult] = {}
         for key, question in questions.items():
             try:
                 answers[key] = self._answerer.answer(question)
-            except Refused:
+            except RequestDeclined:
                 raise
             except CommandError as exc:
                 later = [one for other, one in questions.items() if other not in {*answers, key}]
-                others = [f"  {line}" for one in later for line in description(one)]
+                others = [f"  {line}" for one in later for line in describe_request(one)]
                 told = [str(exc), *(["Requested at the same time:"] if others else []), *others]
                 raise CommandError("\n".join(told)) from exc
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
-    def _message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _build_message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         envelope = {
             PROTOCOL_VERSION: self._version,
             CLIENT_INFO: CLIENT,
@@ -342,24 +342,24 @@ class _Conversation:
             "params": {**params, "_meta": envelope},
         }
 
-    def _port(self, incoming: Incoming) -> StreamPort:
+    def _port(self, incoming: RequestContext) -> StreamPort:
         return StreamPort(incoming, self._listener)
 
 
 def _revision(server: MCPServer) -> Revision:
     """Return the newest revision without a handshake that the server supports."""
-    served = (one for one in MODERN if one.version in server.protocol_versions)
+    served = (one for one in STATELESS if one.version in server.protocol_versions)
     return next(served, LATEST)
 
 
 # From the command line to a request ---------------------------------------------------------------
 
-Request = tuple[str, dict[str, Any]]
+MethodAndParams = tuple[str, dict[str, Any]]
 
 
-def _request_for(
+def _build_request(
     component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
-) -> Request:
+) -> MethodAndParams:
     """Return the method that uses the component, and its parameters.
 
     ``name`` is the name or URI on the command line; for a resource template it may be a whole URI.
@@ -367,24 +367,24 @@ def _request_for(
     Raises:
         CommandError: the arguments are not valid for the component.
     """
-    given = read_object(json_arguments, "--json-args") if json_arguments else {}
+    given = parse_object(json_arguments, "--json-args") if json_arguments else {}
     if isinstance(component, Tool):
-        arguments = {**given, **read_pairs(pairs, component.arguments.json_schema)}
+        arguments = {**given, **parse_pairs(pairs, component.arguments.json_schema)}
         return "tools/call", {"name": component.name, "arguments": arguments}
     if isinstance(component, Prompt):
         known = [one.name for one in component.parameters]
-        arguments = {**given, **read_text_pairs(pairs, known)}
+        arguments = {**given, **parse_text_pairs(pairs, known)}
         return "prompts/get", {"name": component.name, "arguments": arguments}
     assert isinstance(component, ReadableComponent)
     if isinstance(component, ResourceTemplate) and name in (component.key, component.name):
-        values = {**given, **read_text_pairs(pairs, component.template.variables)}
-        return "resources/read", {"uri": _expanded(component, values)}
+        values = {**given, **parse_text_pairs(pairs, component.template.variables)}
+        return "resources/read", {"uri": _expand_template(component, values)}
     if given or pairs:
         raise CommandError(f"{component} takes no arguments; it is read by its URI alone.")
     return "resources/read", {"uri": component.key if name == component.name else name}
 
 
-def _expanded(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
+def _expand_template(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
     template = component.template
     try:
         return template.expand({name: str(value) for name, value in values.items()})
@@ -396,7 +396,7 @@ def _expanded(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
 # Progress and log messages ------------------------------------------------------------------------
 
 
-class _Narrator:
+class _ProgressWriter:
     """Writes progress and log messages to the error stream as they arrive."""
 
     def __init__(self, stderr: OutputWrapper) -> None:
@@ -404,7 +404,9 @@ class _Narrator:
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
         """Write one message as a line."""
-        self._stderr.write(printable(_line(message["method"], message["params"])), style_func=str)
+        self._stderr.write(
+            escape_control_characters(_line(message["method"], message["params"])), style_func=str
+        )
 
 
 def _line(method: str, params: Mapping[str, Any]) -> str:

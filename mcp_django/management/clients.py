@@ -16,39 +16,39 @@ from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
 
 # Entries of configuration files -------------------------------------------------------------------
 
-Entry = dict[str, Any]
+ConfigEntry = dict[str, Any]
 
 
-def _with_headers(entry: Entry, authorization: str | None) -> Entry:
+def _with_headers(entry: ConfigEntry, authorization: str | None) -> ConfigEntry:
     """Return the entry, with an Authorization header if there is one."""
     return {**entry, "headers": {"Authorization": authorization}} if authorization else entry
 
 
-def _typed_http(target: Target, authorization: str | None) -> Entry:
+def _typed_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry with a URL and the transport's name, for Claude Code and VS Code."""
     return _with_headers({"type": "http", "url": target.url}, authorization)
 
 
-def _untyped_http(target: Target, authorization: str | None) -> Entry:
+def _untyped_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry with a URL, for Cursor, which tries Streamable HTTP first."""
     return _with_headers({"url": target.url}, authorization)
 
 
-def _gemini_http(target: Target, authorization: str | None) -> Entry:
+def _gemini_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry for Gemini CLI, where ``url`` means the HTTP+SSE transport."""
     return _with_headers({"httpUrl": target.url}, authorization)
 
 
-def _inspector_http(target: Target, authorization: str | None) -> Entry:
+def _inspector_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry for MCP Inspector, which by default starts with a handshake."""
     return _with_headers(
         {"type": "http", "url": target.url, "protocolEra": "modern"}, authorization
     )
 
 
-def _codex_http(target: Target, authorization: str | None) -> Entry:
+def _codex_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry with a URL and the name of the variable with the bare token, for Codex."""
-    entry: Entry = {"url": target.url}
+    entry: ConfigEntry = {"url": target.url}
     if target.credential is None:
         return entry
     if target.credential.token:
@@ -56,7 +56,7 @@ def _codex_http(target: Target, authorization: str | None) -> Entry:
     return {**entry, "bearer_token_env_var": target.credential.variable or DEFAULT_VARIABLE}
 
 
-def _bridged_http(target: Target, authorization: str | None) -> Entry:
+def _bridged_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
     """Return an entry that starts a local bridge to the URL.
 
     For Claude Desktop, whose configuration file supports only commands.
@@ -64,7 +64,7 @@ def _bridged_http(target: Target, authorization: str | None) -> Entry:
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
     if target.url.startswith("http://"):
         arguments.append("--allow-http")
-    entry: Entry = {"command": "npx", "args": arguments}
+    entry: ConfigEntry = {"command": "npx", "args": arguments}
     if authorization is None:
         return entry
     # No space after the colon: on Windows the argument would be split in two.
@@ -72,24 +72,24 @@ def _bridged_http(target: Target, authorization: str | None) -> Entry:
     return {**entry, "env": {"AUTHORIZATION": authorization}}
 
 
-def _untyped_stdio(target: Target) -> Entry:
+def _untyped_stdio(target: ConnectionTarget) -> ConfigEntry:
     """Return an entry with a command, its arguments and its environment."""
     program, *arguments = target.command
-    entry: Entry = {"command": program, "args": arguments}
+    entry: ConfigEntry = {"command": program, "args": arguments}
     return {**entry, "env": dict(target.environment)} if target.environment else entry
 
 
-def _typed_stdio(target: Target) -> Entry:
+def _typed_stdio(target: ConnectionTarget) -> ConfigEntry:
     """Return an entry with a command and the transport's name."""
     return {"type": "stdio", **_untyped_stdio(target)}
 
 
-def _inspector_stdio(target: Target) -> Entry:
+def _inspector_stdio(target: ConnectionTarget) -> ConfigEntry:
     """Return an entry with a command, for the revision without a handshake."""
     return {**_untyped_stdio(target), "protocolEra": "modern"}
 
 
-def authorization_of(target: Target, reference: str) -> str | None:
+def authorization_header(target: ConnectionTarget, reference: str) -> str | None:
     """Return the value of the Authorization header, or ``None`` if no credential is needed.
 
     ``reference`` is the client's syntax for an environment variable, with ``NAME`` in place of its
@@ -124,7 +124,7 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ConnectionTarget:
     """One server, by its URL or by the command that starts it.
 
     ``name`` is the server's name in the client. Either ``url`` or ``command`` is set;
@@ -151,7 +151,7 @@ JULY = V2026_07_28.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class KnownClient:
     """One MCP client (host application).
 
     ``files`` are (where, path) pairs. ``reference`` is the syntax for an environment variable in a
@@ -175,11 +175,11 @@ class Host:
     prompts_for_token: bool = False
     is_cloud: bool = False
     signs_in: bool = True
-    http: Callable[[Target, str | None], Entry] | None = None
-    stdio: Callable[[Target], Entry] | None = None
+    http: Callable[[ConnectionTarget, str | None], ConfigEntry] | None = None
+    stdio: Callable[[ConnectionTarget], ConfigEntry] | None = None
 
 
-CLAUDE_CODE = Host(
+CLAUDE_CODE = KnownClient(
     slug="claude-code",
     title="Claude Code",
     summary="a command for its terminal, or .mcp.json",
@@ -196,7 +196,7 @@ CLAUDE_CODE = Host(
     http=_typed_http,
     stdio=_typed_stdio,
 )
-CLAUDE_DESKTOP = Host(
+CLAUDE_DESKTOP = KnownClient(
     slug="claude-desktop",
     title="Claude Desktop",
     summary="a file, with a bridge to a remote server",
@@ -215,7 +215,7 @@ CLAUDE_DESKTOP = Host(
     http=_bridged_http,
     stdio=_untyped_stdio,
 )
-VSCODE = Host(
+VSCODE = KnownClient(
     slug="vscode",
     title="VS Code",
     summary="with GitHub Copilot; .vscode/mcp.json",
@@ -237,7 +237,7 @@ VSCODE = Host(
     http=_typed_http,
     stdio=_typed_stdio,
 )
-CURSOR = Host(
+CURSOR = KnownClient(
     slug="cursor",
     title="Cursor",
     summary="the editor; .cursor/mcp.json",
@@ -255,7 +255,7 @@ CURSOR = Host(
     http=_untyped_http,
     stdio=_untyped_stdio,
 )
-GEMINI_CLI = Host(
+GEMINI_CLI = KnownClient(
     slug="gemini-cli",
     title="Gemini CLI",
     summary="Google's agent; .gemini/settings.json",
@@ -273,7 +273,7 @@ GEMINI_CLI = Host(
     http=_gemini_http,
     stdio=_untyped_stdio,
 )
-CODEX = Host(
+CODEX = KnownClient(
     slug="codex",
     title="Codex",
     summary="OpenAI's agent; ~/.codex/config.toml",
@@ -293,7 +293,7 @@ CODEX = Host(
     http=_codex_http,
     stdio=_untyped_stdio,
 )
-INSPECTOR = Host(
+INSPECTOR = KnownClient(
     slug="inspector",
     title="MCP Inspector",
     summary="a server inspection tool; any file",
@@ -306,7 +306,7 @@ INSPECTOR = Host(
     http=_inspector_http,
     stdio=_inspector_stdio,
 )
-CURL = Host(
+CURL = KnownClient(
     slug="curl",
     title="curl",
     summary="one request, to check that the server responds",
@@ -317,7 +317,7 @@ CURL = Host(
     signs_in=False,
     http=_untyped_http,
 )
-CHATGPT = Host(
+CHATGPT = KnownClient(
     slug="chatgpt",
     title="ChatGPT",
     summary="a URL to enter, no file",
@@ -331,7 +331,7 @@ CHATGPT = Host(
     is_cloud=True,
     http=_untyped_http,
 )
-COPILOT = Host(
+COPILOT = KnownClient(
     slug="copilot",
     title="Microsoft Copilot Studio",
     summary="a URL to enter, no file",
@@ -346,7 +346,7 @@ COPILOT = Host(
     http=_untyped_http,
 )
 
-HOSTS = {
+CLIENTS = {
     host.slug: host
     for host in (
         CLAUDE_CODE,

@@ -23,7 +23,7 @@ from django.db.utils import Error as AnyDatabaseError
 from mcp_django.protocol.errors import clip
 
 INTERRUPTED = 130
-SEE_WHERE = "Run the command again with --traceback to see where."
+TRACEBACK_HINT = "Run the command again with --traceback to see where."
 
 # Errors of SQLite, PostgreSQL, MySQL and Oracle for a missing table or column.
 MISSING_TABLE = re.compile(
@@ -46,25 +46,25 @@ def command_error(exc: BaseException) -> CommandError:
 def _explain(exc: BaseException) -> str:
     """Return a sentence that says what happened and, where known, how to fix it."""
     for cause in _chain_of(exc):
-        alias = _alias(cause)
+        alias = _database_alias(cause)
         if isinstance(cause, AnyDatabaseError):
-            return _database_sentence(cause, alias)
+            return _database_error_text(cause, alias)
         if isinstance(cause, ImproperlyConfigured) and alias:
-            return f"The database {alias!r} is not configured: {text_of(cause)} (see DATABASES)"
+            return f"The database {alias!r} is not configured: {safe_str(cause)} (see DATABASES)"
     if isinstance(exc, ImproperlyConfigured):
-        return text_of(exc)
+        return safe_str(exc)
     if isinstance(exc, UnicodeEncodeError):
         return f"{clip(exc.object)!r} is not valid UTF-8; encode it in UTF-8."
-    return f"{name_and_text(exc)}\n{SEE_WHERE}"
+    return f"{describe_exception(exc)}\n{TRACEBACK_HINT}"
 
 
-def name_and_text(exc: BaseException) -> str:
+def describe_exception(exc: BaseException) -> str:
     """Return the class name of an exception, and its text if it has one."""
-    text = text_of(exc)
+    text = safe_str(exc)
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
-def text_of(value: Any) -> str:
+def safe_str(value: Any) -> str:
     """Return ``str(value)``, or an empty string if that raises."""
     try:
         return str(value)
@@ -80,16 +80,16 @@ def _chain_of(exc: BaseException) -> Iterator[BaseException]:
         found = found.__cause__
 
 
-def _database_sentence(exc: BaseException, alias: str) -> str:
+def _database_error_text(exc: BaseException, alias: str) -> str:
     # PostgreSQL's text continues with the statement and hints that do not help here.
-    text = text_of(exc).strip().partition("\n")[0].rstrip(".")
+    text = safe_str(exc).strip().partition("\n")[0].rstrip(".")
     name = alias or " or ".join(connections)
     if MISSING_TABLE.search(text):
         return f"The database {name!r}: {text}. Did you run manage.py migrate?"
     if LOCKED.search(text):
         return f"The database {name!r}: {text}. Another process is writing to it; try again."
     if isinstance(exc, DatabaseError) and _is_connected(alias):
-        return f"The database {name!r}: {text}. {SEE_WHERE}"
+        return f"The database {name!r}: {text}. {TRACEBACK_HINT}"
     return f"The database {name!r} cannot be reached: {text}. See DATABASES in the settings."
 
 
@@ -97,7 +97,7 @@ def _is_connected(alias: str) -> bool:
     return bool(alias) and connections[alias].connection is not None
 
 
-def _alias(exc: BaseException) -> str:
+def _database_alias(exc: BaseException) -> str:
     """Return the alias of the database that raised an exception, found in its traceback frames.
 
     Database exceptions themselves do not contain it; empty if it is not found.
@@ -122,7 +122,7 @@ def without_tracebacks(stderr: OutputWrapper) -> Iterator[None]:
 
     An exception that the command's own error already names is not written again.
     """
-    handler = _Handler(stderr)
+    handler = _LastResortHandler(stderr)
     before, logging.lastResort = logging.lastResort, handler
     told = ""
     try:
@@ -132,16 +132,16 @@ def without_tracebacks(stderr: OutputWrapper) -> Iterator[None]:
         raise
     finally:
         logging.lastResort = before
-        handler.write_held(told)
+        handler.write_kept(told)
 
 
-class _Handler(logging.Handler):
+class _LastResortHandler(logging.Handler):
     """Writes records immediately, and keeps those with an exception until the end."""
 
     def __init__(self, stderr: OutputWrapper) -> None:
         super().__init__(logging.WARNING)
         self._stderr = stderr
-        self._held: dict[str, list[str]] = {}
+        self._kept: dict[str, list[str]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or keep it if it has an exception."""
@@ -162,10 +162,10 @@ class _Handler(logging.Handler):
             # An exception that may contain a secret is logged as text only.
             sentence = (record.exc_text or "").rpartition("\n")[2]
             names = [sentence.partition(":")[0]]
-        self._held.setdefault(f"{message} {sentence}", [sentence, *names])
+        self._kept.setdefault(f"{message} {sentence}", [sentence, *names])
 
-    def write_held(self, told: str) -> None:
+    def write_kept(self, error_text: str) -> None:
         """Write the kept records that ``told``, the text of the command's own error, omits."""
-        for line, said in self._held.items():
-            if not any(one in told for one in said):
+        for line, said in self._kept.items():
+            if not any(one in error_text for one in said):
                 self._stderr.write(line, style_func=str)

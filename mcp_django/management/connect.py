@@ -20,16 +20,16 @@ from django.utils.text import slugify
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
 from mcp_django.management.clients import (
+    CLIENTS,
     CURSOR,
     DEFAULT_VARIABLE,
-    HOSTS,
     PLACEHOLDER,
     VSCODE,
+    ConfigEntry,
+    ConnectionTarget,
     Credential,
-    Entry,
-    Host,
-    Target,
-    authorization_of,
+    KnownClient,
+    authorization_header,
 )
 from mcp_django.management.lookups import (
     LOCAL,
@@ -39,10 +39,10 @@ from mcp_django.management.lookups import (
     find_principal,
     find_server,
     is_public,
-    nearest,
     stdio_command,
+    suggest_similar,
 )
-from mcp_django.management.text_output import columns, width_of
+from mcp_django.management.text_output import format_table, output_width
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import LATEST
@@ -56,7 +56,7 @@ def add_arguments(subcommands: Any) -> None:
     """Add the parser of the subcommand."""
     parser = subcommands.add_parser("connect", help="Print what a client needs to connect.")
     parser.add_argument(
-        "client", nargs="?", help=f"One of: {', '.join(HOSTS)}. Without it, list the clients."
+        "client", nargs="?", help=f"One of: {', '.join(CLIENTS)}. Without it, list the clients."
     )
     parser.add_argument("--server", metavar="NAME", help="The server (default: the default one).")
     parser.add_argument(
@@ -81,15 +81,15 @@ def add_arguments(subcommands: Any) -> None:
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the configuration for one client, or the list of clients."""
     if options["client"] is None:
-        _list(command, is_json=options["json"])
+        _list_clients(command, is_json=options["json"])
         return
-    host = _host(options["client"])
+    host = _find_client(options["client"])
     server = find_server(options["server"])
-    target = _target(host, server, options)
+    target = _build_target(host, server, options)
     if options["json"]:
-        command.stdout.write(json.dumps(document(host, [target]), ensure_ascii=False))
+        command.stdout.write(json.dumps(build_config(host, [target]), ensure_ascii=False))
     else:
-        command.stdout.write(text(host, [target]))
+        command.stdout.write(render_config(host, [target]))
     command.stderr.write("", ending="\n")
     for line in (*_places(host), *host.next_steps, *_notes(host, server, target, options)):
         command.stderr.write(line, style_func=str)
@@ -101,7 +101,7 @@ def entry_name(server: MCPServer) -> str:
     return str(slugify(identity.get("title", "")) or slugify(identity["name"]))
 
 
-def _list(command: BaseCommand, *, is_json: bool) -> None:
+def _list_clients(command: BaseCommand, *, is_json: bool) -> None:
     if is_json:
         described = [
             {
@@ -111,32 +111,36 @@ def _list(command: BaseCommand, *, is_json: bool) -> None:
                 "stdio": host.stdio is not None,
                 "files": [{"where": where, "path": path} for where, path in host.files],
             }
-            for host in HOSTS.values()
+            for host in CLIENTS.values()
         ]
         command.stdout.write(json.dumps(described, ensure_ascii=False))
         return
-    rows = [(host.slug, f"{host.title}: {host.summary}") for host in HOSTS.values()]
-    command.stdout.write(columns(rows, width=width_of(command.stdout)))
+    rows = [(host.slug, f"{host.title}: {host.summary}") for host in CLIENTS.values()]
+    command.stdout.write(format_table(rows, width=output_width(command.stdout)))
 
 
-def _host(slug: str) -> Host:
-    if slug not in HOSTS:
+def _find_client(slug: str) -> KnownClient:
+    if slug not in CLIENTS:
         raise CommandError(
-            f"No client named {slug!r}.{nearest(slug, HOSTS)} The clients are: {', '.join(HOSTS)}."
+            f"No client named {slug!r}.{suggest_similar(slug, CLIENTS)} The clients are: {', '.join(CLIENTS)}."
         )
-    return HOSTS[slug]
+    return CLIENTS[slug]
 
 
-def _target(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Target:
+def _build_target(
+    host: KnownClient, server: MCPServer, options: Mapping[str, Any]
+) -> ConnectionTarget:
     name = options["name"] or entry_name(server)
     if options["user"]:
         # Reports a mistyped name here instead of in the client's log.
         find_principal(options["user"])
     if not options["stdio"]:
         url = check_url(options["url"]) if options["url"] else endpoint_url(server)
-        return Target(name=name, url=url, credential=_credential(host, server, options))
+        return ConnectionTarget(
+            name=name, url=url, credential=_build_credential(host, server, options)
+        )
     if host.stdio is None:
-        able = ", ".join(one.slug for one in HOSTS.values() if one.stdio is not None)
+        able = ", ".join(one.slug for one in CLIENTS.values() if one.stdio is not None)
         raise CommandError(
             f"{host.title} cannot start a server; omit --stdio, or choose one of: {able}."
         )
@@ -144,14 +148,16 @@ def _target(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Target
         if options[option]:
             written = f"--{option.replace('_', '-')}"
             raise CommandError(f"{written} is for HTTP; with --stdio, set the user with --user.")
-    return Target(
+    return ConnectionTarget(
         name=name,
         command=stdio_command(server=options["server"], user=options["user"]),
         environment=environment(),
     )
 
 
-def _credential(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Credential | None:
+def _build_credential(
+    host: KnownClient, server: MCPServer, options: Mapping[str, Any]
+) -> Credential | None:
     variable, token = options["token_env"], options["token"]
     if variable and not VARIABLE.fullmatch(variable):
         raise CommandError(
@@ -169,7 +175,7 @@ def _credential(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Cr
     return Credential(token=token or "", variable=variable or "")
 
 
-def _signs_in(host: Host, server: MCPServer) -> bool:
+def _signs_in(host: KnownClient, server: MCPServer) -> bool:
     """Return whether the client gets its token by having its user sign in."""
     return host.signs_in and offers_sign_in(server)
 
@@ -177,14 +183,14 @@ def _signs_in(host: Host, server: MCPServer) -> bool:
 # Instructions -------------------------------------------------------------------------------------
 
 
-def _places(host: Host) -> Iterator[str]:
+def _places(host: KnownClient) -> Iterator[str]:
     if host.files:
         yield f"{host.title} reads it from:"
-        yield columns(host.files, indent=2)
+        yield format_table(host.files, indent=2)
 
 
 def _notes(
-    host: Host, server: MCPServer, target: Target, options: Mapping[str, Any]
+    host: KnownClient, server: MCPServer, target: ConnectionTarget, options: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield what still has to be done or fixed before the client can connect."""
     if target.is_local:
@@ -205,7 +211,7 @@ def _notes(
     yield from _revision_notes(host, server, host.revisions)
 
 
-def _revision_notes(host: Host, server: MCPServer, spoken: tuple[str, ...]) -> Iterator[str]:
+def _revision_notes(host: KnownClient, server: MCPServer, spoken: tuple[str, ...]) -> Iterator[str]:
     if not {*spoken} & {*server.protocol_versions}:
         yield (
             f"{host.title} is known to support {' and '.join(spoken)}; this site serves "
@@ -213,7 +219,7 @@ def _revision_notes(host: Host, server: MCPServer, spoken: tuple[str, ...]) -> I
         )
 
 
-def _token_notes(host: Host, target: Target, user: str | None) -> Iterator[str]:
+def _token_notes(host: KnownClient, target: ConnectionTarget, user: str | None) -> Iterator[str]:
     credential = target.credential
     if credential is None or host.is_cloud:
         return
@@ -232,52 +238,54 @@ def _token_notes(host: Host, target: Target, user: str | None) -> Iterator[str]:
 
 # The configuration of a client as text ------------------------------------------------------------
 
-Document = dict[str, Any]
+Config = dict[str, Any]
 
 
-def document(host: Host, targets: Sequence[Target]) -> Document:
+def build_config(host: KnownClient, targets: Sequence[ConnectionTarget]) -> Config:
     """Return the client's configuration as data, before it is serialized in the client's format."""
     if host.format == "curl":
-        return {"command": text(host, targets)}
+        return {"command": render_config(host, targets)}
     if host.format == "url":
         return {"url": targets[0].url}
-    servers = {target.name: _entry(host, target) for target in targets}
+    servers = {target.name: _build_entry(host, target) for target in targets}
     inputs = [_input(target) for target in targets if _is_prompted(host, target)]
     return {**({"inputs": inputs} if inputs else {}), host.root: servers}
 
 
-def text(host: Host, targets: Sequence[Target]) -> str:
+def render_config(host: KnownClient, targets: Sequence[ConnectionTarget]) -> str:
     """Return the client's configuration as text in the client's format."""
     if host.format == "curl":
-        return "\n\n".join(curl(target, "tools/list") for target in targets)
+        return "\n\n".join(curl_command(target, "tools/list") for target in targets)
     if host.format == "url":
         return "\n".join(target.url for target in targets)
     if host.format == "claude":
-        return "\n".join(_claude_command(_entry(host, target), target) for target in targets)
-    found = document(host, targets)
+        return "\n".join(_claude_command(_build_entry(host, target), target) for target in targets)
+    found = build_config(host, targets)
     if host.format == "toml":
-        return "\n\n".join(_table((host.root, name), one) for name, one in found[host.root].items())
+        return "\n\n".join(
+            _toml_table((host.root, name), one) for name, one in found[host.root].items()
+        )
     return json.dumps(found, indent=2, ensure_ascii=False)
 
 
-def _entry(host: Host, target: Target) -> Entry:
+def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
     if target.is_local:
         assert host.stdio is not None
         return host.stdio(target)
     assert host.http is not None
     if _is_prompted(host, target):
         return host.http(target, f"Bearer ${{input:{_input(target)['id']}}}")
-    return host.http(target, authorization_of(target, host.reference))
+    return host.http(target, authorization_header(target, host.reference))
 
 
-def _is_prompted(host: Host, target: Target) -> bool:
+def _is_prompted(host: KnownClient, target: ConnectionTarget) -> bool:
     """Return whether the client prompts for the token and stores it in its secret storage."""
     credential = target.credential
     named = credential is not None and bool(credential.token or credential.variable)
     return host.prompts_for_token and not target.is_local and credential is not None and not named
 
 
-def _input(target: Target) -> Document:
+def _input(target: ConnectionTarget) -> Config:
     return {
         "type": "promptString",
         "id": f"{target.name}-token",
@@ -286,7 +294,7 @@ def _input(target: Target) -> Document:
     }
 
 
-def _claude_command(entry: Entry, target: Target) -> str:
+def _claude_command(entry: ConfigEntry, target: ConnectionTarget) -> str:
     if target.is_local:
         variables = [f"--env {shlex.quote(f'{k}={v}')}" for k, v in entry.get("env", {}).items()]
         # Another option has to follow --env: it takes several values, and would take the name.
@@ -302,16 +310,16 @@ def _claude_command(entry: Entry, target: Target) -> str:
     return " ".join(words)
 
 
-def _table(path: Sequence[str], members: Mapping[str, Any]) -> str:
+def _toml_table(path: Sequence[str], members: Mapping[str, Any]) -> str:
     """Return a TOML table, followed by its subtables. A JSON string is a valid TOML string."""
     plain = {k: v for k, v in members.items() if not isinstance(v, Mapping)}
-    lines = [f"[{'.'.join(map(_key, path))}]"]
-    lines += [f"{_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in plain.items()]
-    tables = [_table((*path, k), v) for k, v in members.items() if isinstance(v, Mapping)]
+    lines = [f"[{'.'.join(map(_toml_key, path))}]"]
+    lines += [f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in plain.items()]
+    tables = [_toml_table((*path, k), v) for k, v in members.items() if isinstance(v, Mapping)]
     return "\n\n".join(["\n".join(lines), *tables])
 
 
-def _key(name: str) -> str:
+def _toml_key(name: str) -> str:
     is_bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     return name if is_bare else json.dumps(name, ensure_ascii=False)
 
@@ -319,7 +327,9 @@ def _key(name: str) -> str:
 # A request with curl ------------------------------------------------------------------------------
 
 
-def curl(target: Target, method: str, params: Mapping[str, Any] | None = None) -> str:
+def curl_command(
+    target: ConnectionTarget, method: str, params: Mapping[str, Any] | None = None
+) -> str:
     """Return a curl command that sends one request of revision 2026-07-28, without a session.
 
     If the token is in an environment variable, the shell expands it.
@@ -349,8 +359,8 @@ def curl(target: Target, method: str, params: Mapping[str, Any] | None = None) -
     return " \\\n".join(lines)
 
 
-def _authorization(target: Target) -> list[str]:
-    value = authorization_of(target, "$NAME")
+def _authorization(target: ConnectionTarget) -> list[str]:
+    value = authorization_header(target, "$NAME")
     if value is None:
         return []
     assert target.credential is not None
@@ -362,7 +372,7 @@ def _authorization(target: Target) -> list[str]:
 # Install links ------------------------------------------------------------------------------------
 
 
-def link(host: Host, target: Target) -> str:
+def install_link(host: KnownClient, target: ConnectionTarget) -> str:
     """Return the install link that adds one server to a client; empty if the client has none.
 
     The client opens the link, and asks its user whether to add the server.
@@ -371,15 +381,15 @@ def link(host: Host, target: Target) -> str:
     return make(target) if make is not None else ""
 
 
-def _vscode(target: Target) -> str:
-    found = document(VSCODE, [target])
+def _vscode(target: ConnectionTarget) -> str:
+    found = build_config(VSCODE, [target])
     inputs = {"inputs": found["inputs"]} if "inputs" in found else {}
     entry = {"name": target.name, **inputs, **found[VSCODE.root][target.name]}
     return f"vscode:mcp/install?{quote(_json(entry), safe='')}"
 
 
-def _cursor(target: Target) -> str:
-    entry = document(CURSOR, [target])[CURSOR.root][target.name]
+def _cursor(target: ConnectionTarget) -> str:
+    entry = build_config(CURSOR, [target])[CURSOR.root][target.name]
     config = base64.b64encode(_json(entry).encode()).decode()
     query = urlencode({"name": target.name, "config": config})
     return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
@@ -389,4 +399,4 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-_LINKS: dict[str, Callable[[Target], str]] = {VSCODE.slug: _vscode, CURSOR.slug: _cursor}
+_LINKS: dict[str, Callable[[ConnectionTarget], str]] = {VSCODE.slug: _vscode, CURSOR.slug: _cursor}

@@ -24,15 +24,15 @@ from django.utils.translation import override
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.core.tool import Tool
-from mcp_django.management.contract_schemas import Change, Found, Level, schema_changes
-from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, guard_names
-from mcp_django.management.text_output import printable
+from mcp_django.management.contract_schemas import Change, Level, LeveledChange, schema_changes
+from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, permission_names
+from mcp_django.management.text_output import escape_control_characters
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.server import MCPServer
 
 DEFAULT_PATH = "mcp-contract.json"
-LEVELS = {level.word: level for level in Level}
+LEVELS = {level.label: level for level in Level}
 STATUSES = {Level.APPROVAL: 2, Level.BREAKING: 3}
 HEADINGS = {
     Level.BREAKING: "breaking, or not proven safe",
@@ -61,7 +61,7 @@ def add_arguments(subcommands: Any) -> None:
     parser.add_argument(
         "--allow",
         choices=list(LEVELS),
-        default=Level.SAFE.word,
+        default=Level.SAFE.label,
         help="With --check: the highest level of change that is not a failure (default: safe).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
@@ -72,20 +72,22 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Write the contract file, or compare with it."""
     contract = _contract_of(declared_servers(options["server"]))
     if options["check"]:
-        _check(command, contract, options)
+        _compare_with_file(command, contract, options)
     elif options["output"] == "-":
-        command.stdout.write(_text_of(contract), ending="")
+        command.stdout.write(_serialize_contract(contract), ending="")
     else:
-        _write(command, contract, options)
+        _write_file(command, contract, options)
 
 
-def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
+def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
     path = Path(options["output"])
     if options["server"] and path.exists():
         # Keeps the other servers in the file unchanged.
-        contract = _sealed({**contract, SERVERS: _read_contract(path)[SERVERS] | contract[SERVERS]})
+        contract = _with_digest(
+            {**contract, SERVERS: _read_contract(path)[SERVERS] | contract[SERVERS]}
+        )
     try:
-        path.write_text(_text_of(contract), encoding="utf-8", newline="\n")
+        path.write_text(_serialize_contract(contract), encoding="utf-8", newline="\n")
     except OSError as exc:
         raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
     servers = contract[SERVERS]
@@ -98,7 +100,9 @@ def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
         command.stdout.write(f"{path}: {count} components of the servers: {names}.")
 
 
-def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
+def _compare_with_file(
+    command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]
+) -> None:
     if options["output"] == "-":
         raise CommandError("--check compares with a file; name the file with --output FILE.")
     path = Path(options["output"])
@@ -110,10 +114,10 @@ def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
     worst = max((one.level for one in changes), default=Level.SAFE)
     is_allowed = worst <= LEVELS[options["allow"]]
     if options["json"]:
-        told = _told(changes, worst, contract, is_allowed=is_allowed)
+        told = _report_json(changes, worst, contract, is_allowed=is_allowed)
         command.stdout.write(json.dumps(told, ensure_ascii=False))
     else:
-        command.stdout.write(printable(_text(changes, path)))
+        command.stdout.write(escape_control_characters(_report_text(changes, path)))
     if not is_allowed:
         counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
         said = " and ".join(
@@ -126,16 +130,16 @@ def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
         )
 
 
-def _told(
+def _report_json(
     changes: Sequence[Change], worst: Level, contract: dict[str, Any], *, is_allowed: bool
 ) -> dict[str, Any]:
     return {
         "ok": is_allowed,
-        "level": worst.word if changes else None,
+        "level": worst.label if changes else None,
         "digest": contract["digest"],
         "changes": [
             {
-                "level": one.level.word,
+                "level": one.level.label,
                 **dict(zip(("server", "kind", "component"), one.where, strict=False)),
                 "what": one.what,
             }
@@ -144,7 +148,7 @@ def _told(
     }
 
 
-def _text(changes: Sequence[Change], path: Path) -> str:
+def _report_text(changes: Sequence[Change], path: Path) -> str:
     if not changes:
         return f"No changes since {path} was written."
     lines: list[str] = []
@@ -166,7 +170,7 @@ def _text(changes: Sequence[Change], path: Path) -> str:
 DIGEST = "digest"
 
 
-def _text_of(value: Any) -> str:
+def _serialize_contract(value: Any) -> str:
     """Return the contract as sorted JSON with one member per line, for readable diffs."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -177,24 +181,24 @@ def _digest_of(value: Any) -> str:
     return f"sha256:{hashlib.sha256(compact.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _sealed(value: dict[str, Any]) -> dict[str, Any]:
+def _with_digest(value: dict[str, Any]) -> dict[str, Any]:
     """Return the object with its digest added as a member."""
     bare = {name: one for name, one in value.items() if name != DIGEST}
     return {DIGEST: _digest_of(bare), **bare}
 
 
-def _is_sealed(value: Any) -> bool:
+def _has_valid_digest(value: Any) -> bool:
     """Return whether an object matches its digest."""
-    return isinstance(value, dict) and _sealed(value)[DIGEST] == value.get(DIGEST)
+    return isinstance(value, dict) and _with_digest(value)[DIGEST] == value.get(DIGEST)
 
 
 # Comparing two contracts --------------------------------------------------------------------------
 
-Entry = Mapping[str, Any]
-WORDS = ("title", "description", "instructions", "website_url", "icons")
+ContractEntry = Mapping[str, Any]
+TEXT_MEMBERS = ("title", "description", "instructions", "website_url", "icons")
 
 
-def _changes_between(old: Entry, new: Entry) -> list[Change]:
+def _changes_between(old: ContractEntry, new: ContractEntry) -> list[Change]:
     """Return the changes, the most severe first."""
     found = [
         change
@@ -204,23 +208,25 @@ def _changes_between(old: Entry, new: Entry) -> list[Change]:
     return sorted(found, key=lambda one: (-one.level, one.where, one.what))
 
 
-def _server_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]:
+def _server_changes(
+    name: str, old: ContractEntry | None, new: ContractEntry | None
+) -> Iterator[Change]:
     where = (name,)
     if old is None or new is None:
         level, what = (Level.SAFE, "was added") if old is None else (Level.BREAKING, "was removed")
         yield Change(level=level, where=where, what=f"the server {what}")
         return
-    for word in WORDS:
+    for word in TEXT_MEMBERS:
         if old.get(word) != new.get(word):
             yield Change(level=Level.APPROVAL, where=where, what=f"{word} changed")
-    for level, what in _guard_changes(old, new):
+    for level, what in _access_changes(old, new):
         yield Change(level=level, where=where, what=what)
     for plural in PLURALS:
-        yield from _table_changes(name, plural, old.get(plural, {}), new.get(plural, {}))
+        yield from _components_changes(name, plural, old.get(plural, {}), new.get(plural, {}))
 
 
-def _table_changes(
-    server: str, plural: str, old: Mapping[str, Entry], new: Mapping[str, Entry]
+def _components_changes(
+    server: str, plural: str, old: Mapping[str, ContractEntry], new: Mapping[str, ContractEntry]
 ) -> Iterator[Change]:
     """Yield the changes of the components of one kind.
 
@@ -228,7 +234,7 @@ def _table_changes(
     """
     answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
     answering |= {key: key for key in new}
-    came_of: set[str] = set()
+    renamed_or_kept: set[str] = set()
     for key, before in old.items():
         where = (server, plural, key)
         present = answering.get(key)
@@ -236,7 +242,7 @@ def _table_changes(
             what = "was removed; if another replaces it, add the old name to its aliases=[...]"
             yield Change(level=Level.BREAKING, where=where, what=what)
             continue
-        came_of.add(present)
+        renamed_or_kept.add(present)
         if present != key:
             what = f"was renamed to {present}, with the old name as an alias"
             yield Change(level=Level.APPROVAL, where=where, what=what)
@@ -247,33 +253,40 @@ def _table_changes(
                 what = f"the alias {alias} was removed"
                 yield Change(level=Level.BREAKING, where=(server, plural, present), what=what)
     for key in new:
-        if key not in came_of:
+        if key not in renamed_or_kept:
             yield Change(level=Level.SAFE, where=(server, plural, key), what="was added")
 
 
 # Changes of one component -------------------------------------------------------------------------
 
-KEYS = frozenset({"name", "uri", "uriTemplate"})
+IDENTIFYING_MEMBERS = frozenset({"name", "uri", "uriTemplate"})
 """The members that identify a component; a change of one is reported as a rename."""
-ELSEWHERE = frozenset({"inputSchema", "outputSchema", "arguments", "execution", "mimeType", "size"})
+COMPARED_SEPARATELY = frozenset(
+    {"inputSchema", "outputSchema", "arguments", "execution", "mimeType", "size"}
+)
 NO_TASK = "forbidden"
 
 
-def _component_changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
+def _component_changes(
+    plural: str, old: ContractEntry, new: ContractEntry
+) -> Iterator[LeveledChange]:
     """Yield the changes of a component that exists before and after."""
     if old.get("digest") == new.get("digest"):
         return
     before, after = old["definition"], new["definition"]
-    yield from _guard_changes(old, new)
+    yield from _access_changes(old, new)
     for alias in new.get("aliases", ()):
         if alias not in old.get("aliases", ()) and alias not in _keys(before):
             yield Level.SAFE, f"the alias {alias} was added"
-    yield from _input(plural, old, new)
-    yield from _output(before, after)
-    yield from _execution(before, after)
-    for name in sorted({*before, *after} - ELSEWHERE - KEYS):
+    yield from _input_changes(plural, old, new)
+    yield from _output_changes(before, after)
+    yield from _execution_changes(before, after)
+    for name in sorted({*before, *after} - COMPARED_SEPARATELY - IDENTIFYING_MEMBERS):
         if before.get(name) != after.get(name):
-            yield Level.APPROVAL, f"{name} changed{_members(before.get(name), after.get(name))}"
+            yield (
+                Level.APPROVAL,
+                f"{name} changed{_changed_members(before.get(name), after.get(name))}",
+            )
     if plural in ("resources", "templates") and before.get("name") != after.get("name"):
         # Tools and prompts are identified by their name, resources by their URI.
         yield Level.APPROVAL, "name changed"
@@ -284,11 +297,11 @@ def _component_changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
         yield Level.SAFE, "size changed"
 
 
-def _keys(definition: Entry) -> list[Any]:
-    return [definition[name] for name in KEYS if name in definition]
+def _keys(definition: ContractEntry) -> list[Any]:
+    return [definition[name] for name in IDENTIFYING_MEMBERS if name in definition]
 
 
-def _input(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
+def _input_changes(plural: str, old: ContractEntry, new: ContractEntry) -> Iterator[LeveledChange]:
     if plural == "tools":
         before, after = old["definition"], new["definition"]
         yield from schema_changes(before.get("inputSchema"), after.get("inputSchema"), "input")
@@ -297,7 +310,7 @@ def _input(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
         yield from schema_changes(old.get("arguments", empty), new.get("arguments", empty), "input")
 
 
-def _output(before: Entry, after: Entry) -> Iterator[Found]:
+def _output_changes(before: ContractEntry, after: ContractEntry) -> Iterator[LeveledChange]:
     old, new = before.get("outputSchema"), after.get("outputSchema")
     if new is None and old is not None:
         yield Level.BREAKING, "output: the schema was removed"
@@ -308,7 +321,7 @@ def _output(before: Entry, after: Entry) -> Iterator[Found]:
         yield from schema_changes(old, new, "output")
 
 
-def _execution(before: Entry, after: Entry) -> Iterator[Found]:
+def _execution_changes(before: ContractEntry, after: ContractEntry) -> Iterator[LeveledChange]:
     """Yield the changes of task support: whether a call may, must or must not become a task."""
     old, new = before.get("execution") or {}, after.get("execution") or {}
     was, now = (one.get("taskSupport", NO_TASK) for one in (old, new))
@@ -321,7 +334,7 @@ def _execution(before: Entry, after: Entry) -> Iterator[Found]:
         yield Level.APPROVAL, "execution changed"
 
 
-def _members(old: Any, new: Any) -> str:
+def _changed_members(old: Any, new: Any) -> str:
     """Return the names of the members that differ, as a suffix; empty for other than objects."""
     if not isinstance(old or {}, dict) or not isinstance(new or {}, dict):
         return ""
@@ -340,18 +353,18 @@ def _contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
     """Return the contract: every server with its components, each with its digest."""
     # Texts are in the site's language, not in that of the environment.
     with override(settings.LANGUAGE_CODE):
-        described = {server.name: _server_entry(server) for server in servers}
-    return _sealed({"contract": FORMAT, SERVERS: described})
+        described = {server.name: _describe_server(server) for server in servers}
+    return _with_digest({"contract": FORMAT, SERVERS: described})
 
 
-def _server_entry(server: MCPServer) -> dict[str, Any]:
-    said = {
+def _describe_server(server: MCPServer) -> dict[str, Any]:
+    members = {
         "title": server.title_in_code,
         "description": str(server.description),
         "instructions": server.instructions_in_code,
         "website_url": server.website_url,
         "icons": _icons(server.icons),
-        "permission": guard_names(server.permission),
+        "permission": permission_names(server.permission),
         "scopes": sorted(server.scopes),
     }
     tables: Mapping[str, Mapping[str, Component]] = {
@@ -360,12 +373,12 @@ def _server_entry(server: MCPServer) -> dict[str, Any]:
         "templates": server.templates,
         "prompts": server.prompts,
     }
-    return _sealed(
+    return _with_digest(
         {
-            **{name: value for name, value in said.items() if value},
+            **{name: value for name, value in members.items() if value},
             **{
                 kind.plural: {
-                    key: _component(kind.describe(one), one)
+                    key: _describe_component(kind.describe(one), one)
                     for key, one in sorted(tables[kind.plural].items())
                 }
                 for kind in KINDS
@@ -374,24 +387,24 @@ def _server_entry(server: MCPServer) -> dict[str, Any]:
     )
 
 
-def _component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
+def _describe_component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
     """Return one component: its ``definition`` as clients receive it, and its access rules."""
     definition = {name: value for name, value in wire.items() if name != "icons"}
     if component.icons:
         definition["icons"] = _icons(component.icons)
-    said: dict[str, Any] = {
+    members: dict[str, Any] = {
         "aliases": sorted(component.aliases),
-        "permission": guard_names(component.permission),
+        "permission": permission_names(component.permission),
         "scopes": sorted(component.scopes),
         "needs": sorted(component.needs),
         "approval": component.approval if isinstance(component, Tool) else "",
     }
     if isinstance(component, Prompt | ResourceTemplate):
         # Clients receive only names and descriptions, but values are validated by this schema.
-        said["arguments"] = component.arguments.json_schema
-    kept = {name: value for name, value in said.items() if value}
+        members["arguments"] = component.arguments.json_schema
+    kept = {name: value for name, value in members.items() if value}
     # Converts to JSON as on the wire: lazy texts, tuples and the like.
-    return _sealed(json.loads(encode({"definition": definition, **kept})))
+    return _with_digest(json.loads(encode({"definition": definition, **kept})))
 
 
 def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
@@ -402,7 +415,7 @@ def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
 # Changes of permissions and scopes ----------------------------------------------------------------
 
 
-def _guard_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Found]:
+def _access_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[LeveledChange]:
     """Yield the changes of permissions, scopes, required client capabilities and approvals.
 
     A stricter rule is breaking for some callers; a looser one needs approval.
@@ -418,7 +431,7 @@ def _guard_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[F
 
 def _listed_changes(
     name: str, what: str, old: Mapping[str, Any], new: Mapping[str, Any], *, gone: Level
-) -> Iterator[Found]:
+) -> Iterator[LeveledChange]:
     before, after = old.get(name, ()), new.get(name, ())
     for one in after:
         if one not in before:
@@ -431,8 +444,8 @@ def _listed_changes(
 # Reading a contract file --------------------------------------------------------------------------
 
 MAX_BYTES = 64 * 1024 * 1024
-MAKE = "manage.py mcp contract"
-AGAIN = f"write it again with: {MAKE}"
+WRITE_COMMAND = "manage.py mcp contract"
+WRITE_AGAIN = f"write it again with: {WRITE_COMMAND}"
 
 
 def _read_contract(path: Path) -> dict[str, Any]:
@@ -446,23 +459,23 @@ def _read_contract(path: Path) -> dict[str, Any]:
             raise CommandError(f"{path} is larger than the limit of {MAX_BYTES} bytes.")
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CommandError(f"{path} does not exist; write it with: {MAKE}") from None
+        raise CommandError(f"{path} does not exist; write it with: {WRITE_COMMAND}") from None
     except OSError as exc:
         raise CommandError(f"{path} cannot be read: {exc.strerror}.") from None
     except (ValueError, RecursionError) as exc:
-        raise CommandError(f"{path} is not valid JSON ({exc}); {AGAIN}.") from None
+        raise CommandError(f"{path} is not valid JSON ({exc}); {WRITE_AGAIN}.") from None
     version = found.get("contract") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(found.get(SERVERS), dict):
-        raise CommandError(f"{path} is not an mcp_django contract; {AGAIN}.")
+        raise CommandError(f"{path} is not an mcp_django contract; {WRITE_AGAIN}.")
     if version != FORMAT:
         raise CommandError(
-            f"{path} has format {version!r}, but only {FORMAT} is supported; {AGAIN}."
+            f"{path} has format {version!r}, but only {FORMAT} is supported; {WRITE_AGAIN}."
         )
-    _check_seals(path, found)
+    _check_digests(path, found)
     return found
 
 
-def _check_seals(path: Path, contract: dict[str, Any]) -> None:
+def _check_digests(path: Path, contract: dict[str, Any]) -> None:
     """Check all digests, so that a file edited or merged by hand is rejected.
 
     Raises:
@@ -472,16 +485,18 @@ def _check_seals(path: Path, contract: dict[str, Any]) -> None:
         for plural in PLURALS:
             table = server.get(plural) if isinstance(server, dict) else None
             for key, component in (table if isinstance(table, dict) else {}).items():
-                if not _is_sealed(component) or not isinstance(component.get("definition"), dict):
-                    raise _tampered(path, f"{plural} {key!r} of the server {name!r}")
-        if not _is_sealed(server):
-            raise _tampered(path, f"the server {name!r}")
-    if not _is_sealed(contract):
-        raise _tampered(path, "the whole file")
+                if not _has_valid_digest(component) or not isinstance(
+                    component.get("definition"), dict
+                ):
+                    raise _digest_error(path, f"{plural} {key!r} of the server {name!r}")
+        if not _has_valid_digest(server):
+            raise _digest_error(path, f"the server {name!r}")
+    if not _has_valid_digest(contract):
+        raise _digest_error(path, "the whole file")
 
 
-def _tampered(path: Path, what: str) -> CommandError:
+def _digest_error(path: Path, what: str) -> CommandError:
     return CommandError(
         f"{path}: the digest of {what} does not match its content, so the file was edited or "
-        f"merged by hand; {AGAIN}, and review the diff."
+        f"merged by hand; {WRITE_AGAIN}, and review the diff."
     )

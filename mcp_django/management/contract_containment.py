@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from mcp_django.schema.structure import Schema, children, map_children, resolve, walk
+from mcp_django.schema.structure import (
+    Schema,
+    direct_subschemas,
+    map_children,
+    resolve_reference,
+    walk,
+)
 
 Path = tuple[str, ...]
 ANY_ITEM, OTHER_MEMBERS = "[]", "*"
@@ -41,7 +47,7 @@ _VALIDATING = frozenset(
         *("$recursiveRef", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id"),
     }
 )
-_HOLDING = frozenset(
+_APPLICATORS = frozenset(
     {
         *("items", "additionalItems", "additionalProperties", "unevaluatedItems"),
         *("unevaluatedProperties", "contains", "propertyNames", "not", "if", "then", "else"),
@@ -49,10 +55,10 @@ _HOLDING = frozenset(
         *("dependentSchemas", "dependencies", "$defs", "definitions", "contentSchema"),
     }
 )
-SAYING = _VALIDATING | _HOLDING
+CONSTRAINTS = _VALIDATING | _APPLICATORS
 """All keywords that constrain a value."""
 
-_SILENT = frozenset(
+_NOT_CONSTRAINING = frozenset(
     {"$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions", "$id"}
 )
 """Keywords that do not constrain a value on their own."""
@@ -78,27 +84,27 @@ class Gap:
 Gaps = list[Gap]
 
 
-class TooLarge(Exception):
+class SchemaTooLarge(Exception):
     """The schemas are too large to compare."""
 
 
 def gaps_between(inner: Any, outer: Any) -> Gaps:
     """Return why ``outer`` may reject a value that ``inner`` accepts; empty if it accepts all."""
-    roots = Root(inner), Root(outer)
+    roots = SchemaRoot(inner), SchemaRoot(outer)
     if roots[0].fingerprint == roots[1].fingerprint:
         return []
     try:
-        if not all(root.is_readable for root in roots):
+        if not all(root.has_supported_dialect for root in roots):
             return [Gap(path=(), keyword="$schema", is_sure=False)]
         return list(dict.fromkeys(_Containment(*roots).gaps((inner,), outer, (), 0)))
-    except (TooLarge, RecursionError, ValueError):
+    except (SchemaTooLarge, RecursionError, ValueError):
         return [Gap(path=(), keyword="$ref", is_sure=False)]
 
 
 class _Containment:
     """A comparison of two whole schemas."""
 
-    def __init__(self, inner: Root, outer: Root) -> None:
+    def __init__(self, inner: SchemaRoot, outer: SchemaRoot) -> None:
         self.inner = inner
         self.outer = outer
         self._alike = inner.fingerprint == outer.fingerprint
@@ -115,10 +121,10 @@ class _Containment:
         """
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise TooLarge
+            raise SchemaTooLarge
         if outer is True or outer == {} or any(self.is_same(one, outer) for one in inner):
             return []
-        parts = self.inner.parts(*inner)
+        parts = self.inner.flatten(*inner)
         if parts is None:
             return []
         kinds = _kinds_in(parts)
@@ -130,14 +136,18 @@ class _Containment:
         if not isinstance(outer, dict):
             return [Gap(path=path, keyword="$ref", is_sure=False)]
         if not _refers(inner) and not _refers((outer,)):
-            return self._compared(parts, _Known(parts, kinds, values), outer, path, depth)
+            return self._compare_keywords(
+                parts, _KnownFacts(parts, kinds, values), outer, path, depth
+            )
         claim = tuple(self._print(one)[0] for one in (*inner, outer))
         if (since := self._claims.get(claim)) is not None:
             # The induction hypothesis: the claim may be used for a smaller value.
             return [] if depth > since else [Gap(path=path, keyword="$ref", is_sure=False)]
         self._claims[claim] = depth
         try:
-            return self._compared(parts, _Known(parts, kinds, values), outer, path, depth)
+            return self._compare_keywords(
+                parts, _KnownFacts(parts, kinds, values), outer, path, depth
+            )
         finally:
             del self._claims[claim]
 
@@ -145,7 +155,7 @@ class _Containment:
         """Return whether two schemas have equal constraints, ignoring annotations."""
         if not isinstance(inner, dict) or not isinstance(outer, dict):
             return inner is outer
-        if inner.keys() & SAYING != outer.keys() & SAYING:
+        if inner.keys() & CONSTRAINTS != outer.keys() & CONSTRAINTS:
             return False
         mine, theirs = self._print(inner), self._print(outer)
         # The same reference may resolve differently in the two whole schemas.
@@ -155,18 +165,18 @@ class _Containment:
         """Return the fingerprint of a schema, and whether it has references."""
         found = self._prints.get(id(schema))
         if found is None:
-            print_ = fingerprint(_stripped(schema))
+            print_ = fingerprint(_without_annotations(schema))
             found = self._prints[id(schema)] = schema, print_, _has_references(schema)
         return found[1], found[2]
 
-    def _compared(
-        self, parts: list[Schema], known: _Known, outer: Schema, path: Path, depth: int
+    def _compare_keywords(
+        self, parts: list[Schema], known: _KnownFacts, outer: Schema, path: Path, depth: int
     ) -> Gaps:
         found = [
             gap
             for keyword in outer
-            if keyword in SAYING and keyword not in _SILENT
-            for gap in self._missing(known, keyword, outer, path, depth)
+            if keyword in CONSTRAINTS and keyword not in _NOT_CONSTRAINING
+            for gap in self._keyword_gaps(known, keyword, outer, path, depth)
         ]
         if not found:
             return []
@@ -183,16 +193,18 @@ class _Containment:
                     ]
         return found
 
-    def _missing(self, known: _Known, keyword: str, outer: Schema, path: Path, depth: int) -> Gaps:
+    def _keyword_gaps(
+        self, known: _KnownFacts, keyword: str, outer: Schema, path: Path, depth: int
+    ) -> Gaps:
         """Return the gaps of one keyword."""
         wanted = outer[keyword]
         if keyword == "$ref":
-            return self._referred(known, wanted, path, depth)
+            return self._reference_gaps(known, wanted, path, depth)
         if keyword == "type":
             missing = known.kinds - _kinds_of_types(wanted)
             return [_gap(known, keyword, wanted, path)] if missing else []
         if keyword in ("enum", "const"):
-            return self._listed(known, keyword, [wanted] if keyword == "const" else wanted, path)
+            return self._enum_gaps(known, keyword, [wanted] if keyword == "const" else wanted, path)
         holds = _implies(known, keyword, wanted)
         if holds is not None:
             return [] if holds else [_gap(known, keyword, wanted, path)]
@@ -200,13 +212,13 @@ class _Containment:
             return _container_gaps(self, known, keyword, outer, path, depth)
         return _applicator_gaps(self, known, keyword, outer, path, depth)
 
-    def _referred(self, known: _Known, reference: Any, path: Path, depth: int) -> Gaps:
-        target = self.outer.follow(reference)
+    def _reference_gaps(self, known: _KnownFacts, reference: Any, path: Path, depth: int) -> Gaps:
+        target = self.outer.resolve_reference(reference)
         if target is None:
             return [Gap(path=path, keyword="$ref", is_sure=False)]
         return self.gaps(tuple(known.parts), target, path, depth)
 
-    def _listed(self, known: _Known, keyword: str, wanted: Any, path: Path) -> Gaps:
+    def _enum_gaps(self, known: _KnownFacts, keyword: str, wanted: Any, path: Path) -> Gaps:
         if not isinstance(wanted, list):
             return [Gap(path=path, keyword=keyword, is_sure=False)]
         if known.values is None:
@@ -224,7 +236,7 @@ def _refers(schemas: tuple[Any, ...]) -> bool:
 
 # Some of these keywords are compared by meaning; the others count as equal only if identical.
 
-_TOGETHER = {
+_RELATED_KEYWORDS = {
     "contains": ("contains", "minContains", "maxContains"),
     "minContains": ("contains", "minContains", "maxContains"),
     "maxContains": ("contains", "minContains", "maxContains"),
@@ -237,7 +249,7 @@ _TOGETHER = {
 
 
 def _applicator_gaps(
-    proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
+    proof: _Containment, known: _KnownFacts, keyword: str, outer: Schema, path: Path, depth: int
 ) -> Gaps:
     """Return the gaps of one keyword that combines schemas."""
     wanted = outer[keyword]
@@ -248,14 +260,16 @@ def _applicator_gaps(
         return _any_of(proof, known, keyword, wanted, path, depth)
     if keyword == "contentSchema":
         return []
-    if keyword.startswith("unevaluated") or not _is_said(proof, known, keyword, outer):
+    if keyword.startswith("unevaluated") or not _has_equal_constraint(proof, known, keyword, outer):
         return [Gap(path=path, keyword=keyword, is_sure=False)]
     return []
 
 
-def _is_said(proof: _Containment, known: _Known, keyword: str, outer: Schema) -> bool:
+def _has_equal_constraint(
+    proof: _Containment, known: _KnownFacts, keyword: str, outer: Schema
+) -> bool:
     """Return whether the inner schema has an identical constraint."""
-    together = _TOGETHER.get(keyword, (keyword,))
+    together = _RELATED_KEYWORDS.get(keyword, (keyword,))
     wanted = {name: outer[name] for name in together if name in outer}
     return any(
         proof.is_same({name: part[name] for name in together if name in part}, wanted)
@@ -264,9 +278,14 @@ def _is_said(proof: _Containment, known: _Known, keyword: str, outer: Schema) ->
 
 
 def _any_of(
-    proof: _Containment, known: _Known, keyword: str, branches: list[Any], path: Path, depth: int
+    proof: _Containment,
+    known: _KnownFacts,
+    keyword: str,
+    branches: list[Any],
+    path: Path,
+    depth: int,
 ) -> Gaps:
-    if any(proof.is_same({keyword: one}, {keyword: branches}) for one in known.said(keyword)):
+    if any(proof.is_same({keyword: one}, {keyword: branches}) for one in known.values_of(keyword)):
         return []
     inner = tuple(known.parts)
     attempts: list[Gaps] = []
@@ -287,7 +306,7 @@ def _any_of(
     return nearest or [Gap(path=path, keyword=keyword, is_sure=False)]
 
 
-def _cases(known: _Known) -> list[Schema]:
+def _cases(known: _KnownFacts) -> list[Schema]:
     """Return schemas of the possible values or types, one each; empty if there is only one."""
     if known.values is not None:
         return [{"const": one} for one in known.values] if len(known.values) > 1 else []
@@ -297,14 +316,18 @@ def _cases(known: _Known) -> list[Schema]:
     return [{"type": one} for one in types] if len(types) > 1 else []
 
 
-def _excludes(proof: _Containment, known: _Known, branches: list[Any]) -> bool:
+def _excludes(proof: _Containment, known: _KnownFacts, branches: list[Any]) -> bool:
     """Return whether no possible value fits any of the branches."""
-    return all(_are_apart(proof.inner, list(known.parts), proof.outer, [one]) for one in branches)
+    return all(
+        _are_disjoint(proof.inner, list(known.parts), proof.outer, [one]) for one in branches
+    )
 
 
-def _are_apart(one: Root, mine: list[Any], other: Root, theirs: list[Any], depth: int = 0) -> bool:
+def _are_disjoint(
+    one: SchemaRoot, mine: list[Any], other: SchemaRoot, theirs: list[Any], depth: int = 0
+) -> bool:
     """Return whether no value satisfies all schemas of both lists."""
-    left, right = one.parts(*mine), other.parts(*theirs)
+    left, right = one.flatten(*mine), other.flatten(*theirs)
     if left is None or right is None:
         return True
     kinds = _kinds_in(left) & _kinds_in(right)
@@ -316,12 +339,18 @@ def _are_apart(one: Root, mine: list[Any], other: Root, theirs: list[Any], depth
     if kinds != {"object"} or depth > 1:
         return False
     return any(
-        _are_apart(one, _said_of(left, name), other, _said_of(right, name), depth + 1)
+        _are_disjoint(
+            one,
+            _certain_member_schemas(left, name),
+            other,
+            _certain_member_schemas(right, name),
+            depth + 1,
+        )
         for name in _required_in(left) | _required_in(right)
     )
 
 
-def _said_of(parts: list[Schema], name: str) -> list[Any]:
+def _certain_member_schemas(parts: list[Schema], name: str) -> list[Any]:
     """Return the schemas that a member certainly has to satisfy."""
     return [schemas[0] for part in parts if len(schemas := _member(part, name)) == 1]
 
@@ -340,7 +369,7 @@ _MEMBER_KEYWORDS = ("properties", "additionalProperties", "patternProperties")
 
 
 def _container_gaps(
-    proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
+    proof: _Containment, known: _KnownFacts, keyword: str, outer: Schema, path: Path, depth: int
 ) -> Gaps:
     """Return the gaps of one keyword for arrays or objects."""
     kind = "array" if keyword in _ARRAYS else "object"
@@ -360,21 +389,21 @@ def _container_gaps(
     if keyword == "propertyNames":
         return _names(proof, known, outer[keyword], path, depth)
     wanted = outer[keyword]
-    return [] if _counts(known, keyword, wanted) else [_gap(known, keyword, wanted, path)]
+    return [] if _implies_size(known, keyword, wanted) else [_gap(known, keyword, wanted, path)]
 
 
-def _gap(known: _Known, keyword: str, wanted: Any, path: Path) -> Gap:
-    said = known.said(keyword)
+def _gap(known: _KnownFacts, keyword: str, wanted: Any, path: Path) -> Gap:
+    said = known.values_of(keyword)
     inner = fingerprint(said[0]) if said else ABSENT
     return Gap(path=path, keyword=keyword, inner=inner, outer=fingerprint(wanted))
 
 
-def _counts(known: _Known, keyword: str, wanted: Any) -> bool:
+def _implies_size(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
     if keyword == "uniqueItems":
-        return wanted is False or True in known.said(keyword)
+        return wanted is False or True in known.values_of(keyword)
     if not _is_number(wanted):
         return False
-    own = [one for one in known.said(keyword) if _is_number(one)]
+    own = [one for one in known.values_of(keyword) if _is_number(one)]
     if keyword == "minProperties":
         own.append(len(_required_in(list(known.parts))))
     if keyword == "maxProperties":
@@ -388,7 +417,7 @@ def _is_closed(part: Schema) -> bool:
     return part.get("additionalProperties") is False and not part.get("patternProperties")
 
 
-def _items(proof: _Containment, known: _Known, outer: Schema, path: Path, depth: int) -> Gaps:
+def _items(proof: _Containment, known: _KnownFacts, outer: Schema, path: Path, depth: int) -> Gaps:
     if not isinstance(outer.get("items", True), dict | bool):
         return [Gap(path=path, keyword="items", is_sure=False)]
     parts = list(known.parts)
@@ -402,15 +431,17 @@ def _items(proof: _Containment, known: _Known, outer: Schema, path: Path, depth:
     return found + proof.gaps(every, _other_items(outer), (*path, ANY_ITEM), depth + 1)
 
 
-def _members(proof: _Containment, known: _Known, outer: Schema, path: Path, depth: int) -> Gaps:
+def _members(
+    proof: _Containment, known: _KnownFacts, outer: Schema, path: Path, depth: int
+) -> Gaps:
     parts = list(known.parts)
     patterns = _named(outer, "patternProperties")
-    twin = next((one for one in parts if _has_patterns_of(one, outer)), None)
-    if patterns and twin is None:
+    same_patterns = next((one for one in parts if _has_patterns_of(one, outer)), None)
+    if patterns and same_patterns is None:
         return [Gap(path=path, keyword="patternProperties", is_sure=False)]
     found: Gaps = []
     for pattern, wanted in patterns.items():
-        here = (_named(twin or {}, "patternProperties")[pattern],)
+        here = (_named(same_patterns or {}, "patternProperties")[pattern],)
         found += proof.gaps(here, wanted, (*path, f"/{pattern}/"), depth + 1)
     described, wanted_names = _named_members(parts), _named(outer, "properties")
     for name in dict.fromkeys([*described, *wanted_names]):
@@ -423,7 +454,7 @@ def _members(proof: _Containment, known: _Known, outer: Schema, path: Path, dept
         if missing and name not in described:
             missing = [Gap(path=(*path, name), keyword=MEMBER)]
         found += missing
-    rest = [_unnamed_members(part, is_twin=part is twin) for part in parts]
+    rest = [_unnamed_members(part, is_twin=part is same_patterns) for part in parts]
     for case in _combined(rest):
         wanted = outer.get("additionalProperties", True)
         left = proof.gaps(case, wanted, (*path, OTHER_MEMBERS), depth + 1)
@@ -441,7 +472,7 @@ def _has_patterns_of(part: Schema, outer: Schema) -> bool:
     return bool(patterns) and set(_named(part, "patternProperties")) == set(patterns)
 
 
-def _required(known: _Known, wanted: Any, path: Path) -> Gaps:
+def _required(known: _KnownFacts, wanted: Any, path: Path) -> Gaps:
     if not isinstance(wanted, list):
         # A boolean in JSON Schema draft 3.
         return [Gap(path=path, keyword="required", is_sure=False)]
@@ -450,8 +481,8 @@ def _required(known: _Known, wanted: Any, path: Path) -> Gaps:
     return [Gap(path=(*path, str(name)), keyword="required") for name in missing]
 
 
-def _names(proof: _Containment, known: _Known, wanted: Any, path: Path, depth: int) -> Gaps:
-    if any(proof.is_same(one, wanted) for one in known.said("propertyNames")):
+def _names(proof: _Containment, known: _KnownFacts, wanted: Any, path: Path, depth: int) -> Gaps:
+    if any(proof.is_same(one, wanted) for one in known.values_of("propertyNames")):
         return []
     if not any(map(_is_closed, known.parts)):
         return [Gap(path=path, keyword="propertyNames", is_sure=False)]
@@ -532,10 +563,10 @@ def _other_items(part: Schema) -> Any:
 
 _MODERN = ("2020-12", "2019-09")
 _OLDER = ("draft-07", "draft-06")
-_BESIDE_REFERENCES = SAYING - {"$ref", "$defs", "definitions", "$id"}
+_BESIDE_REFERENCES = CONSTRAINTS - {"$ref", "$defs", "definitions", "$id"}
 
 
-class Root:
+class SchemaRoot:
     """A whole schema, in which references are followed.
 
     It is treated as a conjunction of parts. Omitting a part or a keyword makes it accept more
@@ -544,15 +575,15 @@ class Root:
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        self._has_islands = isinstance(schema, dict) and any(_islands(schema))
+        self._has_nested_ids = isinstance(schema, dict) and any(_nested_ids(schema))
 
     @cached_property
     def fingerprint(self) -> str:
         """A text that is equal for schemas with equal constraints."""
-        return fingerprint(_stripped(self.schema))
+        return fingerprint(_without_annotations(self.schema))
 
     @cached_property
-    def is_readable(self) -> bool:
+    def has_supported_dialect(self) -> bool:
         """Whether the dialect's keywords mean the same as in 2020-12, the default dialect."""
         if not isinstance(self.schema, dict) or "$schema" not in self.schema:
             return True
@@ -569,14 +600,14 @@ class Root:
             for _, one in walk(self.schema)
         )
 
-    def follow(self, reference: Any) -> Any:
+    def resolve_reference(self, reference: Any) -> Any:
         """Return the target of a reference; ``None`` if it is not within the schema."""
-        if self._has_islands or not isinstance(reference, str):
+        if self._has_nested_ids or not isinstance(reference, str):
             # A subschema with its own $id changes the base URI of references.
             return None
-        return resolve(self.schema, reference)
+        return resolve_reference(self.schema, reference)
 
-    def parts(self, *schemas: Any) -> list[Schema] | None:
+    def flatten(self, *schemas: Any) -> list[Schema] | None:
         """Return the schemas with references and ``allOf`` flattened; ``None`` if one is ``False``.
 
         References that cannot be followed are omitted.
@@ -591,7 +622,7 @@ class Root:
         while pending:
             steps += 1
             if steps > MAX_STEPS:
-                raise TooLarge
+                raise SchemaTooLarge
             schema = pending.pop(0)
             if schema is False:
                 return None
@@ -599,19 +630,19 @@ class Root:
                 continue
             if (reference := schema.get("$ref")) is not None and str(reference) not in seen:
                 seen.add(str(reference))
-                pending.append(self.follow(reference))
+                pending.append(self.resolve_reference(reference))
             whole = schema.get("allOf")
             pending.extend(whole if isinstance(whole, list) else ())
             found.append({k: v for k, v in schema.items() if k not in ("$ref", "allOf")})
         return found
 
 
-def _stripped(schema: Any) -> Any:
+def _without_annotations(schema: Any) -> Any:
     """Return the schema without keywords that do not constrain: titles, defaults, extensions."""
     if not isinstance(schema, dict):
         return schema
-    kept = {name: value for name, value in schema.items() if name in SAYING}
-    return map_children(kept, _stripped)
+    kept = {name: value for name, value in schema.items() if name in CONSTRAINTS}
+    return map_children(kept, _without_annotations)
 
 
 def _has_references(schema: Any) -> bool:
@@ -619,15 +650,15 @@ def _has_references(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return False
     return any(name.endswith(("$ref", "Ref")) for name in schema if name.startswith("$")) or any(
-        _has_references(child) for _, child in children(schema)
+        _has_references(child) for _, child in direct_subschemas(schema)
     )
 
 
-def _islands(schema: Schema) -> Iterator[bool]:
-    for _, child in children(schema):
+def _nested_ids(schema: Schema) -> Iterator[bool]:
+    for _, child in direct_subschemas(schema):
         if isinstance(child, dict):
             yield "$id" in child
-            yield from _islands(child)
+            yield from _nested_ids(child)
 
 
 def _kinds_in(parts: list[Schema]) -> frozenset[str]:
@@ -636,12 +667,12 @@ def _kinds_in(parts: list[Schema]) -> frozenset[str]:
     for part in parts:
         if "type" in part:
             found &= _kinds_of_types(part["type"])
-        if (values := _listed(part)) is not None:
+        if (values := _listed_values(part)) is not None:
             found &= {_kind_of(one) for one in values}
     return found
 
 
-def _listed(part: Schema) -> list[Any] | None:
+def _listed_values(part: Schema) -> list[Any] | None:
     """Return the values that one part lists by ``const`` or ``enum``."""
     if "const" in part:
         return [part["const"]]
@@ -651,7 +682,7 @@ def _listed(part: Schema) -> list[Any] | None:
 
 def _values_in(parts: list[Schema], kinds: frozenset[str]) -> list[Any] | None:
     """Return all possible values, or ``None`` if they are not enumerable."""
-    every = [values for part in parts if (values := _listed(part)) is not None]
+    every = [values for part in parts if (values := _listed_values(part)) is not None]
     if kinds <= {"null", "boolean"}:
         simple = [None] * ("null" in kinds) + [True, False] * ("boolean" in kinds)
         every.append(simple)
@@ -704,16 +735,16 @@ def _kinds_of_types(types: Any) -> frozenset[str]:
 
 def fingerprint(value: Any) -> str:
     """Return a text that is equal exactly for equal JSON values."""
-    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+    return json.dumps(_normalized(value), sort_keys=True, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _normalized(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_normalized(one) for one in value]
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _normalized(one) for name, one in value.items()}
     return value
 
 
@@ -733,14 +764,14 @@ def _without(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownFacts:
     """The facts about a value: the schemas that it satisfies, its kinds, its enumerable values."""
 
     parts: Sequence[Schema]
     kinds: frozenset[str]
     values: Sequence[Any] | None = field(default=None)
 
-    def said(self, keyword: str) -> list[Any]:
+    def values_of(self, keyword: str) -> list[Any]:
         """Return the values of a keyword in all parts."""
         return [part[keyword] for part in self.parts if keyword in part]
 
@@ -765,7 +796,7 @@ _Limit = tuple[float, bool]
 """A lower limit: a number, and whether it is exclusive. The greater tuple is the stricter limit."""
 
 
-def _implies(known: _Known, keyword: str, wanted: Any) -> bool | None:
+def _implies(known: _KnownFacts, keyword: str, wanted: Any) -> bool | None:
     """Return whether the known facts imply the keyword; ``None`` if it is not about scalars."""
     rule = _RULES.get(keyword)
     if rule is None:
@@ -774,16 +805,16 @@ def _implies(known: _Known, keyword: str, wanted: Any) -> bool | None:
     return not known.kinds & kinds or holds(known, keyword, wanted)
 
 
-def _at_least(known: _Known, keyword: str, wanted: Any) -> bool:
-    return _bounded(known, ("minimum", "exclusiveMinimum"), keyword, wanted, sign=1)
+def _implies_minimum(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
+    return _implies_limit(known, ("minimum", "exclusiveMinimum"), keyword, wanted, sign=1)
 
 
-def _at_most(known: _Known, keyword: str, wanted: Any) -> bool:
-    return _bounded(known, ("maximum", "exclusiveMaximum"), keyword, wanted, sign=-1)
+def _implies_maximum(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
+    return _implies_limit(known, ("maximum", "exclusiveMaximum"), keyword, wanted, sign=-1)
 
 
-def _bounded(
-    known: _Known, keywords: tuple[str, str], keyword: str, wanted: Any, *, sign: int
+def _implies_limit(
+    known: _KnownFacts, keywords: tuple[str, str], keyword: str, wanted: Any, *, sign: int
 ) -> bool:
     """Return whether the value is within a limit; an upper limit is a lower limit of ``-x``."""
     if not _is_number(wanted):
@@ -797,7 +828,7 @@ def _bounded(
     own = [
         _limit(sign * value, whole=whole, excludes=name == keywords[1])
         for name in keywords
-        for value in known.said(name)
+        for value in known.values_of(name)
         if _is_number(value)
     ]
     return any(one >= limit for one in own)
@@ -809,8 +840,8 @@ def _limit(value: float, *, whole: bool, excludes: bool) -> _Limit:
     return (math.ceil(value), False) if whole else (value, excludes)
 
 
-def _multiple(known: _Known, keyword: str, wanted: Any) -> bool:
-    if wanted in known.said(keyword):
+def _implies_multiple(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
+    if wanted in known.values_of(keyword):
         return True
     if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
         # Validators differ in how they divide fractions.
@@ -820,15 +851,17 @@ def _multiple(known: _Known, keyword: str, wanted: Any) -> bool:
     numbers = known.numbers()
     if numbers is not None:
         return all(isinstance(one, int) and one % wanted == 0 for one in numbers)
-    return any(isinstance(one, int) and one % wanted == 0 for one in known.said(keyword))
+    return any(isinstance(one, int) and one % wanted == 0 for one in known.values_of(keyword))
 
 
-def _counted(lowest: str, *, what: Callable[[_Known], list[int] | None]) -> Callable[..., bool]:
-    def holds(known: _Known, keyword: str, wanted: Any) -> bool:
+def _size_rule(
+    lowest: str, *, what: Callable[[_KnownFacts], list[int] | None]
+) -> Callable[..., bool]:
+    def holds(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
         if not _is_number(wanted):
             return False
         counted = what(known)
-        own = known.said(keyword) if counted is None else counted
+        own = known.values_of(keyword) if counted is None else counted
         sizes = [one for one in own if _is_number(one)]
         check = all if counted is not None else any
         if keyword == lowest:
@@ -838,22 +871,22 @@ def _counted(lowest: str, *, what: Callable[[_Known], list[int] | None]) -> Call
     return holds
 
 
-def _said_alike(known: _Known, keyword: str, wanted: Any) -> bool:
-    return wanted in known.said(keyword)
+def _is_equal(known: _KnownFacts, keyword: str, wanted: Any) -> bool:
+    return wanted in known.values_of(keyword)
 
 
 _TEXT = frozenset({"string"})
-_length = _counted("minLength", what=_Known.lengths)
-_RULES: dict[str, tuple[frozenset[str], Callable[[_Known, str, Any], bool]]] = {
-    "minimum": (_NUMBERS, _at_least),
-    "exclusiveMinimum": (_NUMBERS, _at_least),
-    "maximum": (_NUMBERS, _at_most),
-    "exclusiveMaximum": (_NUMBERS, _at_most),
-    "multipleOf": (_NUMBERS, _multiple),
+_length = _size_rule("minLength", what=_KnownFacts.lengths)
+_RULES: dict[str, tuple[frozenset[str], Callable[[_KnownFacts, str, Any], bool]]] = {
+    "minimum": (_NUMBERS, _implies_minimum),
+    "exclusiveMinimum": (_NUMBERS, _implies_minimum),
+    "maximum": (_NUMBERS, _implies_maximum),
+    "exclusiveMaximum": (_NUMBERS, _implies_maximum),
+    "multipleOf": (_NUMBERS, _implies_multiple),
     "minLength": (_TEXT, _length),
     "maxLength": (_TEXT, _length),
-    "pattern": (_TEXT, _said_alike),
-    "format": (_TEXT, _said_alike),
-    "contentEncoding": (_TEXT, _said_alike),
-    "contentMediaType": (_TEXT, _said_alike),
+    "pattern": (_TEXT, _is_equal),
+    "format": (_TEXT, _is_equal),
+    "contentEncoding": (_TEXT, _is_equal),
+    "contentMediaType": (_TEXT, _is_equal),
 }

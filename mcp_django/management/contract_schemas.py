@@ -16,18 +16,18 @@ from mcp_django.management.contract_containment import (
     ABSENT,
     ANY_ITEM,
     CLOSED,
+    CONSTRAINTS,
     MAX_STEPS,
     MEMBER,
     OTHER_MEMBERS,
-    SAYING,
     Gap,
     Path,
-    Root,
-    TooLarge,
+    SchemaRoot,
+    SchemaTooLarge,
     fingerprint,
     gaps_between,
 )
-from mcp_django.schema.structure import children
+from mcp_django.schema.structure import direct_subschemas
 
 
 class Level(IntEnum):
@@ -43,7 +43,7 @@ class Level(IntEnum):
     BREAKING = 2
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """The level's name in commands and output."""
         return self.name.lower()
 
@@ -60,10 +60,10 @@ class Change:
 # Descriptions of changes --------------------------------------------------------------------------
 
 Direction = Literal["input", "output"]
-Found = tuple[Level, str]
+LeveledChange = tuple[Level, str]
 _HEADER = "x-mcp-header"
 _MOST_SHOWN = 200
-_WORDS: dict[tuple[str, Direction | None], tuple[str, str]] = {
+_GAP_TEXTS: dict[tuple[str, Direction | None], tuple[str, str]] = {
     (CLOSED, None): ("removed", "added"),
     (MEMBER, "output"): ("added", "removed"),
     (MEMBER, "input"): ("now has a schema", "no longer has a schema"),
@@ -72,7 +72,7 @@ _WORDS: dict[tuple[str, Direction | None], tuple[str, str]] = {
 """The text if the inner schema is the old one, and the text if it is the new one."""
 
 
-def schema_changes(old: Any, new: Any, direction: Direction) -> list[Found]:
+def schema_changes(old: Any, new: Any, direction: Direction) -> list[LeveledChange]:
     """Return the changes from one schema to the other; empty if the schemas are equal."""
     if old == new:
         return []
@@ -81,17 +81,17 @@ def schema_changes(old: Any, new: Any, direction: Direction) -> list[Found]:
     refused, granted = gaps_between(before, new), gaps_between(after, before)
     breaking, safe = (refused, granted) if direction == "input" else (granted, refused)
     is_lost = direction == "input"
-    lost = [(Level.BREAKING, _in_words(one, direction, is_lost=is_lost)) for one in breaking]
-    won = [
-        (_level_of_gain(one, direction), _in_words(one, direction, is_lost=not is_lost))
+    lost = [(Level.BREAKING, _describe_gap(one, direction, is_lost=is_lost)) for one in breaking]
+    gained = [
+        (_level_of_safe_gap(one, direction), _describe_gap(one, direction, is_lost=not is_lost))
         for one in safe
-        if one.is_sure and not _is_told(one, breaking)
+        if one.is_sure and not _is_reported(one, breaking)
     ]
-    found = [*lost, *won, *_words(old, new, direction)]
+    found = [*lost, *gained, *_annotation_changes(old, new, direction)]
     return list(dict.fromkeys(found)) or [(Level.SAFE, f"{direction}: equivalent schema")]
 
 
-def _level_of_gain(gap: Gap, direction: Direction) -> Level:
+def _level_of_safe_gap(gap: Gap, direction: Direction) -> Level:
     """Return ``SAFE``, or ``BREAKING`` for a removed member of a result, which clients may read."""
     is_gone = direction == "output" and gap.keyword == CLOSED and gap.path
     return Level.BREAKING if is_gone else Level.SAFE
@@ -103,53 +103,55 @@ def _closed(schema: Any) -> Any:
     return schema
 
 
-def _is_told(gap: Gap, others: Iterable[Gap]) -> bool:
+def _is_reported(gap: Gap, others: Iterable[Gap]) -> bool:
     """Return whether the same change is already reported as breaking."""
     return any((one.path, one.keyword) == (gap.path, gap.keyword) for one in others)
 
 
-def _in_words(gap: Gap, direction: Direction, *, is_lost: bool) -> str:
+def _describe_gap(gap: Gap, direction: Direction, *, is_lost: bool) -> str:
     """Return the description of one gap; ``is_lost`` if the inner schema is the old one."""
-    where = f"{direction} {_shown(gap.path)}".rstrip()
+    where = f"{direction} {_format_path(gap.path)}".rstrip()
     if not gap.is_sure:
         return f"{where}: the effect of the change of {gap.keyword} is not proven safe; review it"
     if gap.keyword in ("enum", "const"):
-        return f"{where}: {_of_values(gap, is_lost=is_lost)}"
-    if words := _WORDS.get((gap.keyword, direction)) or _WORDS.get((gap.keyword, None)):
+        return f"{where}: {_describe_values(gap, is_lost=is_lost)}"
+    if words := _GAP_TEXTS.get((gap.keyword, direction)) or _GAP_TEXTS.get((gap.keyword, None)):
         return f"{where}: {words[0] if is_lost else words[1]}"
     old, new = (gap.inner, gap.outer) if is_lost else (gap.outer, gap.inner)
-    return f"{where}: {gap.keyword} was {_value(old)}, is {_value(new)}"
+    return f"{where}: {gap.keyword} was {_format_value(old)}, is {_format_value(new)}"
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     return ".".join(path).replace(".[", "[")
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is ABSENT:
         return "not given"
     text = ", ".join(value) if isinstance(value, tuple) else str(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-def _of_values(gap: Gap, *, is_lost: bool) -> str:
+def _describe_values(gap: Gap, *, is_lost: bool) -> str:
     if gap.inner is ABSENT:
-        return f"{'now must be' if is_lost else 'no longer must be'} one of {_value(gap.outer)}"
-    return f"{'values removed' if is_lost else 'values added'}: {_value(gap.inner)}"
+        return (
+            f"{'now must be' if is_lost else 'no longer must be'} one of {_format_value(gap.outer)}"
+        )
+    return f"{'values removed' if is_lost else 'values added'}: {_format_value(gap.inner)}"
 
 
-def _words(old: Any, new: Any, direction: Direction) -> Iterator[Found]:
+def _annotation_changes(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange]:
     """Yield the changes of titles, descriptions and other annotations at paths that both have."""
     try:
-        before, after = _texts_of(old), _texts_of(new)
-    except (TooLarge, RecursionError):
+        before, after = _annotations_of(old), _annotations_of(new)
+    except (SchemaTooLarge, RecursionError):
         yield Level.APPROVAL, f"{direction}: too many annotations to compare; review them"
         return
     for path, said in before.items():
         if path not in after or after[path] == said:
             continue
         keywords = sorted({keyword for keyword, _ in said ^ after[path]})
-        where = f"{direction} {_shown(path)}".rstrip()
+        where = f"{direction} {_format_path(path)}".rstrip()
         if _HEADER in keywords:
             yield Level.BREAKING, f"{where}: {_HEADER} changed, and callers send the old header"
         if rest := [one for one in keywords if one != _HEADER]:
@@ -158,45 +160,47 @@ def _words(old: Any, new: Any, direction: Direction) -> Iterator[Found]:
 
 # Descriptions, titles and examples ----------------------------------------------------------------
 
-_Texts = dict[Path, frozenset[tuple[str, str]]]
+_Annotations = dict[Path, frozenset[tuple[str, str]]]
 """The (keyword, value) pairs by the path of the value; the order of alternatives is ignored."""
 
 _DEFINITIONS = frozenset({"$defs", "definitions"})
-_NO_TEXT = SAYING | {"$schema", "$comment", "$vocabulary"}
+_NOT_ANNOTATIONS = CONSTRAINTS | {"$schema", "$comment", "$vocabulary"}
 
 
-def _texts_of(schema: Any) -> _Texts:
+def _annotations_of(schema: Any) -> _Annotations:
     """Return all annotations of a schema, with references followed.
 
     Raises:
         TooLarge: there are more than ``MAX_STEPS``.
     """
-    root = Root(schema)
+    root = SchemaRoot(schema)
     found: dict[Path, set[tuple[str, str]]] = {}
-    for steps, (path, keyword, value) in enumerate(_said(root, schema, (), ())):
+    for steps, (path, keyword, value) in enumerate(_walk_annotations(root, schema, (), ())):
         if steps > MAX_STEPS:
-            raise TooLarge
+            raise SchemaTooLarge
         found.setdefault(path, set())
         if keyword:
             found[path].add((keyword, fingerprint(value)))
     return {path: frozenset(said) for path, said in found.items()}
 
 
-def _said(
-    root: Root, schema: Any, path: Path, following: tuple[str, ...]
+def _walk_annotations(
+    root: SchemaRoot, schema: Any, path: Path, following: tuple[str, ...]
 ) -> Iterator[tuple[Path, str, Any]]:
     yield path, "", None
     if not isinstance(schema, dict):
         return
     for keyword, value in schema.items():
-        if keyword not in _NO_TEXT:
+        if keyword not in _NOT_ANNOTATIONS:
             yield path, keyword, value
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in following:
-        yield from _said(root, root.follow(reference), path, (*following, reference))
-    for steps, child in children(schema):
+        yield from _walk_annotations(
+            root, root.resolve_reference(reference), path, (*following, reference)
+        )
+    for steps, child in direct_subschemas(schema):
         if steps[0] not in _DEFINITIONS:
-            yield from _said(root, child, (*path, *_step(steps)), following)
+            yield from _walk_annotations(root, child, (*path, *_step(steps)), following)
 
 
 def _step(steps: tuple[str | int, ...]) -> Path:

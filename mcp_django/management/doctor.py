@@ -16,34 +16,40 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django import __version__
 from mcp_django.conf import get_settings
-from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, Host
+from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, HostProfile
 from mcp_django.management.doctor_oauth import (
-    LOG,
-    Client,
-    examine_discovery,
-    examine_registration,
-    examine_sign_in,
+    FIX_CHECK_LOG,
+    OAuthClient,
+    diagnose_discovery,
+    diagnose_registration,
+    diagnose_sign_in,
     origin_of,
-    refused_lately,
+    report_rejected_documents,
     resource_addresses,
     server_address,
 )
 from mcp_django.management.doctor_transport import (
     MARKS,
-    Answer,
-    Chart,
-    Door,
-    DoorError,
-    NetworkDoor,
-    ProcessDoor,
-    Request,
-    get,
+    HostReport,
+    HttpTransport,
+    InProcessTransport,
+    NetworkTransport,
+    NoResponse,
+    ProbeRequest,
+    ProbeResponse,
+    get_request,
+    json_request,
     own_origin,
-    post_json,
-    taken_back,
+    roll_back_writes,
 )
-from mcp_django.management.lookups import check_url, find_server, is_public, nearest, paths
-from mcp_django.management.text_output import printable
+from mcp_django.management.lookups import (
+    check_url,
+    find_server,
+    is_public,
+    server_paths,
+    suggest_similar,
+)
+from mcp_django.management.text_output import escape_control_characters
 from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.revisions import LATEST, REVISIONS
@@ -94,28 +100,30 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if options["timeout"] <= 0:
         raise CommandError(f"--timeout {options['timeout']:g} must be more than 0 seconds.")
     if options["url"]:
-        url, charts = check_url(options["url"]), _over_http(hosts, options)
+        url, charts = check_url(options["url"]), _diagnose_over_http(hosts, options)
     else:
-        url = _own_url(options["server"])
-        charts = _in_process(url, hosts)
-    found = _printed(command, url, charts, is_json=options["json"])
-    failing = [chart.title for chart in found if not chart.is_well]
+        url = _default_url(options["server"])
+        charts = _diagnose_in_process(url, hosts)
+    found = _print_reports(command, url, charts, is_json=options["json"])
+    failing = [chart.title for chart in found if not chart.is_ok]
     if failing:
         raise CommandError(f"These hosts cannot connect: {', '.join(failing)}.")
 
 
-def _over_http(hosts: Sequence[Host], options: Mapping[str, Any]) -> Iterator[Chart]:
+def _diagnose_over_http(
+    hosts: Sequence[HostProfile], options: Mapping[str, Any]
+) -> Iterator[HostReport]:
     if options["server"]:
         raise CommandError("--server selects a server of this process; omit it if you pass a URL.")
-    door = NetworkDoor(timeout=options["timeout"])
-    return examine(door, options["url"], hosts, may_register=options["register"], is_sure=True)
+    door = NetworkTransport(timeout=options["timeout"])
+    return diagnose(door, options["url"], hosts, may_register=options["register"], is_sure=True)
 
 
-def _in_process(url: str, hosts: Sequence[Host]) -> Iterator[Chart]:
+def _diagnose_in_process(url: str, hosts: Sequence[HostProfile]) -> Iterator[HostReport]:
     parts = urlsplit(url)
-    door = ProcessDoor(f"{parts.scheme}://{parts.netloc}")
-    with taken_back():
-        yield from examine(
+    door = InProcessTransport(f"{parts.scheme}://{parts.netloc}")
+    with roll_back_writes():
+        yield from diagnose(
             door,
             url,
             hosts,
@@ -123,7 +131,7 @@ def _in_process(url: str, hosts: Sequence[Host]) -> Iterator[Chart]:
             is_sure=bool(get_settings().base_url),
             document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
         )
-        lately = refused_lately()
+        lately = report_rejected_documents()
         if lately is not None:
             yield lately
 
@@ -134,9 +142,9 @@ def _document_problem(client_id: str) -> str:
     return str(oauth.document_problem(client_id))
 
 
-def _own_url(name: str | None) -> str:
+def _default_url(name: str | None) -> str:
     server = find_server(name)
-    mounted = paths(server)
+    mounted = server_paths(server)
     if not mounted:
         raise CommandError(
             f"The URLconf has no URL without arguments for server {server.name!r}; pass the URL of "
@@ -145,25 +153,25 @@ def _own_url(name: str | None) -> str:
     return urljoin(get_settings().base_url or own_origin(), mounted[0])
 
 
-def _hosts(names: Sequence[str] | None) -> list[Host]:
+def _hosts(names: Sequence[str] | None) -> list[HostProfile]:
     for name in names or ():
         if name not in HOSTS:
             raise CommandError(
-                f"No host named {name!r}.{nearest(name, HOSTS)} The hosts are: {', '.join(HOSTS)}."
+                f"No host named {name!r}.{suggest_similar(name, HOSTS)} The hosts are: {', '.join(HOSTS)}."
             )
     return [HOSTS[name] for name in names] if names else [*HOSTS.values()]
 
 
-def _printed(
-    command: BaseCommand, url: str, charts: Iterator[Chart], *, is_json: bool
-) -> list[Chart]:
+def _print_reports(
+    command: BaseCommand, url: str, charts: Iterator[HostReport], *, is_json: bool
+) -> list[HostReport]:
     """Print and return the reports: each when it is complete, or all together as JSON."""
     if is_json:
         found = list(charts)
         described = [
             {
                 "host": chart.slug,
-                "ok": chart.is_well,
+                "ok": chart.is_ok,
                 "steps": [step.as_dict() for step in chart.steps],
             }
             for chart in found
@@ -173,12 +181,12 @@ def _printed(
     found = []
     command.stdout.write(url)
     for chart in charts:
-        command.stdout.write(printable(_text(chart)))
+        command.stdout.write(escape_control_characters(_report_text(chart)))
         found.append(chart)
     return found
 
 
-def _text(chart: Chart) -> str:
+def _report_text(chart: HostReport) -> str:
     lines = ["", chart.title]
     for step in chart.steps:
         lines.append(f"  {MARKS[step.verdict]} {step.name}: {step.found}")
@@ -189,66 +197,71 @@ def _text(chart: Chart) -> str:
 
 # One host, step by step ---------------------------------------------------------------------------
 
-INSTALL = (
+FIX_INSTALL_OAUTH = (
     "Install the authorization server: 'oauth2_provider' and 'mcp_django.oauth' in "
     "INSTALLED_APPS, OAUTH2_PROVIDER = provider_settings(), include('mcp_django.oauth.urls')."
 )
 
 
-def examine(
-    door: Door,
+def diagnose(
+    transport: HttpTransport,
     url: str,
-    hosts: Iterable[Host],
+    hosts: Iterable[HostProfile],
     *,
     may_register: bool,
     is_sure: bool,
     document_problem: Callable[[str], str] | None = None,
-) -> Iterator[Chart]:
+) -> Iterator[HostReport]:
     """Yield a report of what applies to every host, then one for each host.
 
     ``may_register`` allows clients to be registered. ``is_sure`` says that hosts use this URL, so
     that problems with the URL itself are failures. ``document_problem`` returns why the site cannot
     fetch a client's metadata document, if that can be tested.
     """
-    chart = Chart(slug="everybody", title="Every host")
-    _examine_everybody(chart, door, url)
+    chart = HostReport(slug="everybody", title="Every host")
+    _diagnose_all_hosts(chart, transport, url)
     if chart.steps:
         yield chart
     for host in hosts:
         register = partial(
-            examine_registration,
+            diagnose_registration,
             may_register=may_register,
             document_problem=document_problem,
         )
-        yield _host(door, url, host, register, is_sure=is_sure)
+        yield _diagnose_host(transport, url, host, register, is_sure=is_sure)
 
 
-def _host(
-    door: Door, url: str, host: Host, register: Callable[..., Client | None], *, is_sure: bool
-) -> Chart:
-    chart = Chart(slug=host.slug, title=host.title)
+def _diagnose_host(
+    door: HttpTransport,
+    url: str,
+    host: HostProfile,
+    register: Callable[..., OAuthClient | None],
+    *,
+    is_sure: bool,
+) -> HostReport:
+    chart = HostReport(slug=host.slug, title=host.title)
     if host.is_cloud and not is_public(url):
         what = f"{url} cannot be reached from the vendor's cloud"
         if is_sure:
-            chart.failed("address", what, "Serve the site at a public https:// URL.")
+            chart.add_failure("address", what, "Serve the site at a public https:// URL.")
         else:
-            chart.skipped("address", f"{what}; set BASE_URL, or pass the public URL")
-    answer = _examine_endpoint(chart, door, url, host)
+            chart.add_skipped("address", f"{what}; set BASE_URL, or pass the public URL")
+    answer = _diagnose_endpoint(chart, door, url, host)
     if answer is None or answer.status == 200:
         return chart
     if not _has_oauth(door, url, answer):
-        _without_oauth(chart, host)
+        _report_without_oauth(chart, host)
         return chart
-    found = examine_discovery(chart, door, url, host, answer)
+    found = diagnose_discovery(chart, door, url, host, answer)
     if found is None:
         return chart
     client = register(chart, door, host, found.server)
     if client is not None:
-        examine_sign_in(chart, door, host, client, found)
+        diagnose_sign_in(chart, door, host, client, found)
     return chart
 
 
-def _has_oauth(door: Door, url: str, answer: Answer) -> bool:
+def _has_oauth(door: HttpTransport, url: str, answer: ProbeResponse) -> bool:
     """Return whether a site uses OAuth, by its challenge or a metadata document."""
     if "resource_metadata" in (answer.challenge() or {}):
         return True
@@ -257,29 +270,31 @@ def _has_oauth(door: Door, url: str, answer: Answer) -> bool:
     return _first(door, addresses) is not None
 
 
-def _without_oauth(chart: Chart, host: Host) -> None:
+def _report_without_oauth(chart: HostReport, host: HostProfile) -> None:
     if host.sends_token:
-        chart.ok("token", "the site has no sign-in: use a token, see manage.py mcp connect")
+        chart.add_ok("token", "the site has no sign-in: use a token, see manage.py mcp connect")
     else:
-        chart.failed("sign-in", f"{host.title} does not support tokens and has to sign in", INSTALL)
+        chart.add_failure(
+            "sign-in", f"{host.title} does not support tokens and has to sign in", FIX_INSTALL_OAUTH
+        )
 
 
 # Checks that apply to every host ------------------------------------------------------------------
 
-STRANGER = "https://elsewhere.invalid"
+FOREIGN_ORIGIN = "https://elsewhere.invalid"
 # The origin of MCP Inspector, a client in a browser.
-INSPECTOR = "http://localhost:6274"
-SPELLINGS = "Respond at the URL with and without a trailing slash; do not redirect."
+INSPECTOR_ORIGIN = "http://localhost:6274"
+FIX_TRAILING_SLASH = "Respond at the URL with and without a trailing slash; do not redirect."
 
 
-def _examine_everybody(chart: Chart, door: Door, url: str) -> None:
+def _diagnose_all_hosts(chart: HostReport, door: HttpTransport, url: str) -> None:
     """Check what applies to all hosts: origins, trailing slashes, browsers and compression."""
     try:
-        _knock(door, url, LATEST.version)
-    except DoorError:
+        _probe_endpoint(door, url, LATEST.version)
+    except NoResponse:
         return  # reported for each host
     _origin(chart, door, url)
-    _both_spellings(chart, door, url)
+    _check_trailing_slash(chart, door, url)
     _compression(chart, door, url)
     _streams(chart, door, url)
     document = _first(door, resource_addresses(url))
@@ -290,92 +305,94 @@ def _examine_everybody(chart: Chart, door: Door, url: str) -> None:
     if not issuers or origin_of(issuers[0]) != origin_of(url):
         return
     addresses = dict.fromkeys(server_address(issuers[0], form) for form in SDK_FORMS)
-    _forms(chart, door, list(addresses))
+    _check_well_known_urls(chart, door, list(addresses))
     server = (_first(door, list(addresses)) or document).json() or {}
     for name in ("registration_endpoint", "token_endpoint"):
         if server.get(name):
-            _spellings_of(chart, door, name, server[name])
+            _check_post_endpoint(chart, door, name, server[name])
             _preflight(chart, door, server[name], "POST")
 
 
-def _origin(chart: Chart, door: Door, url: str) -> None:
-    answer = _knock(door, url, LATEST.version, Origin=STRANGER)
+def _origin(chart: HostReport, door: HttpTransport, url: str) -> None:
+    answer = _probe_endpoint(door, url, LATEST.version, Origin=FOREIGN_ORIGIN)
     if answer.status == 403:
-        chart.ok("foreign origin", "403: pages of other sites cannot call it from a browser")
+        chart.add_ok("foreign origin", "403: pages of other sites cannot call it from a browser")
     elif "*" in get_settings().allowed_origins:
-        chart.warned("foreign origin", str(answer.status), "ALLOWED_ORIGINS allows every origin.")
+        chart.add_warning(
+            "foreign origin", str(answer.status), "ALLOWED_ORIGINS allows every origin."
+        )
     else:
-        chart.failed(
+        chart.add_failure(
             "foreign origin",
-            f"{answer.status} instead of 403 for Origin {STRANGER}",
+            f"{answer.status} instead of 403 for Origin {FOREIGN_ORIGIN}",
             "List origins in MCP_DJANGO['ALLOWED_ORIGINS'], and have proxies forward Origin.",
         )
-    own = _knock(door, url, LATEST.version, Origin=origin_of(url))
+    own = _probe_endpoint(door, url, LATEST.version, Origin=origin_of(url))
     if own.status == 403:
-        chart.failed(
+        chart.add_failure(
             "own origin",
             f"403 for {origin_of(url)}",
             f"Add it to MCP_DJANGO['ALLOWED_ORIGINS'], or set BASE_URL = {origin_of(url)!r}.",
         )
 
 
-def _both_spellings(chart: Chart, door: Door, url: str) -> None:
+def _check_trailing_slash(chart: HostReport, door: HttpTransport, url: str) -> None:
     if not urlsplit(url).path.strip("/"):
         return
-    other = _other(url)
-    answer = _knock(door, other, LATEST.version)
+    other = _toggle_trailing_slash(url)
+    answer = _probe_endpoint(door, other, LATEST.version)
     if answer.location or answer.status in (404, 405):
-        chart.warned("spelling", f"{other}: {answer.status}", SPELLINGS)
+        chart.add_warning("spelling", f"{other}: {answer.status}", FIX_TRAILING_SLASH)
     else:
-        chart.ok("spelling", f"{other} responds as well")
+        chart.add_ok("spelling", f"{other} responds as well")
 
 
-def _spellings_of(chart: Chart, door: Door, name: str, address: str) -> None:
+def _check_post_endpoint(chart: HostReport, door: HttpTransport, name: str, address: str) -> None:
     """Check that an empty POST is rejected with JSON with and without a trailing slash.
 
     An empty POST registers nothing.
     """
-    for spelling in (address, _other(address)):
+    for spelling in (address, _toggle_trailing_slash(address)):
         try:
-            answer = door.send(post_json(spelling, {}))
-        except DoorError as exc:
-            chart.failed(name, str(exc), SPELLINGS)
+            answer = door.send(json_request(spelling, {}))
+        except NoResponse as exc:
+            chart.add_failure(name, str(exc), FIX_TRAILING_SLASH)
             return
         if answer.status == 429:
-            chart.warned(name, "429: rate limited", "Wait, and try again.")
+            chart.add_warning(name, "429: rate limited", "Wait, and try again.")
             return
         if answer.json() is None or not 400 <= answer.status < 500 or answer.status in (404, 405):
             found = f"{spelling}: {answer.status} {answer.location or answer.content_type}"
-            fix = LOG if answer.status >= 500 else SPELLINGS
-            chart.failed(name, found.rstrip(), fix)
+            fix = FIX_CHECK_LOG if answer.status >= 500 else FIX_TRAILING_SLASH
+            chart.add_failure(name, found.rstrip(), fix)
             return
-    chart.ok(name, "responds with JSON, with and without a trailing slash")
+    chart.add_ok(name, "responds with JSON, with and without a trailing slash")
 
 
-def _compression(chart: Chart, door: Door, url: str) -> None:
-    answer = _knock(door, url, LATEST.version, Accept_Encoding="gzip")
+def _compression(chart: HostReport, door: HttpTransport, url: str) -> None:
+    answer = _probe_endpoint(door, url, LATEST.version, Accept_Encoding="gzip")
     encoding = answer.headers.get("content-encoding", "")
     if encoding and answer.content_type == "text/event-stream":
-        chart.failed(
+        chart.add_failure(
             "compression",
             f"streams are compressed with {encoding}, and clients read only the beginning",
             "Disable compression of this URL in the proxy (nginx: gzip off).",
         )
     else:
-        chart.ok("compression", "streams are not compressed")
+        chart.add_ok("compression", "streams are not compressed")
 
 
-def _streams(chart: Chart, door: Door, url: str) -> None:
+def _streams(chart: HostReport, door: HttpTransport, url: str) -> None:
     """Check that a server with sessions supports streams: it then allows GET besides DELETE."""
-    if isinstance(door, ProcessDoor):
-        chart.skipped("streams", "pass the URL of the running site to test whether it streams")
+    if isinstance(door, InProcessTransport):
+        chart.add_skipped("streams", "pass the URL of the running site to test whether it streams")
         return
-    allowed = door.send(Request(method="OPTIONS", url=url)).headers.get("allow", "")
+    allowed = door.send(ProbeRequest(method="OPTIONS", url=url)).headers.get("allow", "")
     methods = {one.strip() for one in allowed.split(",")}
     if "GET" in methods:
-        chart.ok("streams", "progress and change notifications are streamed")
+        chart.add_ok("streams", "progress and change notifications are streamed")
     elif "DELETE" in methods:
-        chart.warned(
+        chart.add_warning(
             "streams",
             "none: the site runs on WSGI, so progress, log messages and change notifications are "
             "lost",
@@ -383,46 +400,50 @@ def _streams(chart: Chart, door: Door, url: str) -> None:
         )
 
 
-def _preflight(chart: Chart, door: Door, address: str, method: str) -> None:
+def _preflight(chart: HostReport, door: HttpTransport, address: str, method: str) -> None:
     """Check the CORS preflight request that a browser sends (Fetch standard)."""
     headers = {
-        "Origin": INSPECTOR,
+        "Origin": INSPECTOR_ORIGIN,
         "Access-Control-Request-Method": method,
         "Access-Control-Request-Headers": "content-type, mcp-protocol-version",
     }
-    answer = door.send(Request(method="OPTIONS", url=address, headers=headers))
+    answer = door.send(ProbeRequest(method="OPTIONS", url=address, headers=headers))
     path = urlsplit(address).path
     if answer.status < 300 and answer.headers.get("access-control-allow-origin"):
-        chart.ok("preflight", path)
+        chart.add_ok("preflight", path)
         return
     found = f"{path}: {answer.status} without Access-Control-Allow-Origin"
-    chart.warned("preflight", found, "Clients in a browser need it; have OPTIONS reach the site.")
+    chart.add_warning(
+        "preflight", found, "Clients in a browser need it; have OPTIONS reach the site."
+    )
 
 
-def _forms(chart: Chart, door: Door, addresses: list[str]) -> None:
+def _check_well_known_urls(chart: HostReport, door: HttpTransport, addresses: list[str]) -> None:
     silent = [address for address in addresses if _first(door, [address]) is None]
     if len(silent) == len(addresses):
         return  # reported for each host
     if silent:
         paths = ", ".join(silent)
-        chart.warned("well-known", f"no metadata at {paths}", "Have the proxy pass it to the site.")
+        chart.add_warning(
+            "well-known", f"no metadata at {paths}", "Have the proxy pass it to the site."
+        )
     else:
-        chart.ok("well-known", "every well-known URL of the authorization server responds")
+        chart.add_ok("well-known", "every well-known URL of the authorization server responds")
 
 
-def _first(door: Door, addresses: list[str]) -> Answer | None:
+def _first(door: HttpTransport, addresses: list[str]) -> ProbeResponse | None:
     """Return the first response with a JSON document; ``None`` if no address has one."""
     for address in addresses:
         try:
-            answer = door.send(get(address, Accept="application/json"))
-        except DoorError:
+            answer = door.send(get_request(address, Accept="application/json"))
+        except NoResponse:
             continue
         if answer.status == 200 and answer.json() is not None:
             return answer
     return None
 
 
-def _other(address: str) -> str:
+def _toggle_trailing_slash(address: str) -> str:
     return address.rstrip("/") if address.endswith("/") else f"{address}/"
 
 
@@ -433,7 +454,7 @@ CLIENT = {"name": "mcp doctor", "version": __version__}
 ACCEPT = "application/json, text/event-stream"
 
 
-def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
+def _probe_endpoint(door: HttpTransport, url: str, revision: str, **headers: str) -> ProbeResponse:
     """Send the first message of a client of a revision, and return the endpoint's response.
 
     Raises:
@@ -450,27 +471,29 @@ def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
     else:
         params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": CLIENT}
         message, routing = _message("initialize", params), {}
-    answer = door.send(post_json(url, message, Accept=ACCEPT, **routing, **headers))
+    answer = door.send(json_request(url, message, Accept=ACCEPT, **routing, **headers))
     session = answer.headers.get(names.SESSION_ID.lower())
     if session:
-        door.send(Request(method="DELETE", url=url, headers={names.SESSION_ID: session}))
+        door.send(ProbeRequest(method="DELETE", url=url, headers={names.SESSION_ID: session}))
     return answer
 
 
-def _examine_endpoint(chart: Chart, door: Door, url: str, host: Host) -> Answer | None:
+def _diagnose_endpoint(
+    chart: HostReport, door: HttpTransport, url: str, host: HostProfile
+) -> ProbeResponse | None:
     """Return the response to the first request, or ``None`` if the host is stopped there."""
     try:
-        answer = _knock(door, url, host.revision)
-    except DoorError as exc:
-        chart.failed(ENDPOINT, str(exc), "Start the site, or pass its URL: mcp doctor URL.")
+        answer = _probe_endpoint(door, url, host.revision)
+    except NoResponse as exc:
+        chart.add_failure(ENDPOINT, str(exc), "Start the site, or pass its URL: mcp doctor URL.")
         return None
     if answer.status == 200:
-        chart.ok(ENDPOINT, "200: anonymous access is allowed")
+        chart.add_ok(ENDPOINT, "200: anonymous access is allowed")
         return answer
     if answer.status == 401:
-        chart.ok(ENDPOINT, "401: authentication is required")
+        chart.add_ok(ENDPOINT, "401: authentication is required")
         return answer
-    chart.failed(ENDPOINT, _what(answer), _fix(answer, url))
+    chart.add_failure(ENDPOINT, _what(answer), _suggest_fix(answer, url))
     return None
 
 
@@ -478,13 +501,13 @@ def _message(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-def _what(answer: Answer) -> str:
+def _what(answer: ProbeResponse) -> str:
     if answer.location:
         return f"{answer.status}: redirects to {answer.location}, which loses the body of a POST"
     return f"{answer.status} instead of 401 or 200"
 
 
-def _fix(answer: Answer, url: str) -> str:
+def _suggest_fix(answer: ProbeResponse, url: str) -> str:
     host, path = urlsplit(url).netloc, urlsplit(url).path
     if answer.location.startswith("https://") and url.startswith("http://"):
         return "Use the https:// address in hosts (SECURE_SSL_REDIRECT redirects to it)."
@@ -504,4 +527,4 @@ def _fix(answer: Answer, url: str) -> str:
         return "Have the proxy pass POST requests to this URL."
     if answer.status in (502, 503, 504):
         return "The proxy cannot reach the site: start the site, or check the proxy's log."
-    return LOG
+    return FIX_CHECK_LOG

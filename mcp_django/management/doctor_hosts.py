@@ -22,7 +22,7 @@ REFRESHING = ["authorization_code", "refresh_token"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostProfile:
     """One host.
 
     ``forms`` are the well-known URLs at which the host looks for the authorization server's
@@ -61,7 +61,7 @@ class Host:
 
 
 _ALL = (
-    Host(
+    HostProfile(
         slug="claude-ai",
         title="Claude",
         revision=NOVEMBER,
@@ -73,7 +73,7 @@ _ALL = (
         sends_token=False,
         is_cloud=True,
     ),
-    Host(
+    HostProfile(
         slug="claude-code",
         title="Claude Code",
         revision=JULY,
@@ -81,7 +81,7 @@ _ALL = (
         client_id="https://claude.ai/oauth/claude-code-client-metadata",
         scopes=("offline_access",),
     ),
-    Host(
+    HostProfile(
         slug="chatgpt",
         title="ChatGPT",
         revision=JUNE,
@@ -89,7 +89,7 @@ _ALL = (
         sends_token=False,
         is_cloud=True,
     ),
-    Host(
+    HostProfile(
         slug="vscode",
         title="VS Code",
         revision=NOVEMBER,
@@ -102,7 +102,7 @@ _ALL = (
         grants=(*REFRESHING, "urn:ietf:params:oauth:grant-type:device_code"),
         registration=(("application_type", "native"),),
     ),
-    Host(
+    HostProfile(
         slug="cursor",
         title="Cursor",
         revision=JUNE,
@@ -112,14 +112,14 @@ _ALL = (
             "https://www.cursor.com/agents/mcp/oauth/callback",
         ),
     ),
-    Host(
+    HostProfile(
         slug="gemini-cli",
         title="Gemini CLI",
         revision=JUNE,
         forms=(*SDK_FORMS, "root"),
         redirects=("http://localhost:7777/oauth/callback",),
     ),
-    Host(
+    HostProfile(
         slug="copilot-studio",
         title="Microsoft Copilot Studio",
         revision=JUNE,
@@ -127,14 +127,14 @@ _ALL = (
         auth_method="client_secret_post",
         is_cloud=True,
     ),
-    Host(
+    HostProfile(
         slug="mcp-remote",
         title="mcp-remote",
         revision=JUNE,
         forms=("root",),
         redirects=("http://localhost:3334/oauth/callback",),
     ),
-    Host(
+    HostProfile(
         slug="python-sdk",
         title="Python SDK",
         revision=JULY,
@@ -142,14 +142,14 @@ _ALL = (
         client_id="https://client.example/metadata.json",
         scopes=("offline_access",),
     ),
-    Host(
+    HostProfile(
         slug="typescript-sdk",
         title="TypeScript SDK",
         revision=JULY,
         redirects=("http://localhost:8090/callback",),
         auth_method="client_secret_post",
     ),
-    Host(
+    HostProfile(
         slug="revision-2025-03-26",
         title="Any client of 2025-03-26",
         revision=MARCH,

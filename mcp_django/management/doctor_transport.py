@@ -32,12 +32,12 @@ MAX_BYTES = 1_000_000
 PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
-class DoorError(Exception):
+class NoResponse(Exception):
     """A request got no response; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ProbeRequest:
     """An HTTP request; ``url`` is absolute."""
 
     method: str
@@ -47,7 +47,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ProbeResponse:
     """An HTTP response; header names are lower case, and the body is cut at ``MAX_BYTES``."""
 
     status: int
@@ -67,12 +67,12 @@ class Answer:
     def json(self) -> dict[str, Any] | None:
         """Return the body as a JSON object; ``None`` if it is not one."""
         try:
-            found = json.loads(self._plain())
+            found = json.loads(self._decompressed_body())
         except (ValueError, zlib.error, EOFError, OSError):
             return None
         return found if isinstance(found, dict) else None
 
-    def _plain(self) -> bytes:
+    def _decompressed_body(self) -> bytes:
         if self.headers.get("content-encoding", "").lower() != "gzip":
             return self.body
         return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(self.body, MAX_BYTES)
@@ -85,10 +85,10 @@ class Answer:
         return {name.lower(): found for name, found in PARAMETER.findall(value)}
 
 
-class Door(Protocol):
+class HttpTransport(Protocol):
     """Sends requests to the site."""
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ProbeRequest) -> ProbeResponse:
         """Send a request and return the response; redirects are not followed.
 
         Raises:
@@ -96,25 +96,25 @@ class Door(Protocol):
         """
 
 
-def get(url: str, **headers: str) -> Request:
+def get_request(url: str, **headers: str) -> ProbeRequest:
     """Return a GET request; ``_`` in the name of a header becomes ``-``."""
-    return Request(method="GET", url=url, headers=_headers(headers))
+    return ProbeRequest(method="GET", url=url, headers=_headers(headers))
 
 
-def post_json(url: str, body: Any, **headers: str) -> Request:
+def json_request(url: str, body: Any, **headers: str) -> ProbeRequest:
     """Return a POST request with a JSON body."""
     given = {"Content-Type": "application/json", "Accept": "application/json", **_headers(headers)}
-    return Request(method="POST", url=url, headers=given, body=json.dumps(body).encode())
+    return ProbeRequest(method="POST", url=url, headers=given, body=json.dumps(body).encode())
 
 
-def post_form(url: str, body: str, **headers: str) -> Request:
+def form_request(url: str, body: str, **headers: str) -> ProbeRequest:
     """Return a POST request with a form that is already URL-encoded."""
     given = {
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
         **_headers(headers),
     }
-    return Request(method="POST", url=url, headers=given, body=body.encode())
+    return ProbeRequest(method="POST", url=url, headers=given, body=body.encode())
 
 
 def _headers(given: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 # The site over HTTP -------------------------------------------------------------------------------
 
 
-class NetworkDoor:
+class NetworkTransport:
     """Sends requests over the network, as hosts do, with a timeout of ``timeout`` seconds each.
 
     The requests go through the site's proxies, TLS and redirects. Uses Python's ``urllib``, so the
@@ -134,7 +134,7 @@ class NetworkDoor:
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ProbeRequest) -> ProbeResponse:
         """Send a request and return the response, with any status.
 
         Raises:
@@ -142,7 +142,7 @@ class NetworkDoor:
         """
         parts = urlsplit(request.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DoorError(f"{request.url!r} is not an HTTP URL")
+            raise NoResponse(f"{request.url!r} is not an HTTP URL")
         agent = {"User-Agent": f"mcp-doctor/{__version__}"}
         sent = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             request.url,
@@ -152,13 +152,13 @@ class NetworkDoor:
         )
         try:
             with _opener(parts.hostname).open(sent, timeout=self._timeout) as response:
-                return _answer(response)
+                return _read_response(response)
         except urllib.error.HTTPError as exc:
             with exc:
-                return _answer(exc)
+                return _read_response(exc)
         except (OSError, HTTPException, ValueError) as exc:
             reason = getattr(exc, "reason", None) or exc
-            raise DoorError(f"{request.url} does not respond: {reason}") from None
+            raise NoResponse(f"{request.url} does not respond: {reason}") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -173,14 +173,14 @@ def _opener(host: str) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(*handlers)
 
 
-def _answer(response: Any) -> Answer:
+def _read_response(response: Any) -> ProbeResponse:
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         known = headers.get(name.lower())
         headers[name.lower()] = f"{known}, {value}" if known else value
     # Reading an open SSE stream would never end.
     is_stream = headers.get("content-type", "").startswith("text/event-stream")
-    return Answer(
+    return ProbeResponse(
         status=response.status,
         headers=headers,
         body=b"" if is_stream else response.read(MAX_BYTES),
@@ -192,7 +192,7 @@ def _answer(response: Any) -> Answer:
 PORTS = {"http": "80", "https": "443"}
 
 
-class ProcessDoor:
+class InProcessTransport:
     """Sends requests for one origin to the site's handler: its middleware, URLconf and views."""
 
     def __init__(self, origin: str) -> None:
@@ -203,7 +203,7 @@ class ProcessDoor:
         self._handler = BaseHandler()
         self._handler.load_middleware()
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ProbeRequest) -> ProbeResponse:
         """Send a request and return the site's response.
 
         Raises:
@@ -211,18 +211,18 @@ class ProcessDoor:
         """
         parts = urlsplit(request.url)
         if f"{parts.scheme}://{parts.netloc}" != self._origin:
-            raise DoorError(f"{request.url} is not on {self._origin}")
+            raise NoResponse(f"{request.url} is not on {self._origin}")
         if self._prefix and not f"{parts.path}/".startswith(f"{self._prefix}/"):
-            raise DoorError(f"{request.url} is outside of FORCE_SCRIPT_NAME {self._prefix}")
+            raise NoResponse(f"{request.url} is outside of FORCE_SCRIPT_NAME {self._prefix}")
         before = get_script_prefix()
         set_script_prefix(f"{self._prefix}/")
         try:
             response = self._handler.get_response(WSGIRequest(self._environ(request)))
-            return _answer_of(response)
+            return _from_django_response(response)
         finally:
             set_script_prefix(before)
 
-    def _environ(self, request: Request) -> dict[str, Any]:
+    def _environ(self, request: ProbeRequest) -> dict[str, Any]:
         parts = urlsplit(request.url)
         environ = {
             "REQUEST_METHOD": request.method,
@@ -245,7 +245,7 @@ class ProcessDoor:
 
 
 @contextmanager
-def taken_back() -> Iterator[None]:
+def roll_back_writes() -> Iterator[None]:
     """Roll back all writes within the block, on every database that the site writes to.
 
     This also removes the clients that were registered within it.
@@ -268,10 +268,10 @@ def own_origin() -> str:
     return "http://localhost"
 
 
-def _answer_of(response: HttpResponseBase) -> Answer:
+def _from_django_response(response: HttpResponseBase) -> ProbeResponse:
     headers = {name.lower(): value for name, value in response.items()}
     body = b"" if response.streaming else getattr(response, "content", b"")[:MAX_BYTES]
-    return Answer(status=response.status_code, headers=headers, body=body)
+    return ProbeResponse(status=response.status_code, headers=headers, body=body)
 
 
 # ``Chart``: the findings for one host -------------------------------------------------------------
@@ -281,7 +281,7 @@ MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ReportStep:
     """One step: what was found and, for a failure or a warning, how to fix it."""
 
     name: str
@@ -296,30 +296,30 @@ class Step:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chart:
+class HostReport:
     """The steps of one host in order, or those that apply to every host."""
 
     slug: str
     title: str
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ReportStep] = field(default_factory=list)
 
-    def ok(self, name: str, found: str) -> None:
+    def add_ok(self, name: str, found: str) -> None:
         """Record a step that passed."""
-        self.steps.append(Step(name=name, verdict="ok", found=found))
+        self.steps.append(ReportStep(name=name, verdict="ok", found=found))
 
-    def failed(self, name: str, found: str, fix: str) -> None:
+    def add_failure(self, name: str, found: str, fix: str) -> None:
         """Record a step that stops the host."""
-        self.steps.append(Step(name=name, verdict="failed", found=found, fix=fix))
+        self.steps.append(ReportStep(name=name, verdict="failed", found=found, fix=fix))
 
-    def warned(self, name: str, found: str, fix: str) -> None:
+    def add_warning(self, name: str, found: str, fix: str) -> None:
         """Record a problem for some clients that does not stop this host."""
-        self.steps.append(Step(name=name, verdict="warned", found=found, fix=fix))
+        self.steps.append(ReportStep(name=name, verdict="warned", found=found, fix=fix))
 
-    def skipped(self, name: str, found: str) -> None:
+    def add_skipped(self, name: str, found: str) -> None:
         """Record a step that was not tried, and why."""
-        self.steps.append(Step(name=name, verdict="skipped", found=found))
+        self.steps.append(ReportStep(name=name, verdict="skipped", found=found))
 
     @property
-    def is_well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether no step failed (warnings are allowed)."""
         return all(step.verdict != "failed" for step in self.steps)

@@ -16,27 +16,27 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.models.form_tools import FormTools
-from mcp_django.integrations.skills import Folder
+from mcp_django.integrations.skills import SkillFolder
 from mcp_django.management.lookups import (
+    DISABLED,
     ESTIMATE,
-    SWITCHED_OFF,
-    Verdict,
-    add_place,
-    audience,
-    estimated_tokens,
-    facts,
+    Visibility,
+    add_component_options,
+    audience_text,
+    check_visibility,
+    component_summary,
+    component_type,
+    estimate_tokens,
     find_component,
     find_principal,
     find_revision,
     flags,
-    guard_names,
-    guards_of_server,
-    is_offered,
-    kind_of,
-    urls,
-    verdict,
+    is_in_catalog,
+    permission_names,
+    server_permissions,
+    server_urls,
 )
-from mcp_django.management.text_output import columns, width_of
+from mcp_django.management.text_output import format_table, output_width
 from mcp_django.management.values import Parameter, Schema, parameters_of
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.schema.portable import lint
@@ -49,7 +49,7 @@ def add_arguments(subcommands: Any) -> None:
     """Add the parser of the subcommand."""
     parser = subcommands.add_parser("inspect", help="Show everything about one component.")
     parser.add_argument("name", help="The name of a component, or the URI of a resource.")
-    add_place(parser)
+    add_component_options(parser)
     parser.add_argument("--user", help="Also show whether this user may see the component.")
     parser.add_argument(
         "--protocol-version",
@@ -66,7 +66,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
-    found = _portrait(
+    found = _build_report(
         server,
         component,
         find_revision(options["protocol_version"]),
@@ -76,17 +76,19 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if options["json"]:
         command.stdout.write(json.dumps(found.as_json(), ensure_ascii=False))
     else:
-        command.stdout.write(_text(found, width_of(command.stdout)))
+        command.stdout.write(_report_text(found, output_width(command.stdout)))
 
 
-def _text(found: Portrait, width: int) -> str:
+def _report_text(found: ComponentReport, width: int) -> str:
     rows = [(label, text) for label, text in found.lines() if text]
     sections = [
-        f"{found.heading}\n{columns(rows, width=width, indent=INDENT)}",
+        f"{found.heading}\n{format_table(rows, width=width, indent=INDENT)}",
         _section("description", _wrapped(found.description, width)),
-        _section("arguments", _arguments(found, width)),
-        _section("input schema", _unlisted(found, "inputSchema", found.input_schema)),
-        _section("output schema", _unlisted(found, "outputSchema", found.output_schema)),
+        _section("arguments", _arguments_table(found, width)),
+        _section("input schema", _schema_if_not_listed(found, "inputSchema", found.input_schema)),
+        _section(
+            "output schema", _schema_if_not_listed(found, "outputSchema", found.output_schema)
+        ),
         _section(f"on the wire at {found.revision.version}", _pretty(found.wire)),
         _section("portability", _portability(found)),
     ]
@@ -105,7 +107,7 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(line for wrapped in lines for line in wrapped)
 
 
-def _arguments(found: Portrait, width: int) -> str:
+def _arguments_table(found: ComponentReport, width: int) -> str:
     rows = [
         (
             one.name,
@@ -115,17 +117,17 @@ def _arguments(found: Portrait, width: int) -> str:
         )
         for one in found.arguments
     ]
-    return columns(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
+    return format_table(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
 
 
-def _portability(found: Portrait) -> str:
+def _portability(found: ComponentReport) -> str:
     if "inputSchema" not in found.wire:
         # Hosts receive the schemas of tools only.
         return ""
     return "\n".join(found.portability) or "No problems with known hosts."
 
 
-def _unlisted(found: Portrait, member: str, schema: Schema | None) -> str:
+def _schema_if_not_listed(found: ComponentReport, member: str, schema: Schema | None) -> str:
     """Return a schema as text; empty if the list entry already shows it."""
     return "" if schema is None or found.wire.get(member) == schema else _pretty(schema)
 
@@ -157,7 +159,7 @@ def source_of(function: Callable[..., Any]) -> Source:
     For a function that was generated for a class, return where the class is defined.
     """
     declaration = getattr(function, "declared_by", None)
-    if isinstance(declaration, Folder):
+    if isinstance(declaration, SkillFolder):
         file = str(declaration.path)
         return Source(module=declaration.module, name="register_skills", file=file, line=None)
     if isinstance(declaration, FormTools) and declaration.form is not None:
@@ -193,7 +195,7 @@ def _source_of_class(cls: type) -> Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portrait:
+class ComponentReport:
     """The report about one component of one server, for one revision."""
 
     server: MCPServer
@@ -207,12 +209,12 @@ class Portrait:
     wire: Schema
     portability: tuple[str, ...]
     username: str
-    verdict: Verdict | None
+    verdict: Visibility | None
 
     @property
     def heading(self) -> str:
         """The component's kind and key."""
-        return f"{kind_of(self.component).name} {self.component.key}"
+        return f"{component_type(self.component).name} {self.component.key}"
 
     @property
     def description(self) -> str:
@@ -223,31 +225,31 @@ class Portrait:
         """Return (label, text) pairs; pairs with an empty text are not printed."""
         component = self.component
         return [
-            ("server", " ".join([self.server.name, *urls(self.server)])),
+            ("server", " ".join([self.server.name, *server_urls(self.server)])),
             ("name", component.name if component.name != component.key else ""),
             ("aliases", ", ".join(component.aliases)),
             ("title", str(component.title)),
             ("code", str(self.source)),
             ("file", self.source.file or ""),
-            ("", "" if self._is_offered else f"{SWITCHED_OFF.capitalize()}."),
+            ("", "" if self._is_offered else f"{DISABLED.capitalize()}."),
             ("flags", ", ".join(flags(component))),
             ("annotations", _members(self.wire.get("annotations", {}))),
             ("MIME type", getattr(component, "mime_type", None) or ""),
             ("time limit", f"{component.timeout:g} s" if component.timeout else ""),
             ("completes", ", ".join(self.completes)),
             ("permission", self._permission()),
-            ("audience", audience(self.server, component)),
+            ("audience", audience_text(self.server, component)),
             ("", self._verdict()),
-            ("size", f"about {estimated_tokens(self.wire):,} tokens ({ESTIMATE})"),
+            ("size", f"about {estimate_tokens(self.wire):,} tokens ({ESTIMATE})"),
         ]
 
     @property
     def _is_offered(self) -> bool:
-        return self.server.offered.is_enabled and is_offered(self.server, self.component)
+        return self.server.catalog.is_enabled and is_in_catalog(self.server, self.component)
 
     def _permission(self) -> str:
-        server = " and ".join(guard_names(guards_of_server(self.server))) or "none"
-        own = " and ".join(guard_names(self.component.permission)) or "none of its own"
+        server = " and ".join(permission_names(server_permissions(self.server))) or "none"
+        own = " and ".join(permission_names(self.component.permission)) or "none of its own"
         return f"{own}; of the server: {server}"
 
     def _verdict(self) -> str:
@@ -265,8 +267,8 @@ class Portrait:
             seen = {"seen_by": {"user": self.username, **asdict(self.verdict)}}
         return {
             "server": self.server.name,
-            "urls": urls(self.server),
-            **facts(component),
+            "urls": server_urls(self.server),
+            **component_summary(component),
             "enabled": self._is_offered,
             "description": self.description,
             "code": asdict(self.source),
@@ -275,8 +277,8 @@ class Portrait:
             "input_schema": self.input_schema,
             "output_schema": self.output_schema,
             "completes": list(self.completes),
-            "server_permission": guard_names(guards_of_server(self.server)),
-            "audience": audience(self.server, component),
+            "server_permission": permission_names(server_permissions(self.server)),
+            "audience": audience_text(self.server, component),
             **seen,
             "protocol_version": self.revision.version,
             "wire": self.wire,
@@ -284,38 +286,38 @@ class Portrait:
         }
 
 
-def _portrait(
+def _build_report(
     server: MCPServer,
     component: Component,
     revision: Revision,
     *,
     principal: Principal | None = None,
     username: str = "",
-) -> Portrait:
+) -> ComponentReport:
     """Return the report about a component.
 
     If ``principal`` is given, the report says whether this caller may see the component.
     """
-    wire = kind_of(component).wire(component, revision)
+    wire = component_type(component).wire(component, revision)
     schema = getattr(component, "arguments", None)
     given = dict(schema.json_schema) if schema is not None else None
-    return Portrait(
+    return ComponentReport(
         server=server,
         component=component,
         revision=revision,
         source=source_of(component.callable),
         arguments=tuple(parameters_of(given or {})),
         input_schema=given,
-        output_schema=_output(component),
+        output_schema=_output_schema(component),
         completes=_completed(server, component),
         wire=wire,
-        portability=tuple(_findings(wire)),
+        portability=tuple(_portability_problems(wire)),
         username=username,
-        verdict=verdict(server, component, principal) if principal is not None else None,
+        verdict=check_visibility(server, component, principal) if principal is not None else None,
     )
 
 
-def _findings(wire: Schema) -> list[str]:
+def _portability_problems(wire: Schema) -> list[str]:
     """Return the portability problems of a tool's schemas in its list entry."""
     found = [f"input: {text}" for text in lint(dict(wire.get("inputSchema", {})))]
     if "inputSchema" not in wire:
@@ -325,7 +327,7 @@ def _findings(wire: Schema) -> list[str]:
     return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
 
 
-def _output(component: Component) -> Schema | None:
+def _output_schema(component: Component) -> Schema | None:
     output = component.output if isinstance(component, Tool) else None
     return output.json_schema if output is not None else None
 
@@ -333,7 +335,7 @@ def _output(component: Component) -> Schema | None:
 def _completed(server: MCPServer, component: Component) -> tuple[str, ...]:
     return tuple(
         argument
-        for kind, key, argument in server.available.completions
+        for kind, key, argument in server.declared_catalog.completions
         if (kind, key) == (component.kind, component.key)
     )
 

@@ -12,30 +12,30 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.management.lookups import (
+    DISABLED,
     ESTIMATE,
     KINDS,
     PLURALS,
-    SWITCHED_OFF,
-    Kind,
-    estimated_tokens,
-    facts,
+    ComponentType,
+    component_summary,
+    estimate_tokens,
     find_principal,
     find_servers,
     flags,
-    guard_names,
-    guards_of_server,
-    is_offered,
+    is_authorized,
+    is_in_catalog,
+    is_visible_to,
     kind_argument,
-    may_enter,
-    may_see,
+    permission_names,
+    server_permissions,
+    server_urls,
     total_tokens,
-    urls,
 )
-from mcp_django.management.text_output import columns, width_of
+from mcp_django.management.text_output import format_table, output_width
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer
 
-Grouped = dict[Kind, list[Component]]
+Grouped = dict[ComponentType, list[Component]]
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -55,48 +55,55 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     servers = find_servers(options["server"])
     principal = find_principal(options["user"]) if options["user"] else None
     kinds = [options["kind"]] if options["kind"] else list(KINDS)
-    shown = [(server, _shown(server, principal, kinds)) for server in servers]
+    shown = [(server, _visible_components(server, principal, kinds)) for server in servers]
     if options["json"]:
-        described = [_described(server, principal, groups) for server, groups in shown]
+        described = [_describe_server(server, principal, groups) for server, groups in shown]
         command.stdout.write(json.dumps(described, ensure_ascii=False))
         return
-    width = width_of(command.stdout)
+    width = output_width(command.stdout)
     texts = [
-        _text(server, groups, width, refused=_refused(server, principal, options["user"]))
+        _server_text(
+            server, groups, width, refused=_rejection_text(server, principal, options["user"])
+        )
         for server, groups in shown
     ]
     command.stdout.write("\n\n".join(texts) or "This site has no MCP server.")
 
 
-def _shown(server: MCPServer, principal: Principal | None, kinds: Sequence[Kind]) -> Grouped:
+def _visible_components(
+    server: MCPServer, principal: Principal | None, kinds: Sequence[ComponentType]
+) -> Grouped:
     """Return the components by kind that the caller may see; all of them if it is ``None``."""
-    if principal is not None and not may_enter(server, principal):
+    if principal is not None and not is_authorized(server, principal):
         return {}
     return {
         kind: [
             one
             for one in kind.components(server)
-            if principal is None or (is_offered(server, one) and may_see(server, one, principal))
+            if principal is None
+            or (is_in_catalog(server, one) and is_visible_to(server, one, principal))
         ]
         for kind in kinds
     }
 
 
-def _refused(server: MCPServer, principal: Principal | None, username: str) -> str:
-    if principal is None or may_enter(server, principal):
+def _rejection_text(server: MCPServer, principal: Principal | None, username: str) -> str:
+    if principal is None or is_authorized(server, principal):
         return ""
     return f"{username} may not use this server."
 
 
-def _described(server: MCPServer, principal: Principal | None, groups: Grouped) -> dict[str, Any]:
+def _describe_server(
+    server: MCPServer, principal: Principal | None, groups: Grouped
+) -> dict[str, Any]:
     entries = _entries(server, groups)
-    admitted = {} if principal is None else {"admitted": may_enter(server, principal)}
+    admitted = {} if principal is None else {"admitted": is_authorized(server, principal)}
     return {
         "name": server.name,
         "title": str(server.identity().get("title", "")),
-        "urls": urls(server),
-        "permission": guard_names(guards_of_server(server)),
-        "enabled": server.offered.is_enabled,
+        "urls": server_urls(server),
+        "permission": permission_names(server_permissions(server)),
+        "enabled": server.catalog.is_enabled,
         **admitted,
         "estimated_tokens": _total(server, entries),
         "components": entries,
@@ -105,7 +112,7 @@ def _described(server: MCPServer, principal: Principal | None, groups: Grouped) 
 
 def _entries(server: MCPServer, groups: Grouped) -> list[dict[str, Any]]:
     return [
-        {**facts(one), "enabled": is_offered(server, one)}
+        {**component_summary(one), "enabled": is_in_catalog(server, one)}
         for components in groups.values()
         for one in components
     ]
@@ -116,30 +123,34 @@ def _total(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> int:
     return total_tokens([one for one in entries if one["enabled"]], server.instructions)
 
 
-def _text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> str:
+def _server_text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> str:
     entries = _entries(server, groups)
     title = str(server.identity().get("title", ""))
-    permission = " and ".join(guard_names(guards_of_server(server))) or "none"
+    permission = " and ".join(permission_names(server_permissions(server))) or "none"
     head = [
         f"{server.name}: {title}" if title else server.name,
-        *(f"  {url}" for url in urls(server) or ["no URL without arguments in the URLconf"]),
-        *([] if server.offered.is_enabled else [f"  {SWITCHED_OFF}"]),
+        *(f"  {url}" for url in server_urls(server) or ["no URL without arguments in the URLconf"]),
+        *([] if server.catalog.is_enabled else [f"  {DISABLED}"]),
         f"  permission {permission}",
         f"  {refused}" if refused else f"  about {_total(server, entries):,} tokens ({ESTIMATE})",
     ]
-    tables = [_table(server, kind, found, width) for kind, found in groups.items() if found]
+    tables = [
+        _components_table(server, kind, found, width) for kind, found in groups.items() if found
+    ]
     return "\n\n".join(["\n".join(head), *tables])
 
 
-def _table(server: MCPServer, kind: Kind, components: Sequence[Component], width: int) -> str:
+def _components_table(
+    server: MCPServer, kind: ComponentType, components: Sequence[Component], width: int
+) -> str:
     rows = [
         (
             one.key if isinstance(one, ReadableComponent) else one.name,
-            f"~{estimated_tokens(kind.wire(one, LATEST))}",
+            f"~{estimate_tokens(kind.wire(one, LATEST))}",
             str(one.title),
-            ", ".join([*([] if is_offered(server, one) else [SWITCHED_OFF]), *flags(one)]),
+            ", ".join([*([] if is_in_catalog(server, one) else [DISABLED]), *flags(one)]),
         )
         for one in components
     ]
-    body = columns(rows, width=width, indent=4, squeeze=(2, 3))
+    body = format_table(rows, width=width, indent=4, squeeze=(2, 3))
     return f"  {kind.plural} ({len(components)})\n{body}"

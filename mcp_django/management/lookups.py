@@ -24,32 +24,37 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 from django.urls import NoReverseMatch, reverse
 
-from mcp_django.auth.permissions import BasePermission, permissions
-from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
+from mcp_django.auth.permissions import BasePermission, parse_permissions
+from mcp_django.auth.principal import (
+    Principal,
+    anonymous_principal,
+    find_user_by_name,
+    principal_for,
+)
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent, SkillFile
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, Busy, MCPError
 from mcp_django.execution.handlers import prompts, resources, tools
-from mcp_django.execution.policy import admit_connection, visible
-from mcp_django.management.command_errors import SEE_WHERE, name_and_text, text_of
-from mcp_django.protocol import shapes
+from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.management.command_errors import TRACEBACK_HINT, describe_exception, safe_str
+from mcp_django.protocol import projection
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer, all_servers
 
-NEAREST = 3
+MAX_SUGGESTIONS = 3
 SIMILAR_USERS = 200
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_similar(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known names that are most similar; empty if none is."""
-    found = difflib.get_close_matches(name, list(known), n=NEAREST)
+    found = difflib.get_close_matches(name, list(known), n=MAX_SUGGESTIONS)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
-def add_place(parser: argparse.ArgumentParser) -> None:
+def add_component_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that distinguish components with the same name: ``--server``, ``--kind``."""
     parser.add_argument(
         "--server", metavar="NAME", help="The server, if several have a component of this name."
@@ -70,7 +75,7 @@ def find_servers(name: str | None) -> list[MCPServer]:
     """
     found = declared_servers(name)
     for server in found:
-        _look_up(server)
+        _load_overrides(server)
     return found
 
 
@@ -86,7 +91,7 @@ def declared_servers(name: str | None) -> list[MCPServer]:
             import_module(urlconf)
         except Exception as exc:
             raise CommandError(
-                f"ROOT_URLCONF {urlconf!r} cannot be imported: {name_and_text(exc)}\n{SEE_WHERE}"
+                f"ROOT_URLCONF {urlconf!r} cannot be imported: {describe_exception(exc)}\n{TRACEBACK_HINT}"
             ) from exc
     known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
@@ -95,7 +100,7 @@ def declared_servers(name: str | None) -> list[MCPServer]:
     if not found:
         names = [server.name for server in known]
         raise CommandError(
-            f"No server named {name!r}.{nearest(name, names)} "
+            f"No server named {name!r}.{suggest_similar(name, names)} "
             f"The servers are: {', '.join(names) or 'none'}."
         )
     return found
@@ -117,7 +122,7 @@ def find_server(name: str | None) -> MCPServer:
 
 
 def find_component(
-    name: str, *, server: str | None = None, kind: Kind | None = None
+    name: str, *, server: str | None = None, kind: ComponentType | None = None
 ) -> tuple[MCPServer, Component]:
     """Return the component with a name or URI, and the first server that has it.
 
@@ -126,42 +131,44 @@ def find_component(
     """
     servers = find_servers(server)
     for candidate in servers:
-        found = _matches(candidate, name, kind)
+        found = _matching_components(candidate, name, kind)
         if len(found) > 1:
-            raise _ambiguous(candidate, name, found)
+            raise _ambiguity_error(candidate, name, found)
         if found:
             return candidate, found[0]
     known = dict.fromkeys(
         text
         for candidate in servers
         for one in _components_of(candidate)
-        if kind in (None, kind_of(one))
+        if kind in (None, component_type(one))
         for text in (one.key, one.name)
     )
     what = kind.name if kind else "component"
     where = f" on server {server!r}" if server else ""
     raise CommandError(
-        f"There is no {what} {name!r}{where}.{nearest(name, known)} See: manage.py mcp list."
+        f"There is no {what} {name!r}{where}.{suggest_similar(name, known)} See: manage.py mcp list."
     )
 
 
-def _matches(server: MCPServer, name: str, kind: Kind | None) -> list[Component]:
-    candidates = [one for one in _components_of(server) if kind in (None, kind_of(one))]
+def _matching_components(
+    server: MCPServer, name: str, kind: ComponentType | None
+) -> list[Component]:
+    candidates = [one for one in _components_of(server) if kind in (None, component_type(one))]
     found = [one for one in candidates if one.key == name]
     found = found or [one for one in candidates if one.name == name]
     found = found or [one for one in candidates if name in one.aliases]
     if found or ":" not in name:
         return found
-    readable = server.offered.find_resource(name) or server.available.find_resource(name)
-    return [readable[0]] if readable and kind in (None, kind_of(readable[0])) else []
+    readable = server.catalog.find_resource(name) or server.declared_catalog.find_resource(name)
+    return [readable[0]] if readable and kind in (None, component_type(readable[0])) else []
 
 
-def _ambiguous(server: MCPServer, name: str, found: Sequence[Component]) -> CommandError:
-    kinds = {kind_of(one).plural for one in found}
+def _ambiguity_error(server: MCPServer, name: str, found: Sequence[Component]) -> CommandError:
+    kinds = {component_type(one).plural for one in found}
     if len(kinds) == 1:
         keys = ", ".join(one.key for one in found)
         return CommandError(f"{name!r} is the name of several {kinds.pop()}; use one of: {keys}.")
-    ways = "".join(f"\n  --kind {kind_of(one).plural:<10} {one.key}" for one in found)
+    ways = "".join(f"\n  --kind {component_type(one).plural:<10} {one.key}" for one in found)
     return CommandError(
         f"{name!r} is the name of several components on server {server.name!r}. Choose:{ways}"
     )
@@ -173,9 +180,9 @@ def find_user(username: str) -> Any:
     Raises:
         CommandError: the user does not exist.
     """
-    user = user_named(username)
+    user = find_user_by_name(username)
     if user is None:
-        hint = nearest(username, _similar_users(username))
+        hint = suggest_similar(username, _similar_users(username))
         raise CommandError(f"No user named {username!r}.{hint}")
     return user
 
@@ -195,7 +202,7 @@ def find_principal(username: str | None) -> Principal:
         CommandError: the user does not exist or is inactive.
     """
     if username is None:
-        return anonymous()
+        return anonymous_principal()
     user = find_user(username)
     if not user.is_active:
         raise CommandError(f"The user {username!r} is inactive; servers reject inactive users.")
@@ -210,7 +217,7 @@ def find_revision(version: str) -> Revision:
     """
     if version not in REVISIONS:
         raise CommandError(
-            f"No revision named {version!r}.{nearest(version, REVISIONS)} "
+            f"No revision named {version!r}.{suggest_similar(version, REVISIONS)} "
             f"The revisions are: {', '.join(REVISIONS)}."
         )
     return REVISIONS[version]
@@ -218,10 +225,10 @@ def find_revision(version: str) -> Revision:
 
 # Catalog and disabled components ------------------------------------------------------------------
 
-SWITCHED_OFF = "disabled in the admin"
+DISABLED = "disabled in the admin"
 
 
-def _look_up(server: MCPServer) -> None:
+def _load_overrides(server: MCPServer) -> None:
     """Load a server's overrides from the database; without a database, use what code declares.
 
     The site owner runs the command, so showing components without their overrides is safe.
@@ -229,30 +236,30 @@ def _look_up(server: MCPServer) -> None:
     try:
         server.refresh(is_list=True)
     except Busy:
-        server.as_in_code()
+        server.discard_overrides()
 
 
 def _components_of(server: MCPServer) -> list[Component]:
     """Return all components, with overrides applied; disabled ones as declared."""
-    offered = server.offered.tables
-    return [offered[one.kind].get(one.key, one) for one in server.available]
+    offered = server.catalog.by_kind
+    return [offered[one.kind].get(one.key, one) for one in server.declared_catalog]
 
 
-def is_offered(server: MCPServer, component: Component) -> bool:
+def is_in_catalog(server: MCPServer, component: Component) -> bool:
     """Return whether a component is in the catalog, that is, enabled."""
-    return component.key in server.offered.tables[component.kind]
+    return component.key in server.catalog.by_kind[component.kind]
 
 
-def guards_of_server(server: MCPServer) -> tuple[object, ...]:
+def server_permissions(server: MCPServer) -> tuple[object, ...]:
     """Return the permissions of a server, declared in code and added in the admin."""
-    return (server.permission, *server.offered.guards)
+    return (server.permission, *server.catalog.extra_permissions)
 
 
 # The four kinds of component ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ComponentType:
     """One kind of component, as named on the command line.
 
     ``component_kind`` is its name in the specification.
@@ -275,44 +282,44 @@ class Kind:
 
 
 KINDS = (
-    Kind(
+    ComponentType(
         name="tool",
         plural="tools",
         component_kind="tool",
-        describe=tools.describe,
-        project=shapes.project_tool,
+        describe=tools.describe_tool,
+        project=projection.project_tool,
     ),
-    Kind(
+    ComponentType(
         name="resource",
         plural="resources",
         component_kind="resource",
         describe=resources.describe_resource,
-        project=shapes.project_resource,
+        project=projection.project_resource,
     ),
-    Kind(
+    ComponentType(
         name="template",
         plural="templates",
         component_kind="resource template",
         describe=resources.describe_template,
-        project=shapes.project_resource,
+        project=projection.project_resource,
     ),
-    Kind(
+    ComponentType(
         name="prompt",
         plural="prompts",
         component_kind="prompt",
         describe=prompts.describe,
-        project=shapes.project_prompt,
+        project=projection.project_prompt,
     ),
 )
 PLURALS = tuple(kind.plural for kind in KINDS)
 
 
-def kind_of(component: Component) -> Kind:
+def component_type(component: Component) -> ComponentType:
     """Return the kind of a component."""
     return next(kind for kind in KINDS if kind.component_kind == component.kind)
 
 
-def kind_argument(text: str) -> Kind:
+def kind_argument(text: str) -> ComponentType:
     """Return the kind for a command-line value, which is its plural or singular name.
 
     Raises:
@@ -331,7 +338,7 @@ BYTES_PER_TOKEN = 4
 ESTIMATE = f"estimate: UTF-8 bytes / {BYTES_PER_TOKEN}"
 
 
-def estimated_tokens(wire: Any) -> int:
+def estimate_tokens(wire: Any) -> int:
     """Return an estimate of the tokens that a JSON value takes in a model's context."""
     return math.ceil(len(encode(wire)) / BYTES_PER_TOKEN)
 
@@ -347,7 +354,7 @@ def flags(component: Component) -> list[str]:
     }
     lists = {
         "needs": component.needs,
-        "permission": guard_names(component.permission),
+        "permission": permission_names(component.permission),
         "scopes": component.scopes,
     }
     return [
@@ -363,9 +370,9 @@ def _approval_of(component: Component) -> str:
     return component.approval if isinstance(component, Tool) else ""
 
 
-def facts(component: Component) -> dict[str, Any]:
+def component_summary(component: Component) -> dict[str, Any]:
     """Return the summary of a component for JSON output."""
-    kind = kind_of(component)
+    kind = component_type(component)
     address = {"uri": component.key} if isinstance(component, ReadableComponent) else {}
     return {
         "kind": kind.name,
@@ -376,18 +383,18 @@ def facts(component: Component) -> dict[str, Any]:
         "hints": component.hints if isinstance(component, Tool) else {},
         "slow": component.slow,
         "needs": list(component.needs),
-        "permission": guard_names(component.permission),
+        "permission": permission_names(component.permission),
         "scopes": list(component.scopes),
         "rate": [str(rate) for rate in component.rates],
         "approval": _approval_of(component),
-        "estimated_tokens": estimated_tokens(kind.wire(component, LATEST)),
+        "estimated_tokens": estimate_tokens(kind.wire(component, LATEST)),
     }
 
 
 def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int:
     """Return the token estimate of all lists of a server and its instructions together."""
     lists: int = sum(one["estimated_tokens"] for one in entries)
-    return lists + (estimated_tokens(instructions) if instructions else 0)
+    return lists + (estimate_tokens(instructions) if instructions else 0)
 
 
 # Addresses of the servers -------------------------------------------------------------------------
@@ -397,7 +404,7 @@ LOCAL = "http://127.0.0.1:8000"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def paths(server: MCPServer) -> list[str]:
+def server_paths(server: MCPServer) -> list[str]:
     """Return the paths at which the URLconf mounts a server; empty if its URL needs arguments."""
     try:
         return [reverse(f"{server.namespace}:endpoint")]
@@ -405,10 +412,10 @@ def paths(server: MCPServer) -> list[str]:
         return []
 
 
-def urls(server: MCPServer) -> list[str]:
+def server_urls(server: MCPServer) -> list[str]:
     """Return the URLs of a server: absolute ones if ``BASE_URL`` is set, else paths."""
     base = get_settings().base_url
-    return [urljoin(base, path) for path in paths(server)]
+    return [urljoin(base, path) for path in server_paths(server)]
 
 
 def endpoint_url(server: MCPServer) -> str:
@@ -474,41 +481,41 @@ def _entry_point() -> tuple[str, ...]:
 # Access rules in words ----------------------------------------------------------------------------
 
 
-def guard_names(declared: object) -> list[str]:
+def permission_names(declared: object) -> list[str]:
     """Return the names of the permission classes that were declared as a permission."""
-    return [_guard_name(one) for one in permissions(declared)]
+    return [_permission_name(one) for one in parse_permissions(declared)]
 
 
-def _guard_name(guard: BasePermission) -> str:
-    return text_of(guard) or type(guard).__name__
+def _permission_name(guard: BasePermission) -> str:
+    return safe_str(guard) or type(guard).__name__
 
 
-def may_enter(server: MCPServer, principal: Principal) -> bool:
+def is_authorized(server: MCPServer, principal: Principal) -> bool:
     """Return whether a server authorizes a caller.
 
     Raises:
         CommandError: a permission of the server raised an exception.
     """
     try:
-        with naming_permissions(server, None, principal):
-            admit_connection(server, principal)
+        with report_failing_permission(server, None, principal):
+            authorize_connection(server, principal)
     except AccessRefused:
         return False
     return True
 
 
-def may_see(server: MCPServer, component: Component, principal: Principal) -> bool:
+def is_visible_to(server: MCPServer, component: Component, principal: Principal) -> bool:
     """Return whether a component is visible to a caller whom the server authorizes.
 
     Raises:
         CommandError: a permission of the component raised an exception that does not hide it.
     """
-    with naming_permissions(server, component, principal):
-        return visible(principal, component)
+    with report_failing_permission(server, component, principal):
+        return is_visible(principal, component)
 
 
 @contextmanager
-def naming_permissions(
+def report_failing_permission(
     server: MCPServer, component: Component | None, principal: Principal
 ) -> Iterator[None]:
     """Convert an exception of a permission into a ``CommandError`` that names the permission."""
@@ -517,32 +524,32 @@ def naming_permissions(
     except (AccessRefused, MCPError):
         raise
     except Exception as exc:
-        if failed := failed_permission(server, component, principal):
+        if failed := permission_error(server, component, principal):
             raise failed from exc
         raise
 
 
-def failed_permission(
+def permission_error(
     server: MCPServer, component: Component | None, principal: Principal
 ) -> CommandError | None:
     """Return an error that names the first permission that raises for this caller, or ``None``."""
-    owners = [(f"server {server.name!r}", guards_of_server(server))]
+    owners = [(f"server {server.name!r}", server_permissions(server))]
     owners += [(str(component), (component.permission,))] if component is not None else []
     for owner, declared in owners:
-        for guard, exc in _refusals(declared, principal):
+        for guard, exc in _denying_permissions(declared, principal):
             if exc is not None:
-                name = _guard_name(guard)
+                name = _permission_name(guard)
                 return CommandError(
-                    f"The permission {name} of the {owner} raised {name_and_text(exc)}\n{SEE_WHERE}"
+                    f"The permission {name} of the {owner} raised {describe_exception(exc)}\n{TRACEBACK_HINT}"
                 )
     return None
 
 
-def _refusals(
+def _denying_permissions(
     declared: object, principal: Principal
 ) -> Iterator[tuple[BasePermission, Exception | None]]:
     """Yield the permissions that deny the caller, each with its exception if it raised one."""
-    for guard in permissions(declared):
+    for guard in parse_permissions(declared):
         try:
             if not guard.has_permission(principal):
                 yield guard, None
@@ -552,10 +559,10 @@ def _refusals(
             yield guard, exc
 
 
-def audience(server: MCPServer, component: Component) -> str:
+def audience_text(server: MCPServer, component: Component) -> str:
     """Return a sentence that says who may see and use a component."""
-    of_server = guard_names(guards_of_server(server))
-    needed = list(dict.fromkeys(of_server + guard_names(component.permission)))
+    of_server = permission_names(server_permissions(server))
+    needed = list(dict.fromkeys(of_server + permission_names(component.permission)))
     needed = [name for name in needed if name != "AllowAny"]
     who = f"callers with {' and '.join(needed)}" if needed else "everyone"
     if not component.scopes:
@@ -567,22 +574,28 @@ def audience(server: MCPServer, component: Component) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Visibility:
     """Whether one caller may see a component, and what denies it."""
 
     is_visible: bool
     refused_by: tuple[str, ...] = ()
 
 
-def verdict(server: MCPServer, component: Component, principal: Principal) -> Verdict:
+def check_visibility(server: MCPServer, component: Component, principal: Principal) -> Visibility:
     """Return whether a caller may see a component, and what denies it."""
-    if not server.offered.is_enabled or not is_offered(server, component):
-        return Verdict(is_visible=False, refused_by=("the admin, where it is disabled",))
-    if may_enter(server, principal) and may_see(server, component, principal):
-        return Verdict(is_visible=True)
-    guards = (*permissions(guards_of_server(server)), *permissions(component.permission))
+    if not server.catalog.is_enabled or not is_in_catalog(server, component):
+        return Visibility(is_visible=False, refused_by=("the admin, where it is disabled",))
+    if is_authorized(server, principal) and is_visible_to(server, component, principal):
+        return Visibility(is_visible=True)
+    guards = (
+        *parse_permissions(server_permissions(server)),
+        *parse_permissions(component.permission),
+    )
     refusing = [
-        _guard_name(guard) + (f", which raised {name_and_text(exc)}" if exc is not None else "")
-        for guard, exc in _refusals(guards, principal)
+        _permission_name(guard)
+        + (f", which raised {describe_exception(exc)}" if exc is not None else "")
+        for guard, exc in _denying_permissions(guards, principal)
     ]
-    return Verdict(is_visible=False, refused_by=tuple(dict.fromkeys(refusing or ["LIST_FILTER"])))
+    return Visibility(
+        is_visible=False, refused_by=tuple(dict.fromkeys(refusing or ["LIST_FILTER"]))
+    )

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from mcp_django.auth.principal import key_of, user_named
-from mcp_django.storage.cleanup import forget, prune
+from mcp_django.auth.principal import find_user_by_name, key_of
+from mcp_django.storage.cleanup import anonymize_user, delete_expired
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -32,9 +32,9 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Delete old rows, or a user's personal data, and print the number of rows of each kind."""
     found: dict[str, int] = {}
     if options["forget"] is None:
-        prune(found.__setitem__)
+        delete_expired(found.__setitem__)
     else:
-        found = _forgotten(options["forget"])
+        found = _forget_user(options["forget"])
     if options["json"]:
         command.stdout.write(json.dumps(found))
         return
@@ -42,15 +42,15 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         command.stdout.write(f"{count:>8}  {name}")
 
 
-def _forgotten(username: str) -> dict[str, int]:
+def _forget_user(username: str) -> dict[str, int]:
     """Remove a user's personal data, and return the number of rows of each kind.
 
     Raises:
         CommandError: no user has this name, and no call or approval was made under it.
     """
-    user = user_named(username)
+    user = find_user_by_name(username)
     key = None if user is None else key_of(user)
-    found = forget(username, key=key)
+    found = anonymize_user(username, key=key)
     if key is None and not any(found.values()):
         raise CommandError(
             f"No user named {username!r}, and no call or approval of a deleted user with this name."

@@ -19,18 +19,23 @@ from django.db import connections
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
-from mcp_django.execution.policy import admit_connection
-from mcp_django.management.lookups import find_principal, find_server, naming_permissions
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.management.lookups import find_principal, find_server, report_failing_permission
 from mcp_django.server import MCPServer
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import HINT
-from mcp_django.transports.stdio import CLEANUP_SECONDS, GRACE_SECONDS, Channel, take_over
+from mcp_django.transports.stdio import (
+    CLEANUP_SECONDS,
+    GRACE_SECONDS,
+    StdioChannel,
+    take_over_stdio,
+)
 
 USER_VARIABLE = "MCP_DJANGO_USER"
 TOKEN_VARIABLE = "MCP_DJANGO_TOKEN"
 
 # The process exits after this time, even if threads that cannot be stopped are still running.
-LAST_RESORT_SECONDS = GRACE_SECONDS + 2 * CLEANUP_SECONDS + 0.25
+EXIT_DEADLINE_SECONDS = GRACE_SECONDS + 2 * CLEANUP_SECONDS + 0.25
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -58,10 +63,10 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if sys.stdin is None or sys.stdout is None:
         raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
     # Taken over before anything else can print to the standard output.
-    source, sink = take_over()
+    source, sink = take_over_stdio()
     server = find_server(options["server"])
-    caller = replace(_caller(options["user"]), server=server.name)
-    admitted = _admitted(command, server, caller)
+    caller = replace(_read_caller(options["user"]), server=server.name)
+    admitted = _authorized_principal(command, server, caller)
     # This thread needs no database connection any more: requests run in other threads.
     connections.close_all()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,7 +74,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     asyncio.run(_serve(server, caller, admitted, source, sink))
 
 
-def _caller(username: str | None) -> LocalCaller:
+def _read_caller(username: str | None) -> LocalCaller:
     """Return the caller of this process: from the command line, or else from the environment.
 
     Raises:
@@ -83,7 +88,9 @@ def _caller(username: str | None) -> LocalCaller:
     return LocalCaller(username=username, token=token)
 
 
-def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> Principal | None:
+def _authorized_principal(
+    command: BaseCommand, server: MCPServer, caller: LocalCaller
+) -> Principal | None:
     """Return the caller if the server authorizes it; else write the reason to the error stream."""
     if caller.username:
         # Raises an error that suggests similar usernames, if the user does not exist.
@@ -93,8 +100,8 @@ def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> P
     except AuthenticationRequired as exc:
         raise CommandError(f"{TOKEN_VARIABLE}: {exc} See: manage.py mcp token list.") from None
     try:
-        with naming_permissions(server, None, principal):
-            admit_connection(server, principal)
+        with report_failing_permission(server, None, principal):
+            authorize_connection(server, principal)
     except AccessRefused as exc:
         reason = exc.message if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")
@@ -103,10 +110,10 @@ def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> P
 
 
 async def _serve(
-    server: MCPServer, caller: LocalCaller, admitted: Principal | None, source: int, sink: int
+    server: MCPServer, caller: LocalCaller, principal: Principal | None, source: int, sink: int
 ) -> None:
-    channel = Channel(source, sink, when_ending=_exit_at_last)
-    await channel.serve(server, caller, admitted=admitted)
+    channel = StdioChannel(source, sink, when_ending=_exit_after_deadline)
+    await channel.serve(server, caller, admitted=principal)
     # Cancelled functions may still be cleaning up; asyncio.run() would cancel that as well.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
@@ -115,13 +122,13 @@ async def _serve(
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Shut down as at the end of the input, with exit status 0."""
-    _exit_at_last()
-    drain.begin()
+    _exit_after_deadline()
+    drain.begin_drain()
 
 
 @cache
-def _exit_at_last() -> None:
+def _exit_after_deadline() -> None:
     """Exit after ``LAST_RESORT_SECONDS``, even if a thread or the event loop is blocked."""
-    timer = threading.Timer(LAST_RESORT_SECONDS, os._exit, [0])
+    timer = threading.Timer(EXIT_DEADLINE_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

@@ -22,14 +22,14 @@ from urllib.parse import urlsplit
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from mcp_django.management.lookups import nearest
-from mcp_django.management.text_output import printable
-from mcp_django.management.values import Field, UnfitText, fields_of, load_json
+from mcp_django.management.lookups import suggest_similar
+from mcp_django.management.text_output import escape_control_characters
+from mcp_django.management.values import FormField, InvalidFieldText, fields_of, parse_json
 from mcp_django.protocol.errors import clip
 
 # Client requests ----------------------------------------------------------------------------------
 
-Answer = dict[str, Any]
+ClientResult = dict[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
@@ -52,13 +52,13 @@ SAMPLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ClientRequest:
     """One client request of a server: elicitation, sampling or roots."""
 
-    asker: str
+    server_title: str
     method: str
     params: Mapping[str, Any]
-    given: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    filled: Mapping[str, Any] = dataclass_field(default_factory=dict)
     """The fields that are already filled in from the command line."""
 
     @property
@@ -79,44 +79,44 @@ class Question:
         return str(self.params.get("url", ""))
 
     @property
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[FormField]:
         """The fields of the form that are not filled in yet."""
         found = fields_of(self.params.get("requestedSchema", {}))
-        return [one for one in found if one.name not in self.given]
+        return [one for one in found if one.name not in self.filled]
 
 
 class Answerer(Protocol):
     """Answers client requests."""
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: ClientRequest) -> ClientResult:
         """Return the client's result for a request."""
 
 
-class Nobody:
+class NonInteractiveAnswerer:
     """Answers client requests without a terminal: raises an error, since no user can be asked."""
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: ClientRequest) -> ClientResult:
         """Return the defaults for the rest of a form, if all other fields are filled in.
 
         Raises:
             CommandError: an answer is needed; the text shows the request and how to answer it.
         """
-        if question.given and all(map(_may_be_left_out, question.fields)):
+        if question.filled and all(map(_is_optional, question.fields)):
             rest = {one.name: one.schema["default"] for one in question.fields if one.has_default}
             return _accepted(rest)
-        asked = "\n".join(f"  {line}" for line in description(question))
+        asked = "\n".join(f"  {line}" for line in describe_request(question))
         raise CommandError(
-            f"{question.asker} asks for input, but no terminal is available to answer:\n{asked}\n"
+            f"{question.server_title} asks for input, but no terminal is available to answer:\n{asked}\n"
             f"Answer with {_example(question)}; repeat the option for each request, in their "
             "order. --no-input acts as a client without elicitation, sampling and roots."
         )
 
 
-def _may_be_left_out(field: Field) -> bool:
+def _is_optional(field: FormField) -> bool:
     return field.has_default or not field.is_required
 
 
-def description(question: Question) -> list[str]:
+def describe_request(question: ClientRequest) -> list[str]:
     """Return a client request as lines of text."""
     if question.kind == FORM:
         return [*question.message.splitlines(), *map(_field_line, question.fields)]
@@ -127,13 +127,13 @@ def description(question: Question) -> list[str]:
     return ["Which directories do you work in?"]
 
 
-def _field_line(field: Field) -> str:
+def _field_line(field: FormField) -> str:
     """Return a field with its constraints, as one line."""
     label = "" if field.label == field.name else f" {field.label}"
     # Shows the value, which --answer takes, and the title, which a person may know.
     choices = [title if title == value else f"{value} ({title})" for value, title in field.choices]
     listed = f": {', '.join(choices)}" if choices else ""
-    return f"{field.name}:{label} ({field.wants()}{listed})"
+    return f"{field.name}:{label} ({field.describe()}{listed})"
 
 
 def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
@@ -148,10 +148,10 @@ def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
     return [*lines, f"(at most {params.get('maxTokens')} tokens)"]
 
 
-def _example(question: Question) -> str:
+def _example(question: ClientRequest) -> str:
     """Return an example of an answer, quoted for the shell."""
     if question.kind == FORM and question.fields:
-        needed = [one for one in question.fields if not _may_be_left_out(one)]
+        needed = [one for one in question.fields if not _is_optional(one)]
         pairs = (f"{one.name}={_sample(one)}" for one in needed or question.fields)
         return f"{' '.join(f'--answer {shlex.quote(pair)}' for pair in pairs)} or --answer decline"
     return {
@@ -162,7 +162,7 @@ def _example(question: Question) -> str:
     }[question.kind]
 
 
-def _sample(field: Field) -> str:
+def _sample(field: FormField) -> str:
     if field.has_default:
         return field.default_text()
     if field.choices:
@@ -174,56 +174,56 @@ def _sample(field: Field) -> str:
 # Answers from the command line --------------------------------------------------------------------
 
 # Does not match a JSON object, array or string, nor a sampled text that has spaces before "=".
-NAMED = re.compile(r"([^\s=\"{\[]+)=(.*)", re.DOTALL)
+NAME_VALUE = re.compile(r"([^\s=\"{\[]+)=(.*)", re.DOTALL)
 
 
-class Refused(CommandError):
+class RequestDeclined(CommandError):
     """A sampling or roots request was declined, for which the protocol has no result."""
 
 
-class Prepared:
+class OptionAnswerer:
     """Answers client requests from ``--answer`` options in order, then by another answerer.
 
     ``NAME=VALUE`` fills in the next form field of that name; any other text answers a whole
     request.
     """
 
-    def __init__(self, answers: Iterable[str], otherwise: Answerer) -> None:
+    def __init__(self, answers: Iterable[str], fallback: Answerer) -> None:
         self._named: dict[str, deque[str]] = {}
         self._whole: deque[str] = deque()
-        self._asked: set[str] = set()
-        self._otherwise = otherwise
+        self._requested_fields: set[str] = set()
+        self._fallback = fallback
         for text in answers:
-            if match := NAMED.fullmatch(text):
+            if match := NAME_VALUE.fullmatch(text):
                 self._named.setdefault(match[1], deque()).append(match[2])
             else:
                 self._whole.append(text)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: ClientRequest) -> ClientResult:
         """Return the next answer, parsed for the kind of request.
 
         Raises:
             CommandError: the answer is not valid for this kind of request.
         """
         if question.kind == FORM:
-            self._asked.update(field.name for field in question.fields)
+            self._requested_fields.update(field.name for field in question.fields)
             if any(self._named.get(field.name) for field in question.fields):
                 return self._filled_in(question)
         if not self._whole:
-            return self._otherwise.answer(question)
-        return READERS[question.kind](self._whole.popleft())
+            return self._fallback.answer(question)
+        return ANSWER_PARSERS[question.kind](self._whole.popleft())
 
-    def unused(self) -> str:
+    def unused_text(self) -> str:
         """Return a text that lists the unused answers; empty if all were used."""
         named = [
-            f"--answer {name}={clip(text)}.{nearest(name, self._asked - {name})}"
+            f"--answer {name}={clip(text)}.{suggest_similar(name, self._requested_fields - {name})}"
             for name, texts in self._named.items()
             for text in texts
         ]
         lines = [*named, *(f"--answer {clip(text)}." for text in self._whole)]
         return "\n".join(f"No request used {line}" for line in lines)
 
-    def _filled_in(self, question: Question) -> Answer:
+    def _filled_in(self, question: ClientRequest) -> ClientResult:
         """Return a form filled in from named answers, the rest by the other answerer."""
         given: dict[str, Any] = {}
         problems = []
@@ -232,27 +232,27 @@ class Prepared:
                 continue
             text = self._named[field.name].popleft()
             try:
-                given[field.name] = field.read(text)
-            except UnfitText as exc:
-                rule = f"{field.name} takes {field.wants()}"
+                given[field.name] = field.parse(text)
+            except InvalidFieldText as exc:
+                rule = f"{field.name} takes {field.describe()}"
                 problems.append(f"--answer {field.name}={clip(text)}: {exc} ({rule})")
-        partial = replace(question, given=given)
+        partial = replace(question, filled=given)
         if problems:
             still_open = [f"  {_field_line(field)}" for field in partial.fields]
             raise CommandError("\n".join([*problems, "Not answered yet:", *still_open]))
         content = {name: value for name, value in given.items() if value is not None}
         if not partial.fields:
             return _accepted(content)
-        rest = self._otherwise.answer(partial)
+        rest = self._fallback.answer(partial)
         return rest if rest["action"] != ACCEPT else _accepted({**content, **rest["content"]})
 
 
-def _accepted(content: Mapping[str, Any]) -> Answer:
+def _accepted(content: Mapping[str, Any]) -> ClientResult:
     """Return an accepted elicitation with its content."""
     return {"action": ACCEPT, "content": content}
 
 
-def _sampled(text: str) -> Answer:
+def _sampled(text: str) -> ClientResult:
     """Return a text as a sampling result."""
     return {
         "role": "assistant",
@@ -262,7 +262,7 @@ def _sampled(text: str) -> Answer:
     }
 
 
-def _rooted(directories: Iterable[str]) -> Answer:
+def _rooted(directories: Iterable[str]) -> ClientResult:
     """Return directories (or ``file://`` URIs) as a roots result."""
     return {"roots": [_root(one) for one in directories]}
 
@@ -274,12 +274,12 @@ def _root(directory: str) -> dict[str, str]:
     return {"uri": path.as_uri(), "name": path.name or str(path)}
 
 
-def _read_form(text: str) -> Answer:
+def _read_form(text: str) -> ClientResult:
     if text in (DECLINE, CANCEL):
         return {"action": text}
     if text == ACCEPT:
         return _accepted({})
-    content = _parsed(text)
+    content = _parse_json(text)
     if not isinstance(content, dict):
         raise CommandError(
             f"--answer {clip(text)} is not valid for a form; write NAME=VALUE for one field, or a "
@@ -288,7 +288,7 @@ def _read_form(text: str) -> Answer:
     return _accepted(content)
 
 
-def _read_page(text: str) -> Answer:
+def _read_page(text: str) -> ClientResult:
     if text not in (ACCEPT, DECLINE, CANCEL):
         raise CommandError(
             f"--answer {clip(text)} is not valid for a page to visit; write accept, decline or "
@@ -297,17 +297,17 @@ def _read_page(text: str) -> Answer:
     return {"action": text}
 
 
-def _read_sample(text: str) -> Answer:
+def _read_sample(text: str) -> ClientResult:
     if text in (DECLINE, CANCEL):
-        raise Refused("The sampling request was declined, so the call ended.")
-    value = _parsed(text, otherwise=text)
+        raise RequestDeclined("The sampling request was declined, so the call ended.")
+    value = _parse_json(text, otherwise=text)
     return value if isinstance(value, dict) else _sampled(value if isinstance(value, str) else text)
 
 
-def _read_roots(text: str) -> Answer:
+def _read_roots(text: str) -> ClientResult:
     if text in (DECLINE, CANCEL):
-        raise Refused("The request for roots was declined, so the call ended.")
-    value = _parsed(text)
+        raise RequestDeclined("The request for roots was declined, so the call ended.")
+    value = _parse_json(text)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise CommandError(
             f"--answer {clip(text)} is not valid for roots; write a JSON array of directories."
@@ -315,14 +315,14 @@ def _read_roots(text: str) -> Answer:
     return _rooted(value)
 
 
-def _parsed(text: str, *, otherwise: Any = None) -> Any:
+def _parse_json(text: str, *, otherwise: Any = None) -> Any:
     try:
-        return load_json(text)
+        return parse_json(text)
     except (ValueError, RecursionError):
         return otherwise
 
 
-READERS = {FORM: _read_form, PAGE: _read_page, SAMPLING: _read_sample, ROOTS: _read_roots}
+ANSWER_PARSERS = {FORM: _read_form, PAGE: _read_page, SAMPLING: _read_sample, ROOTS: _read_roots}
 
 
 # Terminal -----------------------------------------------------------------------------------------
@@ -332,16 +332,16 @@ ACTIONS = {NO_KEY: DECLINE, CANCEL_KEY: CANCEL}
 MEANINGS = {NO_KEY: "decline", CANCEL_KEY: "cancel", EDIT_KEY: "change an answer"}
 
 
-class Terminal:
+class TerminalAnswerer:
     """Answers client requests by prompting a person at the terminal."""
 
     def __init__(self, stdin: TextIO, stderr: OutputWrapper) -> None:
         self._stdin = stdin
         self._stderr = stderr
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: ClientRequest) -> ClientResult:
         """Prompt for the answer to a request, and return it."""
-        self._say(f"\n{question.asker} asks:")
+        self._write_line(f"\n{question.server_title} asks:")
         try:
             if question.kind == FORM:
                 return self._form(question)
@@ -351,13 +351,13 @@ class Terminal:
                 return self._sampling(question)
             return self._roots()
         except EOFError:
-            self._say("")
+            self._write_line("")
             if question.kind in (FORM, PAGE):
                 return {"action": CANCEL}
-            raise Refused("The request was not answered, so the call ended.") from None
+            raise RequestDeclined("The request was not answered, so the call ended.") from None
 
-    def _form(self, question: Question) -> Answer:
-        self._say(question.message)
+    def _form(self, question: ClientRequest) -> ClientResult:
+        self._write_line(question.message)
         fields = question.fields
         chosen = self._choose("Answer?" if fields else "Accept?", YES_KEY, NO_KEY, CANCEL_KEY)
         content: dict[str, object] = {}
@@ -365,13 +365,13 @@ class Terminal:
             content = self._fill_in(fields, content)
             if len(fields) < 2:
                 break
-            self._say(json.dumps(content, indent=2, ensure_ascii=False))
+            self._write_line(json.dumps(content, indent=2, ensure_ascii=False))
             chosen = self._choose("Send?", YES_KEY, EDIT_KEY, NO_KEY, CANCEL_KEY)
             if chosen == YES_KEY:
                 break
         return {"action": ACTIONS[chosen]} if chosen in ACTIONS else _accepted(content)
 
-    def _fill_in(self, fields: list[Field], before: dict[str, object]) -> dict[str, object]:
+    def _fill_in(self, fields: list[FormField], before: dict[str, object]) -> dict[str, object]:
         content = {}
         for field in fields:
             value = self._field(field, before.get(field.name))
@@ -379,51 +379,53 @@ class Terminal:
                 content[field.name] = value
         return content
 
-    def _field(self, field: Field, before: object) -> object:
+    def _field(self, field: FormField, before: object) -> object:
         """Prompt for a field and return its value; ``None`` omits it. ``before`` is the default."""
         description = str(field.schema.get("description", ""))
-        self._say(f"  {field.label}: {description}" if description else f"  {field.label}")
+        self._write_line(f"  {field.label}: {description}" if description else f"  {field.label}")
         for number, (_, title) in enumerate(field.choices, start=1):
-            self._say(f"    {number}  {title}")
+            self._write_line(f"    {number}  {title}")
         if before is not None:
             field = field.with_default(before)
         default = f" [{field.default_text()}]" if field.has_default else ""
         while True:
-            text = self._ask(f"    {field.wants()}{default}: ")
+            text = self._read_line(f"    {field.describe()}{default}: ")
             try:
-                return field.read(text)
-            except UnfitText as exc:
-                self._say(f"    {exc}")
+                return field.parse(text)
+            except InvalidFieldText as exc:
+                self._write_line(f"    {exc}")
 
-    def _page(self, question: Question) -> Answer:
-        self._say(question.message)
-        self._say(f"  {question.url}")
+    def _page(self, question: ClientRequest) -> ClientResult:
+        self._write_line(question.message)
+        self._write_line(f"  {question.url}")
         host = urlsplit(question.url).hostname
         chosen = self._choose(
             f"Open this page of {host}, then press Enter.", YES_KEY, NO_KEY, CANCEL_KEY
         )
         return {"action": ACTIONS.get(chosen, ACCEPT)}
 
-    def _sampling(self, question: Question) -> Answer:
+    def _sampling(self, question: ClientRequest) -> ClientResult:
         for line in _sampling_lines(question.params):
-            self._say(line)
+            self._write_line(line)
         if self._choose("Answer?", YES_KEY, NO_KEY) == NO_KEY:
-            raise Refused("The sampling request was declined, so the call ended.")
-        self._say("An empty line ends the text.")
+            raise RequestDeclined("The sampling request was declined, so the call ended.")
+        self._write_line("An empty line ends the text.")
         return _sampled("\n".join(self._lines()))
 
-    def _roots(self) -> Answer:
-        self._say("Which directories do you work in? One a line; an empty line ends the list.")
+    def _roots(self) -> ClientResult:
+        self._write_line(
+            "Which directories do you work in? One a line; an empty line ends the list."
+        )
         found = []
         for line in self._lines():
             if Path(line).expanduser().is_dir():
                 found.append(line)
             else:
-                self._say(f"No directory named {line!r}.")
+                self._write_line(f"No directory named {line!r}.")
         return _rooted(found)
 
     def _lines(self) -> Iterator[str]:
-        while line := self._ask("> "):
+        while line := self._read_line("> "):
             yield line
 
     def _choose(self, prompt: str, *choices: str) -> str:
@@ -431,16 +433,16 @@ class Terminal:
         shown = "/".join([choices[0].upper(), *choices[1:]])
         help_text = ", ".join(f"{letter}: {MEANINGS[letter]}" for letter in choices[1:])
         while True:
-            text = self._ask(f"{prompt} [{shown}] ").lower()[:1] or choices[0]
+            text = self._read_line(f"{prompt} [{shown}] ").lower()[:1] or choices[0]
             if text in choices:
                 return text
-            self._say(f"Enter: continue, {help_text}.")
+            self._write_line(f"Enter: continue, {help_text}.")
 
-    def _say(self, text: str) -> None:
-        self._stderr.write(printable(text), style_func=str)
+    def _write_line(self, text: str) -> None:
+        self._stderr.write(escape_control_characters(text), style_func=str)
 
-    def _ask(self, prompt: str) -> str:
-        self._stderr.write(printable(prompt), style_func=str, ending="")
+    def _read_line(self, prompt: str) -> str:
+        self._stderr.write(escape_control_characters(prompt), style_func=str, ending="")
         self._stderr.flush()
         line = self._stdin.readline()
         if not line:

@@ -24,12 +24,12 @@ Wire = Mapping[str, Any]
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
-def printable(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Return untrusted text with its control characters escaped."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def render(result: Wire) -> str:
+def result_text(result: Wire) -> str:
     """Return the result of a tool, a resource or a prompt as readable text."""
     if "messages" in result:
         return "\n\n".join(_message(message) for message in result["messages"])
@@ -60,13 +60,13 @@ def _tool_parts(result: Wire) -> Iterator[str]:
     """Yield the content blocks; structured content replaces a text block with the same JSON."""
     structured = result.get("structuredContent")
     for block in result["content"]:
-        if structured is None or not _says(block, structured):
+        if structured is None or not _is_same_json(block, structured):
             yield _block(block)
     if structured is not None:
         yield _pretty(structured)
 
 
-def _says(block: Wire, structured: Any) -> bool:
+def _is_same_json(block: Wire, structured: Any) -> bool:
     try:
         return bool(block["type"] == "text" and json.loads(block["text"]) == structured)
     except (ValueError, RecursionError):
@@ -117,15 +117,15 @@ WIDTH = 80
 GAP = "  "
 ELLIPSIS = "…"
 # The minimum width of a squeezed column, so that its texts can still be told apart.
-NARROWEST = 8
+MIN_COLUMN_WIDTH = 8
 
 
-def width_of(stream: OutputWrapper) -> int:
+def output_width(stream: OutputWrapper) -> int:
     """Return the width of the terminal, or ``WIDTH`` if the stream is not a terminal."""
     return shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
 
 
-def columns(
+def format_table(
     rows: Sequence[Sequence[str]],
     *,
     width: int = WIDTH,
@@ -137,14 +137,14 @@ def columns(
     The columns with an index in ``squeeze`` are truncated to fit the width, in this order. The
     others are never truncated, so that names can be copied.
     """
-    table = [[_line(cell) for cell in row] for row in rows]
+    table = [[_one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     # A column that is empty in every row is not printed.
     room = width - indent - len(GAP) * (sum(map(bool, widths)) - 1)
     for index in squeeze:
         excess = sum(widths) - room
         if excess > 0:
-            widths[index] = max(widths[index] - excess, min(widths[index], NARROWEST))
+            widths[index] = max(widths[index] - excess, min(widths[index], MIN_COLUMN_WIDTH))
     return "\n".join(" " * indent + _row(row, widths) for row in table)
 
 
@@ -157,7 +157,7 @@ def _fit(cell: str, width: int) -> str:
     return cell if len(cell) <= width else cell[: width - 1] + ELLIPSIS
 
 
-def _line(cell: str) -> str:
+def _one_line(cell: str) -> str:
     return " ".join(cell.split())
 
 
@@ -166,7 +166,7 @@ def _line(cell: str) -> str:
 ESCAPES = "mcp_django.escapes"
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Replace unencodable characters with JSON escapes, so that JSON output stays valid."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -174,7 +174,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{pair}" for pair in pairs), error.end
 
 
-codecs.register_error(ESCAPES, _escaped)
+codecs.register_error(ESCAPES, _escape_unencodable)
 
 
 class OutputStream:

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from mcp_django.core.component import SCOPE
+from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.models import AccessToken
 from mcp_django.models.tokens import validate_networks
@@ -79,7 +79,7 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
     except ValidationError as exc:
         raise CommandError(f"--name: {' '.join(exc.messages)}") from None
     for scope in options["scopes"]:
-        if not SCOPE.fullmatch(scope):
+        if not SCOPE_PATTERN.fullmatch(scope):
             raise CommandError(
                 f"--scope {scope!r} is not a valid scope; repeat the option for several scopes, "
                 "each without spaces or quotes."
@@ -96,10 +96,10 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         scopes=options["scopes"],
         servers=options["servers"],
         networks=options["networks"],
-        expires=_expiry(options["days"]) or _moment(options["expires"]),
+        expires=_expiry(options["days"]) or _parse_expires(options["expires"]),
     )
     if options["json"]:
-        command.stdout.write(json.dumps({**_described(token), "token": plaintext}))
+        command.stdout.write(json.dumps({**_describe_token(token), "token": plaintext}))
         return
     command.stdout.write(plaintext)
     command.stderr.write(f"Token {token.pk} for {options['user']}; it is not shown again.")
@@ -113,7 +113,7 @@ def _expiry(days: int | None) -> datetime | None:
     return timezone.now() + timedelta(days=days)
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_expires(text: str | None) -> datetime | None:
     """Return the time of an ISO 8601 text, in the site's time zone unless it has an offset.
 
     A date without a time means the end of that day.
@@ -145,7 +145,7 @@ def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
     tokens = AccessToken.objects.select_related("user")
     if options["user"]:
         tokens = tokens.filter(user=find_user(options["user"]))
-    described = [_described(token) for token in tokens]
+    described = [_describe_token(token) for token in tokens]
     if options["json"]:
         command.stdout.write(json.dumps(described))
         return
@@ -167,12 +167,12 @@ def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
         ) from None
     token.revoke()
     if options["json"]:
-        command.stdout.write(json.dumps(_described(token)))
+        command.stdout.write(json.dumps(_describe_token(token)))
     else:
         command.stdout.write(f"Revoked {token}.")
 
 
-def _described(token: AccessToken) -> dict[str, Any]:
+def _describe_token(token: AccessToken) -> dict[str, Any]:
     times = {
         "created": token.created_at,
         "expires": token.expires_at,

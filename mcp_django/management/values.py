@@ -26,35 +26,35 @@ from django.core.management.base import CommandError
 from django.core.validators import validate_email
 from django.utils.dateparse import parse_date, parse_datetime
 
-from mcp_django.management.lookups import nearest
+from mcp_django.management.lookups import suggest_similar
 from mcp_django.protocol.errors import clip
 
 Schema = Mapping[str, Any]
 
 TOO_DEEP = "the JSON is nested too deeply; use fewer levels of arrays and objects"
 PAIR = re.compile(r"([^=]*?)(:?=)(.*)", re.DOTALL)
-WORDS = {
+BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 # The order in which types are tried: string after the others, since any text is a string, and null
 # last, so that "null" is text wherever a string is allowed.
-LATE = {"string": 1, "null": 2}
+TYPE_ORDER = {"string": 1, "null": 2}
 
 
-def read_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
+def parse_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
     """Parse ``key=value`` arguments according to a schema.
 
     Raises:
         CommandError: a word is not a pair, names an unknown argument, or has an invalid value.
     """
     return {
-        name: _value(name, sign, text, _member(name, schema))
+        name: _argument_value(name, sign, text, _argument_schema(name, schema))
         for name, sign, text in map(_split, pairs)
     }
 
 
-def read_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def parse_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Parse the ``key=value`` arguments of a prompt or template, which are strings on the wire.
 
     Raises:
@@ -62,26 +62,26 @@ def read_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str
     """
     text: Schema = {"type": "string"}
     schema = {"properties": dict.fromkeys(known, text), "additionalProperties": False}
-    found = read_pairs(pairs, schema)
+    found = parse_pairs(pairs, schema)
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in found.items()
     }
 
 
-def read_object(text: str, option: str) -> dict[str, Any]:
+def parse_object(text: str, option: str) -> dict[str, Any]:
     """Parse the JSON object of an option.
 
     Raises:
         CommandError: the text is not a JSON object.
     """
-    value = _json(option, text)
+    value = _parse_json_argument(option, text)
     if not isinstance(value, dict):
         raise CommandError(f"{option} takes a JSON object, such as '{{\"name\": 1}}'.")
     return value
 
 
-def _read_value(text: str, schema: Schema) -> Any:
+def _parse_value(text: str, schema: Schema) -> Any:
     """Parse a text as a value of the schema.
 
     Raises:
@@ -89,15 +89,17 @@ def _read_value(text: str, schema: Schema) -> Any:
     """
     if "enum" in schema or "const" in schema:
         return _choice(text, schema.get("enum", [schema.get("const")]))
-    for kind, member in sorted(_alternatives(schema), key=lambda one: LATE.get(one[0], 0)):
+    for kind, member in sorted(_alternatives(schema), key=lambda one: TYPE_ORDER.get(one[0], 0)):
         try:
-            return _choice(text, member["enum"]) if "enum" in member else WORD_READERS[kind](text)
+            return (
+                _choice(text, member["enum"]) if "enum" in member else ARGUMENT_PARSERS[kind](text)
+            )
         except ValueError:
             continue
     raise ValueError(f"write {_article(_type_text(schema))}")
 
 
-def load_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse JSON as strictly as a server does.
 
     Raises:
@@ -121,27 +123,27 @@ def _split(word: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _member(name: str, schema: Schema) -> Schema:
+def _argument_schema(name: str, schema: Schema) -> Schema:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
     if name not in known and others is False:
         names = ", ".join(known) or "none"
         raise CommandError(
-            f"No argument named {name!r}.{nearest(name, known)} The arguments are: {names}."
+            f"No argument named {name!r}.{suggest_similar(name, known)} The arguments are: {names}."
         )
     member = known.get(name, others)
     return member if isinstance(member, Mapping) else {}
 
 
-def _value(name: str, sign: str, text: str, schema: Schema) -> Any:
+def _argument_value(name: str, sign: str, text: str, schema: Schema) -> Any:
     if sign == ":=":
-        return _json(name, text)
+        return _parse_json_argument(name, text)
     if text.startswith("@"):
         text = _file(name, Path(text[1:]), is_binary="contentEncoding" in schema)
     try:
         # An argument that is not UTF-8 arrives with surrogates, which JSON cannot encode.
         text.encode()
-        return _read_value(text, schema)
+        return _parse_value(text, schema)
     except UnicodeEncodeError:
         raise CommandError(f"{name}: {clip(text)!r} is not text in UTF-8.") from None
     except ValueError as exc:
@@ -162,9 +164,9 @@ def _file(name: str, path: Path, *, is_binary: bool) -> str:
         raise CommandError(f"{name}: {str(path)!r} cannot be read: {exc}.") from None
 
 
-def _json(name: str, text: str) -> Any:
+def _parse_json_argument(name: str, text: str) -> Any:
     try:
-        return load_json(text)
+        return parse_json(text)
     except ValueError as exc:
         raise CommandError(f"{name}: {clip(text)!r} is not valid JSON: {exc}.") from None
     except RecursionError:
@@ -190,7 +192,7 @@ def _choice(text: str, values: Iterable[Any]) -> Any:
 
 def _of(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        value = load_json(text)
+        value = parse_json(text)
         if not isinstance(value, kind):
             raise ValueError
         return value
@@ -199,13 +201,13 @@ def _of(kind: type) -> Callable[[str], Any]:
 
 
 def _boolean(text: str) -> bool:
-    if text.lower() not in WORDS:
+    if text.lower() not in BOOLEAN_WORDS:
         raise ValueError
-    return WORDS[text.lower()]
+    return BOOLEAN_WORDS[text.lower()]
 
 
 def _number(text: str) -> int | float:
-    value = load_json(text)
+    value = parse_json(text)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
     return value
@@ -218,12 +220,12 @@ def _null(text: str) -> None:
 
 def _any(text: str) -> Any:
     try:
-        return load_json(text)
+        return parse_json(text)
     except ValueError:
         return text
 
 
-WORD_READERS: Mapping[str, Callable[[str], Any]] = {
+ARGUMENT_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "integer": int,
     "number": _number,
     "boolean": _boolean,
@@ -246,7 +248,7 @@ def _article(noun: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class FormField:
     """A field of an elicitation form."""
 
     name: str
@@ -279,13 +281,13 @@ class Field:
         """Whether an empty input has a default value."""
         return "default" in self.schema
 
-    def with_default(self, value: Any) -> Field:
+    def with_default(self, value: Any) -> FormField:
         """Return a copy of the field with another default value."""
         return replace(self, schema={**self.schema, "default": value})
 
-    def wants(self) -> str:
+    def describe(self) -> str:
         """Return what the field accepts, in a few words."""
-        words = [_kind(self)]
+        words = [_field_type_text(self)]
         words += [
             text.format(self.schema[key]) for key, text in RULES.items() if key in self.schema
         ]
@@ -302,7 +304,7 @@ class Field:
             return ", ".join(map(str, default))
         return default if isinstance(default, str) else json.dumps(default)
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Parse a typed line; an empty line is the default, or ``None`` without a default.
 
         Raises:
@@ -311,26 +313,26 @@ class Field:
         if not text:
             return self._default()
         if self.is_multiple:
-            return self._several(text)
+            return self._parse_choices(text)
         if self.choices:
-            return self._chosen(text)
-        value = FIELD_READERS[self.schema.get("type", "string")](text)
+            return self._parse_choice(text)
+        value = FIELD_PARSERS[self.schema.get("type", "string")](text)
         self._check(value)
         return value
 
     def _default(self) -> Any:
         if self.is_required and not self.has_default:
-            raise UnfitText("A value is required.")
+            raise InvalidFieldText("A value is required.")
         return self.schema.get("default")
 
-    def _several(self, text: str) -> list[Any]:
-        chosen = list(dict.fromkeys(self._chosen(part) for part in _parts(text)))
+    def _parse_choices(self, text: str) -> list[Any]:
+        chosen = list(dict.fromkeys(self._parse_choice(part) for part in _split_list(text)))
         low, high = self.schema.get("minItems", 0), self.schema.get("maxItems", math.inf)
         if not low <= len(chosen) <= high:
-            raise UnfitText(f"Choose {self.wants()}.")
+            raise InvalidFieldText(f"Choose {self.describe()}.")
         return chosen
 
-    def _chosen(self, text: str) -> Any:
+    def _parse_choice(self, text: str) -> Any:
         """Return the choice with this value, title or number."""
         text = text.strip()
         for value, title in self.choices:
@@ -340,7 +342,7 @@ class Field:
             if text == str(number):
                 return value
         titles = ", ".join(title for _, title in self.choices)
-        raise UnfitText(f"{clip(text)!r} is not one of: {titles}.")
+        raise InvalidFieldText(f"{clip(text)!r} is not one of: {titles}.")
 
     def _check(self, value: Any) -> None:
         size = len(value) if isinstance(value, str) else value
@@ -348,25 +350,25 @@ class Field:
         if isinstance(value, bool):
             return
         if not self.schema.get(low, -math.inf) <= size <= self.schema.get(high, math.inf):
-            raise UnfitText(f"Write {self.wants()}.")
+            raise InvalidFieldText(f"Write {self.describe()}.")
         check = FORMATS.get(self.schema.get("format", ""))
         if check is not None and not check(value):
-            raise UnfitText(f"Write {self.wants()}.")
+            raise InvalidFieldText(f"Write {self.describe()}.")
 
 
-def _parts(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     """Return the members of a comma-separated list or a JSON array."""
     if text.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
-            return [str(part) for part in load_json(text)]
+            return [str(part) for part in parse_json(text)]
     return [part for part in text.split(",") if part.strip()]
 
 
-def fields_of(schema: Schema) -> list[Field]:
+def fields_of(schema: Schema) -> list[FormField]:
     """Return the fields of a form, in order."""
     required = schema.get("required", ())
     return [
-        Field(name=name, schema=member, is_required=name in required)
+        FormField(name=name, schema=member, is_required=name in required)
         for name, member in schema.get("properties", {}).items()
     ]
 
@@ -379,7 +381,7 @@ RULES = {
     "minItems": "at least {}",
     "maxItems": "at most {}",
 }
-KINDS = {
+TYPE_TEXTS = {
     "string": "text",
     "integer": "a whole number",
     "number": "a number",
@@ -391,17 +393,17 @@ KINDS = {
 }
 
 
-def _kind(field: Field) -> str:
+def _field_type_text(field: FormField) -> str:
     if field.choices:
         return "some of these, separated by commas" if field.is_multiple else "one of these"
     kind = field.schema.get("type", "string")
-    return KINDS.get(field.schema.get("format", ""), KINDS.get(kind, "text"))
+    return TYPE_TEXTS.get(field.schema.get("format", ""), TYPE_TEXTS.get(kind, "text"))
 
 
 # Parsers of typed values --------------------------------------------------------------------------
 
 
-class UnfitText(ValueError):
+class InvalidFieldText(ValueError):
     """The typed text is not valid for the field; the message says what is."""
 
 
@@ -409,7 +411,7 @@ def _typed_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UnfitText(f"{clip(text)!r} is not a whole number.") from None
+        raise InvalidFieldText(f"{clip(text)!r} is not a whole number.") from None
 
 
 def _typed_number(text: str) -> float:
@@ -418,18 +420,18 @@ def _typed_number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnfitText(f"{clip(text)!r} is not a number.")
+        raise InvalidFieldText(f"{clip(text)!r} is not a number.")
     return int(value) if value.is_integer() else value
 
 
 def _typed_boolean(text: str) -> bool:
-    words = {**WORDS, "y": True, "n": False}
+    words = {**BOOLEAN_WORDS, "y": True, "n": False}
     if text.lower() not in words:
-        raise UnfitText(f"{clip(text)!r} is not yes or no.")
+        raise InvalidFieldText(f"{clip(text)!r} is not yes or no.")
     return words[text.lower()]
 
 
-FIELD_READERS: Mapping[str, Callable[[str], Any]] = {
+FIELD_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "string": str,
     "integer": _typed_integer,
     "number": _typed_number,

@@ -22,7 +22,7 @@ from mcp_django.models.tokens import (
     AccessTokenManager,
     AuthEvent,
     ExternalIdentity,
-    digest,
+    token_digest,
 )
 
 __all__ = [
@@ -52,5 +52,5 @@ __all__ = [
     "Topic",
     "ViewExposure",
     "Worker",
-    "digest",
+    "token_digest",
 ]

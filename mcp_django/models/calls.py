@@ -8,7 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 # Needed by PostgreSQL for prefix searches in any collation; other databases ignore it.
-BY_PREFIX = ["varchar_pattern_ops", "int8_ops"]
+PREFIX_OPCLASSES = ["varchar_pattern_ops", "int8_ops"]
 
 
 def new_code() -> str:
@@ -81,9 +81,15 @@ class Call(models.Model):
             ),
             models.Index(fields=["outcome", "at"], name="mcp_call_outcome"),
             # For searches in the list of calls, in the order in which it is sorted.
-            models.Index(fields=["component", "id"], name="mcp_call_name", opclasses=BY_PREFIX),
-            models.Index(fields=["user_name", "id"], name="mcp_call_user", opclasses=BY_PREFIX),
-            models.Index(fields=["client", "id"], name="mcp_call_client", opclasses=BY_PREFIX),
+            models.Index(
+                fields=["component", "id"], name="mcp_call_name", opclasses=PREFIX_OPCLASSES
+            ),
+            models.Index(
+                fields=["user_name", "id"], name="mcp_call_user", opclasses=PREFIX_OPCLASSES
+            ),
+            models.Index(
+                fields=["client", "id"], name="mcp_call_client", opclasses=PREFIX_OPCLASSES
+            ),
             models.Index(fields=["client_id", "id"], name="mcp_call_client_id"),
             models.Index(fields=["trace_id", "id"], name="mcp_call_trace"),
         ]

@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.conf import parse_all
+from mcp_django.conf import parse_rates
 
 
-class Narrowing(models.Model):
+class OverrideFields(models.Model):
     """The overrides that servers and components have in common; empty: as in code."""
 
     is_enabled = models.BooleanField(_("enabled"), default=True)
@@ -31,10 +31,10 @@ class Narrowing(models.Model):
     @property
     def rates(self) -> tuple[Any, ...]:
         """The rate limits."""
-        return parse_all(self.rate)
+        return parse_rates(self.rate)
 
 
-class Server(Narrowing):
+class Server(OverrideFields):
     """One ``MCPServer`` of the code, and its overrides."""
 
     name = models.CharField(_("name"), max_length=100, unique=True)
@@ -54,7 +54,7 @@ class Server(Narrowing):
         return self.name
 
 
-class Component(Narrowing):
+class Component(OverrideFields):
     """One tool, resource, resource template or prompt of a server, and its overrides.
 
     Some attributes of the declaration are stored too, for the list, and for components that are no
@@ -163,7 +163,7 @@ class ViewExposure(Exposure):
 # Prompts and skills -------------------------------------------------------------------------------
 
 
-class Written(models.Model):
+class AdminText(models.Model):
     """The fields that prompts and skills written in the admin have in common."""
 
     server = models.CharField(_("server"), max_length=100)
@@ -182,7 +182,7 @@ class Written(models.Model):
         return str(self.name)  # type: ignore[attr-defined]  # the maximum length differs per kind
 
 
-class WrittenVersion(models.Model):
+class AdminTextVersion(models.Model):
     """One version of a prompt or skill, and its author."""
 
     number = models.PositiveIntegerField(_("version"))
@@ -201,7 +201,7 @@ class WrittenVersion(models.Model):
         ordering = ["-number"]
 
 
-class PromptText(Written):
+class PromptText(AdminText):
     """A prompt that is written in the admin; it equals its newest version."""
 
     name = models.CharField(_("name"), max_length=128)
@@ -211,7 +211,7 @@ class PromptText(Written):
     arguments = models.JSONField(_("arguments"), default=list, blank=True)
     text = models.TextField(_("text"))
 
-    class Meta(Written.Meta):
+    class Meta(AdminText.Meta):
         verbose_name = _("prompt")
         verbose_name_plural = _("prompts")
         constraints = [
@@ -219,12 +219,12 @@ class PromptText(Written):
         ]
 
 
-class PromptVersion(WrittenVersion):
+class PromptVersion(AdminTextVersion):
     """One version of a prompt."""
 
     prompt = models.ForeignKey(PromptText, models.CASCADE, related_name="versions")
 
-    class Meta(WrittenVersion.Meta):
+    class Meta(AdminTextVersion.Meta):
         verbose_name = _("prompt version")
         verbose_name_plural = _("prompt versions")
         constraints = [
@@ -235,7 +235,7 @@ class PromptVersion(WrittenVersion):
         return f"{self.prompt} {self.number}"
 
 
-class Skill(Written):
+class Skill(AdminText):
     """A skill that is written in the admin; it equals its newest version.
 
     ``text`` is the body of the ``SKILL.md``; its front matter is generated from the other columns.
@@ -249,18 +249,18 @@ class Skill(Written):
     text = models.TextField(_("instructions"))
     supporting_files = models.TextField(_("files"), blank=True)
 
-    class Meta(Written.Meta):
+    class Meta(AdminText.Meta):
         verbose_name = _("skill")
         verbose_name_plural = _("skills")
         constraints = [models.UniqueConstraint(fields=["server", "name"], name="mcp_skill_once")]
 
 
-class SkillVersion(WrittenVersion):
+class SkillVersion(AdminTextVersion):
     """One version of a skill."""
 
     skill = models.ForeignKey(Skill, models.CASCADE, related_name="versions")
 
-    class Meta(WrittenVersion.Meta):
+    class Meta(AdminTextVersion.Meta):
         verbose_name = _("skill version")
         verbose_name_plural = _("skill versions")
         constraints = [

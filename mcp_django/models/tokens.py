@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 TOKEN_PREFIX = "mcp_"
 
 
-def digest(plaintext: str) -> str:
+def token_digest(plaintext: str) -> str:
     """Return the digest of a token, as it is stored.
 
     A plain SHA-256 is sufficient: tokens have 256 random bits and cannot be guessed, and a slow
@@ -72,7 +72,7 @@ class AccessTokenManager(models.Manager["AccessToken"]):
         """
         plaintext = TOKEN_PREFIX + (secret or secrets.token_urlsafe(32))
         token = self.create(
-            digest=digest(plaintext),
+            digest=token_digest(plaintext),
             hint=plaintext[-4:],
             user=user,
             name=name,

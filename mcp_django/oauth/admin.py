@@ -17,19 +17,26 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
-from mcp_django.admin_base import ActingAdmin, Base
+from mcp_django.admin_base import DelegationAdmin, MCPModelAdmin
 from mcp_django.conf import get_settings
-from mcp_django.oauth.clients import Party, parties
+from mcp_django.oauth.clients import ClientDisplay, client_displays
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
 from mcp_django.oauth.upstream import grants
 
 
 @admin.register(Consent)
-class ConsentAdmin(Base):
+class ConsentAdmin(MCPModelAdmin):
     """View, search and revoke the connected assistants of all users."""
 
-    list_display = ["client_name", "whose", "resource", "scope_list", "redirect_host", "updated_at"]
+    list_display = [
+        "client_name",
+        "user_link",
+        "resource",
+        "scope_list",
+        "redirect_host",
+        "updated_at",
+    ]
     list_filter = ["resource", "updated_at"]
     linked_lookups = ("user__pk__exact",)
     list_select_related = ["user"]
@@ -62,7 +69,7 @@ class ConsentAdmin(Base):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a changelist that loads the client of each row."""
-        return _ListOfClients
+        return _ClientChangeList
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """Return the actions without Django's bulk deletion, which would leave the tokens valid."""
@@ -85,11 +92,11 @@ class ConsentAdmin(Base):
     @admin.display(description=_("client name"), ordering="client_id")
     def client_name(self, consent: Consent) -> str:
         """Return the client's name and its badge, which tells how the site knows the client."""
-        party = _party(consent)
+        party = _client_display(consent)
         return f"{party.name} ({party.badge})"
 
     @admin.display(description=_("user"), ordering="user")
-    def whose(self, consent: Consent) -> str:
+    def user_link(self, consent: Consent) -> str:
         """Return a link to all connected assistants of the user."""
         url = reverse(f"{self.admin_site.name}:mcp_oauth_consent_changelist")
         title = _("Access of this user")
@@ -135,7 +142,7 @@ class ConsentAdmin(Base):
 
 
 @admin.register(ClientProfile)
-class ClientProfileAdmin(ActingAdmin):
+class ClientProfileAdmin(DelegationAdmin):
     """Client profiles, which give machine clients their service account."""
 
     acts_as = "service_user"
@@ -149,7 +156,7 @@ class ClientProfileAdmin(ActingAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a changelist that loads the client of each row."""
-        return _ListOfClients
+        return _ClientChangeList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the read-only fields; the client of an existing profile cannot be changed."""
@@ -162,7 +169,7 @@ class ClientProfileAdmin(ActingAdmin):
     @admin.display(description=_("client name"))
     def client_name(self, profile: ClientProfile) -> str:
         """Return the name of the client."""
-        return _party(profile).name
+        return _client_display(profile).name
 
     @admin.action(description=_("Revoke access of all users"), permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
@@ -175,29 +182,29 @@ class ClientProfileAdmin(ActingAdmin):
         self.message_user(request, text % {"n": len(rows)}, messages.SUCCESS)
 
 
-class _ListOfClients(ChangeList):
+class _ClientChangeList(ChangeList):
     """A changelist that loads the clients of all rows on the page with one query."""
 
     def get_results(self, request: HttpRequest) -> None:
         """Load the rows of the page, then set ``party`` on each."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)
-        found = parties({row.client_id for row in rows})
+        found = client_displays({row.client_id for row in rows})
         for row in rows:
             row.party = found[row.client_id]
         self.result_list = rows
 
 
-def _party(row: Consent | ClientProfile) -> Party:
-    found: Party | None = getattr(row, "party", None)
-    return found or parties({row.client_id})[row.client_id]
+def _client_display(row: Consent | ClientProfile) -> ClientDisplay:
+    found: ClientDisplay | None = getattr(row, "party", None)
+    return found or client_displays({row.client_id})[row.client_id]
 
 
 # Upstream access of users -------------------------------------------------------------------------
 
 
 @admin.register(UpstreamGrant)
-class UpstreamGrantAdmin(Base):
+class UpstreamGrantAdmin(MCPModelAdmin):
     """Upstream access of all users; encrypted fields are not shown."""
 
     list_display = ["provider", "user", "subject", "status", "expires_at", "checked_at"]
@@ -252,4 +259,4 @@ class UpstreamGrantAdmin(Base):
     def _disconnect(self, request: HttpRequest, row: UpstreamGrant) -> None:
         if row.status == UpstreamGrant.Status.LIVE:
             reason = f"disconnected by {request.user.get_username()}"
-            grants.disconnect(row, reason=reason, request=request)
+            grants.disconnect_grant(row, reason=reason, request=request)

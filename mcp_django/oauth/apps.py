@@ -46,25 +46,25 @@ class OAuthConfig(AppConfig):
         from mcp_django.storage import cleanup
 
         checks.register_all()
-        _keep_secrets_out()
-        if _due not in cleanup.extra:
-            cleanup.extra.append(_due)
+        _install_log_filter()
+        if _expired_rows not in cleanup.extra_cleanups:
+            cleanup.extra_cleanups.append(_expired_rows)
 
     def document_problem(self, client_id: str) -> str:
         """Return why this site rejects a client's metadata document, or an empty string.
 
         ``mcp doctor`` calls this method, since it cannot import the toolkit.
         """
-        from mcp_django.oauth.cimd import find_problem
+        from mcp_django.oauth.cimd import find_document_problem
 
-        return find_problem(client_id)
+        return find_document_problem(client_id)
 
 
-def _due() -> dict[str, QuerySet[Any]]:
+def _expired_rows() -> dict[str, QuerySet[Any]]:
     # The toolkit's models cannot be imported before the apps are ready.
-    from mcp_django.oauth.cleanup import due
+    from mcp_django.oauth.cleanup import expired_rows
 
-    return due()
+    return expired_rows()
 
 
 # Log redaction ------------------------------------------------------------------------------------
@@ -86,28 +86,28 @@ SECRETS = frozenset(
     }
 )
 # A placeholder in a message, and the text before a placeholder whose value is a secret.
-_PLACE = re.compile(r"%[srdx]")
-_ANNOUNCES_A_SECRET = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"%[srdx]")
+_SECRET_LABEL = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)
 
 
-class _WithoutSecrets(logging.Filter):
+class _SecretsLogFilter(logging.Filter):
     """A filter that hides the values of ``SECRETS`` in the arguments; it drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the secrets in the record and return ``True``."""
         if isinstance(record.args, Mapping):
-            record.args = _hidden(record.args)
+            record.args = _hide_secrets(record.args)
         elif record.args:
-            before = _PLACE.split(str(record.msg))
+            before = _PLACEHOLDER.split(str(record.msg))
             pairs = zip_longest(before[: len(record.args)], record.args, fillvalue="")
-            record.args = tuple(_hidden(one, after=str(text)) for text, one in pairs)
+            record.args = tuple(_hide_secrets(one, after=str(text)) for text, one in pairs)
         return True
 
 
-_filter = _WithoutSecrets()
+_secrets_filter = _SecretsLogFilter()
 
 
-def _keep_secrets_out() -> None:
+def _install_log_filter() -> None:
     """Add the filter to every logger of oauthlib and the toolkit (idempotent).
 
     A filter applies only to its own logger and not to child loggers, so each needs it. When the
@@ -115,12 +115,12 @@ def _keep_secrets_out() -> None:
     """
     for name in ("oauthlib", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("oauthlib", "oauth2_provider"):
-            logging.getLogger(name).addFilter(_filter)
+            logging.getLogger(name).addFilter(_secrets_filter)
 
 
-def _hidden(value: Any, *, after: str = "") -> Any:
+def _hide_secrets(value: Any, *, after: str = "") -> Any:
     """Return the value to log after the text ``after``, such as "... refresh token %s"."""
-    if isinstance(value, str) and _ANNOUNCES_A_SECRET.search(after):
+    if isinstance(value, str) and _SECRET_LABEL.search(after):
         return HIDDEN
     if not isinstance(value, Mapping):
         return value

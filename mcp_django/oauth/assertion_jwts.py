@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_variables
 from jwt import PyJWK
 from jwt.exceptions import MissingRequiredClaimError, PyJWTError
 
-from mcp_django.auth.backends.jwt import Keys, key_store
+from mcp_django.auth.backends.jwt import IssuerKeys, key_store
 from mcp_django.conf import JWTIssuer
 from mcp_django.oauth.models import UsedAssertion
 
@@ -25,37 +25,37 @@ LEEWAY_SECONDS = 30
 FindKey = Callable[[str | None, str], PyJWK | None]
 
 
-class NotAccepted(Exception):
+class InvalidAssertion(Exception):
     """The assertion is not valid. The message is for the log only."""
 
 
-def see(holds: object, otherwise: str) -> None:
+def require(condition: object, message: str) -> None:
     """Check a condition of an assertion.
 
     Raises:
         NotAccepted: if ``holds`` is false, with ``otherwise`` as its message.
     """
-    if not holds:
-        raise NotAccepted(otherwise)
+    if not condition:
+        raise InvalidAssertion(message)
 
 
 @sensitive_variables("assertion")
-def unverified(assertion: str) -> dict[str, Any]:
+def read_unverified_claims(assertion: str) -> dict[str, Any]:
     """Return the unverified claims of an assertion, to find the keys to verify it with.
 
     Raises:
         NotAccepted: if it is not a JWT, or is longer than ``MAX_LENGTH``.
     """
-    see(0 < len(assertion) <= MAX_LENGTH, "The assertion is empty or too long.")
+    require(0 < len(assertion) <= MAX_LENGTH, "The assertion is empty or too long.")
     try:
         claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
     except (PyJWTError, ValueError, RecursionError) as exc:
-        raise NotAccepted("The assertion is not a valid JWT.") from exc
+        raise InvalidAssertion("The assertion is not a valid JWT.") from exc
     return claims
 
 
 @sensitive_variables("assertion")
-def verified(
+def verify_assertion(
     assertion: str,
     *,
     find_key: FindKey,
@@ -78,14 +78,14 @@ def verified(
         header = jwt.get_unverified_header(assertion)
         algorithm, kid = header.get("alg"), header.get("kid")
         said = str(header.get("typ", "")).lower().removeprefix("application/")
-        see(not typ or said == typ, f"The typ header is not {typ}.")
-        see(algorithm in algorithms, "The algorithm is not allowed.")
-        see("crit" not in header, "It has critical header parameters (crit), unsupported here.")
-        see(kid is None or isinstance(kid, str), "The key id (kid) is not a string.")
+        require(not typ or said == typ, f"The typ header is not {typ}.")
+        require(algorithm in algorithms, "The algorithm is not allowed.")
+        require("crit" not in header, "It has critical header parameters (crit), unsupported here.")
+        require(kid is None or isinstance(kid, str), "The key id (kid) is not a string.")
         name = str(algorithm)
         key = find_key(kid, name)
         if key is None:
-            raise NotAccepted("The issuer has no such key.")
+            raise InvalidAssertion("The issuer has no such key.")
         claims: dict[str, Any] = jwt.decode(
             assertion,
             key=key,
@@ -95,32 +95,34 @@ def verified(
             options={"require": ["iss", "sub", "aud", "exp", *required], "verify_aud": False},
         )
     except MissingRequiredClaimError as exc:
-        raise NotAccepted(f"The claim {exc.claim} is missing.") from exc
+        raise InvalidAssertion(f"The claim {exc.claim} is missing.") from exc
     except (PyJWTError, ValueError, OverflowError, RecursionError) as exc:
-        raise NotAccepted(f"The signature or a claim is not valid ({type(exc).__name__}).") from exc
+        raise InvalidAssertion(
+            f"The signature or a claim is not valid ({type(exc).__name__})."
+        ) from exc
     now = datetime.now(UTC).timestamp()
     if int(claims["exp"]) - int(claims.get("iat", now)) > max_seconds + leeway:
-        raise NotAccepted("Its lifetime is too long.")
+        raise InvalidAssertion("Its lifetime is too long.")
     return claims
 
 
-def find_key_of(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: str) -> FindKey:
+def make_key_finder(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: str) -> FindKey:
     """Return a function that finds an issuer's key by id and algorithm, in a set or at a URL."""
     if jwks is not None:
         listed = [key for key in jwks.get("keys", ()) if isinstance(key, dict)]
-        return Keys(fetched_at=0, keys=tuple(listed)).find
+        return IssuerKeys(fetched_at=0, keys=tuple(listed)).find
     return key_store(JWTIssuer(issuer=issuer, jwks_url=jwks_url)).find
 
 
-def use(claims: dict[str, Any]) -> bool:
+def mark_used(claims: dict[str, Any]) -> bool:
     """Mark an assertion as used, by its ``jti``; return whether this is its first use anywhere."""
     jti = claims.get("jti")
     if not isinstance(jti, str) or not jti:
-        raise NotAccepted("The claim jti is missing.")
+        raise InvalidAssertion("The claim jti is missing.")
     name = f"{claims['iss']}\0{jti}"
     used = UsedAssertion(
         digest=hashlib.sha256(name.encode("utf-8", "replace")).hexdigest(),
         # Kept for as long as any allowed leeway could still accept the assertion.
         expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + timedelta(minutes=10),
     )
-    return used.claim()
+    return used.mark_used()

@@ -15,7 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.endpoints import canonical, origin_of
+from mcp_django.auth.endpoints import canonicalize_url, origin_of
 from mcp_django.conf import ALGORITHMS
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import issuer_of
@@ -31,33 +31,33 @@ def is_present(request: Any) -> bool:
     return bool(getattr(request, "client_assertion", None))
 
 
-def has_keys(client_id: str) -> bool:
+def client_has_keys(client_id: str) -> bool:
     """Return whether the client has keys, so that it can authenticate only with them."""
     found = ClientProfile._default_manager.filter(client_id=client_id).first()
     return found is not None and found.has_keys
 
 
 @sensitive_variables("assertion")
-def client_of(request: Any, http: HttpRequest) -> Any:
+def authenticate_by_assertion(request: Any, http: HttpRequest) -> Any:
     """Return the client whose key signed the assertion, or ``None``.
 
     Raises:
         ImproperlyConfigured: if PyJWT is not installed.
         AuthenticationUnavailable: if the keys have to be fetched and their URL does not respond.
     """
-    signed = import_signed()
+    signed = import_assertion_jwts()
     assertion = request.client_assertion
     if getattr(request, "client_assertion_type", None) != TYPE:
         return None
     try:
-        named = signed.unverified(assertion).get("sub")
+        named = signed.read_unverified_claims(assertion).get("sub")
         client = _registered(named, claimed=request.client_id)
         profile = ClientProfile._default_manager.filter(client_id=named).first() if client else None
         if profile is None or not profile.has_keys or not client.is_usable(request):
             return None
-        claims = signed.verified(
+        claims = signed.verify_assertion(
             assertion,
-            find_key=signed.find_key_of(
+            find_key=signed.make_key_finder(
                 profile.jwks_url, jwks=profile.jwks or None, jwks_url=profile.jwks_url
             ),
             algorithms=ALGORITHMS,
@@ -65,17 +65,17 @@ def client_of(request: Any, http: HttpRequest) -> Any:
             required=("jti",),
             max_seconds=MAX_SECONDS,
         )
-        signed.see(claims["sub"] == named, "The claims iss and sub name different clients.")
-        signed.see(_is_for_us(claims["aud"], http), "Its audience is another server.")
-        signed.see(signed.use(claims), "It was already used.")
-    except signed.NotAccepted as exc:
+        signed.require(claims["sub"] == named, "The claims iss and sub name different clients.")
+        signed.require(_is_own_audience(claims["aud"], http), "Its audience is another server.")
+        signed.require(signed.mark_used(claims), "It was already used.")
+    except signed.InvalidAssertion as exc:
         logger.info("Client assertion rejected: %s", exc)
         return None
     request.client_id = named
     return client
 
 
-def import_signed() -> Any:
+def import_assertion_jwts() -> Any:
     """Import and return ``assertion_jwts``, which needs PyJWT.
 
     Raises:
@@ -102,12 +102,12 @@ def _registered(client_id: Any, *, claimed: str | None) -> Any:
     ).first()
 
 
-def _is_for_us(audience: Any, request: HttpRequest) -> bool:
+def _is_own_audience(audience: Any, request: HttpRequest) -> bool:
     """Return whether the audience is this server's issuer or its token endpoint."""
     issuer = issuer_of(request)
-    ours = {canonical(issuer), issuer}
+    ours = {canonicalize_url(issuer), issuer}
     # A site may include only the toolkit's own URLs.
     with suppress(NoReverseMatch):
-        ours.add(canonical(origin_of(request) + reverse("mcp_oauth:token")))
+        ours.add(canonicalize_url(origin_of(request) + reverse("mcp_oauth:token")))
     named = audience if isinstance(audience, list) else [audience]
-    return any(isinstance(one, str) and (canonical(one) or one) in ours for one in named)
+    return any(isinstance(one, str) and (canonicalize_url(one) or one) in ours for one in named)

@@ -19,18 +19,18 @@ from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
-from mcp_django.auth.endpoints import all_resources, find_server, known
+from mcp_django.auth.endpoints import all_resources, find_resources, find_server
 from mcp_django.auth.permissions import can_connect
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
-from mcp_django.oauth.cimd import MAX_URL_LENGTH, problem_of
+from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
 from mcp_django.oauth.clients import (
     OFFLINE_ACCESS,
     Scopes,
-    baseline,
-    granted,
-    is_manual,
+    allowed_scopes,
+    is_manually_registered,
     printable,
+    required_scopes,
     site_scopes,
 )
 from mcp_django.oauth.responses import issuer_of
@@ -127,8 +127,14 @@ MAX_QUERY = 16_384
 MAX_NONCE = 255
 PKCE = "PKCE is required: code_challenge with code_challenge_method=S256 (RFC 7636)."
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_FOR_TOOLKIT = ("client_id", "redirect_uri", "state", "code_challenge", "code_challenge_method")
-_ONCE = (
+_TOOLKIT_PARAMETERS = (
+    "client_id",
+    "redirect_uri",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+)
+_SINGLE_PARAMETERS = (
     "scope",
     "code_challenge",
     "code_challenge_method",
@@ -139,7 +145,7 @@ _ONCE = (
 )
 
 
-def read(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, Any]:
+def parse_request(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, Any]:
     """Return the validated authorization request in a query, and its registered client.
 
     Raises:
@@ -147,16 +153,16 @@ def read(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, 
         Refused: if the client has to receive an error.
         WrongAccount: if the client has to receive an error unless the user changes the account.
     """
-    application, redirect_uri = _client(query, request)
+    application, redirect_uri = _validate_client(query, request)
     state = query.get("state", "")
 
     try:
-        _check_form(query)
-        scopes = _scopes(query, application)
-        resources, is_bound = _resources(query, request, application, scopes)
+        _check_parameters(query)
+        scopes = _requested_scopes(query, application)
+        resources, is_bound = _requested_resources(query, request, application, scopes)
         scopes = scopes or _default_scopes(resources, request, application)
-    except _Fault as fault:
-        kind = WrongAccount if isinstance(fault, _AccountFault) else Refused
+    except _RequestError as fault:
+        kind = WrongAccount if isinstance(fault, _AccountError) else AuthorizationError
         raise kind(*fault.args, redirect_uri=redirect_uri, state=state) from None
     asked = AuthorizationRequest(
         client_id=application.client_id,
@@ -194,23 +200,25 @@ def check_client(query: QueryDict) -> None:
         UntrustedRequest: if the client was not registered manually, or does not exist.
     """
     client_id = query.get("client_id", "")
-    if not is_manual(get_application_model().objects.filter(client_id=client_id).first()):
+    if not is_manually_registered(
+        get_application_model().objects.filter(client_id=client_id).first()
+    ):
         raise UntrustedRequest(_("You are not signed in."))
 
 
-class _Fault(Exception):
+class _RequestError(Exception):
     """An error code and its description, without the redirect URI that they are sent to."""
 
 
-class _AccountFault(_Fault):
+class _AccountError(_RequestError):
     """An error about the account; another account of the user may be allowed."""
 
 
-def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
+def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
     """Return the registered client and the redirect URI, which is one of the client's."""
     check_query(request)
     core = AuthorizationView.get_oauthlib_core()
-    pairs = [(name, value) for name in _FOR_TOOLKIT for value in query.getlist(name)]
+    pairs = [(name, value) for name in _TOOLKIT_PARAMETERS for value in query.getlist(name)]
     uri = f"{request.path}?{urlencode([*pairs, ('response_type', 'code')])}"
     try:
         _scopes_unused, found = core.server.validate_authorization_request(
@@ -218,11 +226,11 @@ def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
         )
     except FatalClientError as exc:
         detail = _document_problem(query.get("client_id", ""))
-        raise UntrustedRequest(_reason(exc), detail=detail) from None
+        raise UntrustedRequest(_user_message(exc), detail=detail) from None
     except OAuth2Error as exc:
         application = get_application_model().objects.filter(client_id=exc.client_id).first()
         _check_redirect(application, exc.redirect_uri or "")
-        raise Refused(
+        raise AuthorizationError(
             exc.error,
             exc.description or "",
             redirect_uri=exc.redirect_uri,
@@ -233,7 +241,7 @@ def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
     return application, redirect_uri
 
 
-def _reason(exc: FatalClientError) -> str:
+def _user_message(exc: FatalClientError) -> str:
     """Return the message for the user; the toolkit's is for developers and not translated."""
     if "client_id" in (exc.description or ""):
         return _("The assistant that sent you here is not known to this site.")
@@ -246,7 +254,7 @@ def _document_problem(client_id: str) -> str:
     """Return why the metadata document of a client was rejected, or an empty string."""
     if not is_cimd_client_id(client_id):
         return ""
-    problem = problem_of(client_id)
+    problem = recent_document_problem(client_id)
     if not problem:
         return ""
     address = printable(client_id, limit=MAX_URL_LENGTH)
@@ -259,25 +267,27 @@ def _document_problem(client_id: str) -> str:
 def _check_redirect(application: Any, redirect_uri: str) -> None:
     """Check the redirect URI against the current policy; the registration may be older."""
     scheme = urlsplit(redirect_uri).scheme.lower()
-    if application is not None and not is_manual(application):
+    if application is not None and not is_manually_registered(application):
         trusted = redirects.is_allowed(redirect_uri)
     else:
         apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
         own = application.get_allowed_schemes() if application is not None else ()
-        trusted = scheme in {"http", "https", *apps, *own} - (redirects.NEVER - {"http", "https"})
+        trusted = scheme in {"http", "https", *apps, *own} - (
+            redirects.FORBIDDEN_SCHEMES - {"http", "https"}
+        )
     if not trusted:
         raise UntrustedRequest(
             _("The assistant asked to send you to an address that this site does not trust.")
         )
 
 
-def _check_form(query: QueryDict) -> None:
+def _check_parameters(query: QueryDict) -> None:
     """Reject parameters that OAuth 2.1 removed or that this server does not support."""
-    for name in _ONCE:
+    for name in _SINGLE_PARAMETERS:
         if len(query.getlist(name)) > 1:
-            raise _Fault("invalid_request", f"Send {name} only once.")
+            raise _RequestError("invalid_request", f"Send {name} only once.")
     if not query.get("response_type"):
-        raise _Fault("invalid_request", "Send response_type=code.")
+        raise _RequestError("invalid_request", "Send response_type=code.")
     nonce, claims = query.get("nonce", ""), query.get("claims", "")
     for holds, error, description in (
         (query["response_type"] == "code", "unsupported_response_type", "Send response_type=code."),
@@ -310,19 +320,19 @@ def _check_form(query: QueryDict) -> None:
         ),
     ):
         if not holds:
-            raise _Fault(error, description)
+            raise _RequestError(error, description)
 
 
-def _scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
+def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
     """Return the requested scopes that the client may have, without the rest (RFC 6749, 3.3).
 
     A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
     asked = query.get("scope", "").split()
-    possible = granted(asked, application)
+    possible = allowed_scopes(asked, application)
     unknown = set(asked) - {*possible, OFFLINE_ACCESS}
-    if unknown and is_manual(application):
-        raise _Fault("invalid_scope", "A scope is not available to this client.")
+    if unknown and is_manually_registered(application):
+        raise _RequestError("invalid_scope", "A scope is not available to this client.")
     return tuple(possible)
 
 
@@ -331,35 +341,35 @@ def _default_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes for a request without any: those that the servers require."""
     if resources:
-        return tuple(baseline(find_server(one, request) for one in resources))
+        return tuple(required_scopes(find_server(one, request) for one in resources))
     return tuple(Scopes().get_default_scopes(application))
 
 
-def _resources(
+def _requested_resources(
     query: QueryDict, request: HttpRequest, application: Any, scopes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], bool]:
     named = query.getlist("resource")
     if named:
-        resources = known(named, request)
+        resources = find_resources(named, request)
         if resources is None:
-            raise _Fault("invalid_target", "The resource is not a server of this site.")
+            raise _RequestError("invalid_target", "The resource is not a server of this site.")
         if not all(_may_connect(one, request, application) for one in resources):
-            raise _AccountFault("access_denied", "This account may not connect to the server.")
+            raise _AccountError("access_denied", "This account may not connect to the server.")
         return tuple(resources), False
     if _is_for_own_api(application, scopes):
         return (), False
     if get_settings().oauth.missing_resource == "reject":
-        raise _Fault("invalid_target", "Send the resource parameter (RFC 8707).")
+        raise _RequestError("invalid_target", "Send the resource parameter (RFC 8707).")
     # Clients of protocol version 2025-03-26 do not send the resource parameter.
     bound = [one for one in all_resources(request) if _may_connect(one, request, application)]
     if not bound:
-        raise _AccountFault("access_denied", "This account may not connect to any server.")
+        raise _AccountError("access_denied", "This account may not connect to any server.")
     return tuple(bound), True
 
 
 def _is_for_own_api(application: Any, scopes: tuple[str, ...]) -> bool:
     """Return whether the request is for another API of the site and not for an MCP server."""
-    if not is_manual(application):
+    if not is_manually_registered(application):
         return False
     return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(site_scopes())
 
@@ -389,7 +399,7 @@ class UntrustedRequest(Exception):
         self.detail = detail
 
 
-class Refused(Exception):
+class AuthorizationError(Exception):
     """An error that the client receives at its redirect URI, with its state."""
 
     def __init__(self, error: str, description: str, *, redirect_uri: str, state: str = "") -> None:
@@ -402,36 +412,38 @@ class Refused(Exception):
     def location(self) -> str:
         """Return the URL to redirect to, without ``iss``, which ``redirect`` adds."""
         values = {"error": self.error, "error_description": self.description, "state": self.state}
-        return _with(self.redirect_uri, {name: value for name, value in values.items() if value})
+        return _add_to_query(
+            self.redirect_uri, {name: value for name, value in values.items() if value}
+        )
 
 
-class WrongAccount(Refused):
+class WrongAccount(AuthorizationError):
     """An error about the account; another account of the user may be allowed."""
 
 
-def with_code(redirect_uri: str, issued: str, *, state: str = "") -> str:
+def add_code(redirect_uri: str, issued: str, *, state: str = "") -> str:
     """Return the redirect URI with the code from ``issued``, the toolkit's redirect location.
 
     The toolkit re-encodes the client's own query, and a client may compare it.
     """
     code = parse_qs(urlsplit(issued).query)["code"][-1]
-    return _with(redirect_uri, {"code": code} | ({"state": state} if state else {}))
+    return _add_to_query(redirect_uri, {"code": code} | ({"state": state} if state else {}))
 
 
 def redirect(request: HttpRequest, location: str) -> HttpResponse:
     """Return the redirect to a client, with ``iss``. The redirect URI was checked before."""
     scheme = urlsplit(location).scheme.lower()
     return cast(
-        HttpResponse, OAuth2ResponseRedirect(with_issuer(location, issuer_of(request)), [scheme])
+        HttpResponse, OAuth2ResponseRedirect(add_issuer(location, issuer_of(request)), [scheme])
     )
 
 
-def with_issuer(location: str, issuer: str) -> str:
+def add_issuer(location: str, issuer: str) -> str:
     """Return the location with exactly one ``iss``; the rest of its query is not re-encoded."""
     base, _, query = location.partition("?")
     kept = [one for one in query.split("&") if one and unquote_plus(one.partition("=")[0]) != "iss"]
     return f"{base}?{'&'.join([*kept, 'iss=' + quote(issuer, safe='')])}"
 
 
-def _with(location: str, values: dict[str, str]) -> str:
+def _add_to_query(location: str, values: dict[str, str]) -> str:
     return location + ("&" if "?" in location else "?") + urlencode(values)

@@ -21,21 +21,21 @@ from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
 from mcp_django.auth import limits, security_log
-from mcp_django.auth.pages import guarded
+from mcp_django.auth.pages import protect_page
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consent
 from mcp_django.oauth.authorization_request import (
+    AuthorizationError,
     AuthorizationRequest,
-    Refused,
     UntrustedRequest,
+    add_code,
     check_client,
     check_query,
-    read,
+    parse_request,
     redirect,
-    with_code,
 )
-from mcp_django.oauth.cimd import problems, signed_in
-from mcp_django.oauth.clients import destination_of, is_manual, party_of
+from mcp_django.oauth.cimd import document_problems, signed_in
+from mcp_django.oauth.clients import client_display, destination_of, is_manually_registered
 from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.upstream.conf import UpstreamUnavailable
 from mcp_django.oauth.upstream.grants import live_grant
@@ -43,13 +43,13 @@ from mcp_django.oauth.upstream.grants import live_grant
 # Allowed requests of one user per minute; a person needs one or two.
 LIMIT, SECONDS = 60, 60
 # Errors that a client gets after the user approved the request (RFC 6749, section 4.1.2.1).
-DESCRIPTIONS = {
+UPSTREAM_ERRORS = {
     "access_denied": "The user did not authorize this site at the provider that the server needs.",
     "temporarily_unavailable": "The provider that the server needs does not respond.",
 }
 
 
-@method_decorator(guarded, name="dispatch")
+@method_decorator(protect_page, name="dispatch")
 class AuthorizeView(View):
     """Sign the user in, ask for consent and redirect to the client.
 
@@ -62,13 +62,13 @@ class AuthorizeView(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Handle the request, and report errors as RFC 6749 requires."""
         try:
-            with _fetching_for(request):
+            with _allow_document_fetch(request):
                 return cast(HttpResponse, super().dispatch(request, *args, **kwargs))
         except UntrustedRequest as exc:
             hint = _("Go back to your assistant and connect again.")
-            return _cannot_answer(request, exc, hint=hint)
-        except Refused as refusal:
-            return consent.offer_another_account(request, refusal) or redirect(
+            return _show_request_error(request, exc, hint=hint)
+        except AuthorizationError as refusal:
+            return consent.account_choice_page(request, refusal) or redirect(
                 request, refusal.location()
             )
 
@@ -81,26 +81,26 @@ class AuthorizeView(View):
         prompts = set(query.get("prompt", "").split())
         if not request.user.is_authenticated and "none" not in prompts:
             return _sign_in(request, query)
-        if busy := _busy(request):
+        if busy := _rate_limit_response(request):
             return busy
         if not request.user.is_authenticated:
             check_client(query)
-        asked, application = read(query, request)
+        asked, application = parse_request(query, request)
         if "none" in prompts:
-            return _answer_silently(request, asked, application, prompts)
+            return _answer_prompt_none(request, asked, application, prompts)
         _check_user(request, asked)
         if "login" in prompts:
             # The user signs in again; the consent page is still shown afterwards.
             query["prompt"] = "consent"
             return _sign_in(request, query)
-        decided = None if prompts else _decided(request, asked, application)
-        return decided or _ask(request, asked, application)
+        decided = None if prompts else _response_without_consent(request, asked, application)
+        return decided or _show_consent_page(request, asked, application)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         """Process the consent form, which this user opened within the last hour."""
         if not request.user.is_authenticated:
             raise UntrustedRequest(_("You are not signed in anymore."))
-        if busy := _busy(request):
+        if busy := _rate_limit_response(request):
             return busy
         decision = request.POST.get("decision")
         if decision == "switch" and "request" not in request.POST:
@@ -113,17 +113,19 @@ class AuthorizeView(View):
             ) from None
         if decision == "switch":
             return consent.switch_account(request, f"{request.path}?{asked.query(bound=False)}")
-        asked, application = _again(request, asked)
+        asked, application = _revalidate(request, asked)
         if decision != "allow":
-            consent.log(AuthEvent.Kind.DENIAL, asked, request)
-            raise _refused(asked, "access_denied", "The user denied the request.")
+            consent.log_decision(AuthEvent.Kind.DENIAL, asked, request)
+            raise _authorization_error(asked, "access_denied", "The user denied the request.")
         scopes = consent.chosen_scopes(asked, request, request.POST.getlist("scope"))
         if not scopes:
-            return _ask(request, asked, application, error=_("Choose at least one permission."))
+            return _show_consent_page(
+                request, asked, application, error=_("Choose at least one permission.")
+            )
         return _approve(request, asked, scopes)
 
 
-def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
+def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
     """Return the redirect to the client with a code, for a request the user has approved.
 
     ``approved_request`` is the argument of ``upstream.flow.begin``. Client, redirect URI, servers
@@ -132,15 +134,17 @@ def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpRespon
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
-        with _fetching_for(request):
-            return _finish(request, asked)
+        with _allow_document_fetch(request):
+            return _complete(request, asked)
     except UntrustedRequest as exc:
-        return _cannot_answer(request, exc)
-    except Refused as refusal:
+        return _show_request_error(request, exc)
+    except AuthorizationError as refusal:
         return redirect(request, refusal.location())
 
 
-def refuse(request: HttpRequest, approved_request: dict[str, Any], *, error: str) -> HttpResponse:
+def reject_request(
+    request: HttpRequest, approved_request: dict[str, Any], *, error: str
+) -> HttpResponse:
     """Return the redirect to the client with an error, for a request the user has approved.
 
     ``error`` is a key of ``DESCRIPTIONS``. Client and redirect URI are checked again; if they are
@@ -148,19 +152,19 @@ def refuse(request: HttpRequest, approved_request: dict[str, Any], *, error: str
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
-        with _fetching_for(request):
-            asked, _application = _again(request, asked)
+        with _allow_document_fetch(request):
+            asked, _application = _revalidate(request, asked)
     except UntrustedRequest as exc:
-        return _cannot_answer(request, exc)
-    except Refused as refusal:
+        return _show_request_error(request, exc)
+    except AuthorizationError as refusal:
         return redirect(request, refusal.location())
-    return redirect(request, _refused(asked, error, DESCRIPTIONS[error]).location())
+    return redirect(request, _authorization_error(asked, error, UPSTREAM_ERRORS[error]).location())
 
 
-def _cannot_answer(
+def _show_request_error(
     request: HttpRequest, refusal: UntrustedRequest, *, hint: str = ""
 ) -> HttpResponse:
-    return consent.show_error(
+    return consent.render_error(
         request,
         title=_("This request cannot be answered"),
         message=str(refusal),
@@ -170,7 +174,7 @@ def _cannot_answer(
 
 
 @contextmanager
-def _fetching_for(request: HttpRequest) -> Iterator[None]:
+def _allow_document_fetch(request: HttpRequest) -> Iterator[None]:
     """Allow fetching the client's metadata document if the user is signed in.
 
     A rejected document is logged in the security log, even if the client is already registered.
@@ -178,27 +182,29 @@ def _fetching_for(request: HttpRequest) -> Iterator[None]:
     user = request.user
     token = signed_in.set(user.is_authenticated and user.is_active)
     noted: dict[str, str] = {}
-    noting = problems.set(noted)
+    noting = document_problems.set(noted)
     try:
         yield
     finally:
-        problems.reset(noting)
+        document_problems.reset(noting)
         signed_in.reset(token)
         for client_id, reason in noted.items():
             kind = AuthEvent.Kind.DOCUMENT
-            security_log.record_some(
+            security_log.record_limited(
                 kind, request=request, user=user, client_id=client_id, reason=reason
             )
 
 
-def _busy(request: HttpRequest) -> HttpResponse | None:
+def _rate_limit_response(request: HttpRequest) -> HttpResponse | None:
     user = request.user if request.user.is_authenticated else None
-    key, limit = (f"user:{user.pk}", LIMIT) if user else limits.counted_for(request, limit=LIMIT)
-    seconds = limits.take("authorize", key, limit=limit, seconds=SECONDS)
+    key, limit = (f"user:{user.pk}", LIMIT) if user else limits.limit_key(request, limit=LIMIT)
+    seconds = limits.count_event("authorize", key, limit=limit, seconds=SECONDS)
     if not seconds:
         return None
-    security_log.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")
-    response = consent.show_error(
+    security_log.record_limited(
+        AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize"
+    )
+    response = consent.render_error(
         request,
         title=_("Too many requests"),
         message=_("This account received too many requests for access within a minute."),
@@ -216,66 +222,70 @@ def _sign_in(request: HttpRequest, query: QueryDict) -> HttpResponse:
 
 def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:
     if not request.user.is_active:
-        raise _refused(asked, "access_denied", "This account may not connect.")
+        raise _authorization_error(asked, "access_denied", "This account may not connect.")
 
 
-def _decided(
+def _response_without_consent(
     request: HttpRequest, asked: AuthorizationRequest, application: Any
 ) -> HttpResponse | None:
     """Return the response if no consent page is needed: skipped by the site, or remembered."""
-    if application.skip_authorization and is_manual(application):
+    if application.skip_authorization and is_manually_registered(application):
         return _approve(request, asked, asked.scopes)
-    if consent.is_remembered(asked, application, request.user):
-        return _finish(request, asked)
+    if consent.is_consent_remembered(asked, application, request.user):
+        return _complete(request, asked)
     return None
 
 
-def _answer_silently(
+def _answer_prompt_none(
     request: HttpRequest, asked: AuthorizationRequest, application: Any, prompts: set[str]
 ) -> HttpResponse:
     """Return the response to ``prompt=none``: a code or an error, never a page (OIDC Core)."""
     if len(prompts) > 1:
-        raise _refused(
+        raise _authorization_error(
             asked, "invalid_request", "prompt=none cannot be combined with other values."
         )
     if not request.user.is_authenticated:
-        raise _refused(asked, "login_required", "The user is not signed in.")
+        raise _authorization_error(asked, "login_required", "The user is not signed in.")
     _check_user(request, asked)
-    if bindings.missing(request.user, asked.resources):
-        raise _refused(asked, "interaction_required", "The user has to sign in at a provider.")
-    decided = _decided(request, asked, application)
+    if bindings.missing_provider(request.user, asked.resources):
+        raise _authorization_error(
+            asked, "interaction_required", "The user has to sign in at a provider."
+        )
+    decided = _response_without_consent(request, asked, application)
     if decided is None:
-        raise _refused(asked, "consent_required", "The user has to consent.")
+        raise _authorization_error(asked, "consent_required", "The user has to consent.")
     return decided
 
 
-def _ask(
+def _show_consent_page(
     request: HttpRequest, asked: AuthorizationRequest, application: Any, *, error: str = ""
 ) -> HttpResponse:
     context = {
-        "client": party_of(application),
+        "client": client_display(application),
         "destination": destination_of(asked.redirect_uri),
-        "servers": consent.offered_servers(asked, request),
+        "servers": consent.consent_servers(asked, request),
         "is_bound": asked.is_bound,
-        "scopes": consent.offered_scopes(asked, application, request),
+        "scopes": consent.consent_scopes(asked, application, request),
         "known_before": bool(consent.granted_before(asked, request.user)),
         "account": request.user,
         "signed_request": asked.sign(request.user),
         "error": error,
     }
-    return consent.show(request, "authorize.html", context, status=400 if error else 200)
+    return consent.render_page(request, "authorize.html", context, status=400 if error else 200)
 
 
 def _approve(
     request: HttpRequest, asked: AuthorizationRequest, scopes: tuple[str, ...]
 ) -> HttpResponse:
-    consent.keep_consent(asked, scopes, request)
-    return _finish(request, AuthorizationRequest.from_dict(asked.as_dict() | {"scopes": scopes}))
+    consent.save_consent(asked, scopes, request)
+    return _complete(request, AuthorizationRequest.from_dict(asked.as_dict() | {"scopes": scopes}))
 
 
-def _again(request: HttpRequest, asked: AuthorizationRequest) -> tuple[AuthorizationRequest, Any]:
+def _revalidate(
+    request: HttpRequest, asked: AuthorizationRequest
+) -> tuple[AuthorizationRequest, Any]:
     """Validate the request again, since time has passed since the page was shown."""
-    again, application = read(QueryDict(asked.query(bound=True)), request)
+    again, application = parse_request(QueryDict(asked.query(bound=True)), request)
     _check_user(request, again)
     values = again.as_dict() | {
         "scopes": tuple(one for one in asked.scopes if one in again.scopes),
@@ -284,17 +294,17 @@ def _again(request: HttpRequest, asked: AuthorizationRequest) -> tuple[Authoriza
     return AuthorizationRequest.from_dict(values), application
 
 
-def _finish(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
+def _complete(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
     """Redirect to a provider that is not yet connected, or to the client with a code."""
-    asked, _application = _again(request, asked)
+    asked, _application = _revalidate(request, asked)
     for _resource, server in consent.servers_of(asked, request):
-        step = _next_step(request, server, asked.as_dict())
+        step = _upstream_redirect(request, server, asked.as_dict())
         if step is not None:
             return step
     return redirect(request, _issue_code(request, asked))
 
 
-def _next_step(
+def _upstream_redirect(
     request: HttpRequest, server: Any, approved_request: dict[str, Any]
 ) -> HttpResponse | None:
     """Return a redirect to the provider of ``server.upstream`` if the user is not connected to it.
@@ -312,9 +322,9 @@ def _next_step(
     from mcp_django.oauth.upstream import flow
 
     try:
-        return flow.begin(request, request.user, name, approved_request)
+        return flow.begin_authorization(request, request.user, name, approved_request)
     except UpstreamUnavailable:
-        return refuse(request, approved_request, error="temporarily_unavailable")
+        return reject_request(request, approved_request, error="temporarily_unavailable")
 
 
 def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
@@ -342,9 +352,13 @@ def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
     except FatalClientError as exc:
         raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
     except OAuth2Error as exc:
-        raise _refused(asked, exc.error, exc.description or "") from exc
-    return with_code(asked.redirect_uri, headers["Location"], state=asked.state)
+        raise _authorization_error(asked, exc.error, exc.description or "") from exc
+    return add_code(asked.redirect_uri, headers["Location"], state=asked.state)
 
 
-def _refused(asked: AuthorizationRequest, error: str, description: str) -> Refused:
-    return Refused(error, description, redirect_uri=asked.redirect_uri, state=asked.state)
+def _authorization_error(
+    asked: AuthorizationRequest, error: str, description: str
+) -> AuthorizationError:
+    return AuthorizationError(
+        error, description, redirect_uri=asked.redirect_uri, state=asked.state
+    )

@@ -22,7 +22,7 @@ from oauthlib.common import Request
 
 from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
@@ -60,15 +60,17 @@ class OAuthBackend(BaseBackend):
         checksum = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
         tokens = get_access_token_model()._default_manager.filter(token_checksum=checksum)
         related = ("user", "application", "refresh_token")
-        token = bindings.annotate(tokens.select_related(*related), credentials.upstream).first()
+        token = bindings.annotate_tokens(
+            tokens.select_related(*related), credentials.upstream
+        ).first()
         if token is None:
             return None
         request, resource = credentials.request(), credentials.resource
-        if not _holds(token, resource, request):
+        if not _is_valid_for(token, resource, request):
             raise AuthenticationRequired(
                 "The token is unknown, expired or revoked.", error="invalid_token"
             )
-        bindings.check(token, credentials.upstream)
+        bindings.check_token(token, credentials.upstream)
         _note_use(token)
         return _principal(token, audience=resource, issuer=issuer_of(request))
 
@@ -101,13 +103,13 @@ def _note_use(token: Any) -> None:
         tokens.filter(pk=token.pk, updated=token.updated).update(updated=now)
 
 
-def _holds(token: Any, resource: str, request: HttpRequest) -> bool:
+def _is_valid_for(token: Any, resource: str, request: HttpRequest) -> bool:
     """Return whether a token is valid for this resource now."""
     application, user = token.application, token.user
     return bool(
         not token.is_expired()
         and resource
-        and resource in {canonical(one) for one in token.resource}
+        and resource in {canonicalize_url(one) for one in token.resource}
         and user is not None
         and user.is_active
         and application is not None
@@ -138,7 +140,7 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
     client_id = token.application.client_id
     return principal_for(
         token.user,
-        key=f"{key_of(token.user)}@{_short(client_id)}",
+        key=f"{key_of(token.user)}@{_bounded_client_id(client_id)}",
         backend="oauth",
         scopes=frozenset(token.scope.split()),
         client_id=client_id,
@@ -151,7 +153,7 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
     )
 
 
-def _short(client_id: str) -> str:
+def _bounded_client_id(client_id: str) -> str:
     """Return the client id, or its digest if it is longer than ``MAX_CLIENT_ID``."""
     if len(client_id) <= MAX_CLIENT_ID:
         return client_id

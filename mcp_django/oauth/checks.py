@@ -30,16 +30,16 @@ from django.urls import NoReverseMatch, Resolver404, URLResolver, get_resolver, 
 from django.utils.module_loading import import_string
 
 from mcp_django.auth.challenges import protected_resource
-from mcp_django.auth.pages import HINT, has_sign_in_page
-from mcp_django.conf import Check, get_settings, with_settings
-from mcp_django.oauth.redirects import LOOPBACK, app_problem
+from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
+from mcp_django.conf import Check, get_settings, skip_if_settings_invalid
+from mcp_django.oauth.redirects import LOOPBACK, app_redirect_problem
 from mcp_django.server import all_servers
 
 
-def _when_ready(check: Check) -> Check:
+def _skip_if_unconfigured(check: Check) -> Check:
     """Skip the check if the toolkit is not installed or ``MCP_DJANGO`` is not valid."""
 
-    @with_settings
+    @skip_if_settings_invalid
     @wraps(check)
     def ready(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         if not apps.is_installed("oauth2_provider"):
@@ -52,7 +52,7 @@ def _when_ready(check: Check) -> Check:
 # Clients ------------------------------------------------------------------------------------------
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E011: an entry of ``APP_REDIRECTS`` is not a valid application redirect URI."""
     return [
@@ -63,11 +63,11 @@ def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="mcp_oauth.E011",
         )
         for uri in get_settings().oauth.app_redirects
-        if (problem := app_problem(uri))
+        if (problem := app_redirect_problem(uri))
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_clients(
     app_configs: Any, *, databases: list[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
@@ -103,14 +103,14 @@ def check_clients(
 # ``OAUTH2_PROVIDER`` ------------------------------------------------------------------------------
 
 PROVIDER_HINT = "Write OAUTH2_PROVIDER = provider_settings(…) in settings.py (mcp_django.oauth)."
-OURS = {
+REQUIRED_CLASSES = {
     "OAUTH2_VALIDATOR_CLASS": "mcp_django.oauth.validator.Validator",
     "SCOPES_BACKEND_CLASS": "mcp_django.oauth.clients.Scopes",
     "CIMD_METADATA_FETCHER": "mcp_django.oauth.cimd.Fetcher",
     "CIMD_REGISTRATION_PERMISSION_CLASSES": "mcp_django.oauth.cimd.SignedInOnly",
 }
 # Other keys of ``provider_settings`` that have to be true, and the consequence if one is not.
-WEAKER = {
+SECURITY_SETTINGS = {
     "PKCE_REQUIRED": "an intercepted code can be redeemed",
     "ALLOW_LOCALHOST_LOOPBACK": "assistants that listen on a port of localhost cannot connect",
     "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": "tokens may be sent in the URL fragment",
@@ -136,7 +136,7 @@ def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E003: the toolkit does not use the classes of this app, so tokens have no audience."""
     return [
@@ -145,12 +145,12 @@ def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             hint=PROVIDER_HINT,
             id="mcp_oauth.E003",
         )
-        for key, path in OURS.items()
-        if not _is_ours(key, path)
+        for key, path in REQUIRED_CLASSES.items()
+        if not _uses_class(key, path)
     ]
 
 
-def _is_ours(key: str, path: str) -> bool:
+def _uses_class(key: str, path: str) -> bool:
     from oauth2_provider.settings import oauth2_settings
 
     try:
@@ -162,7 +162,7 @@ def _is_ours(key: str, path: str) -> bool:
     return any(isinstance(one, type) and issubclass(one, ours) for one in classes)
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E004: reuse of a stolen refresh token is not detected (OAuth 2.1, section 4.3.1)."""
     from oauth2_provider.settings import oauth2_settings
@@ -179,7 +179,7 @@ def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W009: ``OAUTH2_PROVIDER`` has an unknown key, which the toolkit silently ignores."""
     from oauth2_provider.settings import DEFAULTS
@@ -198,12 +198,14 @@ def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
-def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_skip_if_unconfigured
+def check_security_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W005: a security setting of the toolkit is weaker than in ``provider_settings()``."""
     from oauth2_provider.settings import oauth2_settings
 
-    found = {key: lost for key, lost in WEAKER.items() if not getattr(oauth2_settings, key)}
+    found = {
+        key: lost for key, lost in SECURITY_SETTINGS.items() if not getattr(oauth2_settings, key)
+    }
     if oauth2_settings.ALLOW_URI_WILDCARDS:
         found["ALLOW_URI_WILDCARDS"] = "a redirect URI may have a wildcard subdomain"
     return [
@@ -216,7 +218,7 @@ def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W007: the toolkit also registers clients, with any grant and tokens that never expire."""
     from oauth2_provider.settings import oauth2_settings
@@ -233,7 +235,7 @@ def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMes
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_documents(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W008: the metadata announces client metadata documents, but the toolkit has them off."""
     from oauth2_provider.settings import oauth2_settings
@@ -256,7 +258,7 @@ ORIGIN_ROOT_ONLY = "2025-03-26"
 PAGES = tuple(f"mcp_django/oauth/{one}.html" for one in ("authorize", "connections", "error"))
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E005: URLs not included. E006, E007: not at the root, or hidden by other patterns."""
     try:
@@ -269,10 +271,10 @@ def check_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 id="mcp_oauth.E005",
             )
         ]
-    return list(_hidden())
+    return list(_check_routes())
 
 
-def _hidden() -> Iterator[CheckMessage]:
+def _check_routes() -> Iterator[CheckMessage]:
     from mcp_django.oauth.metadata import authorization_server
 
     hint = (
@@ -281,7 +283,7 @@ def _hidden() -> Iterator[CheckMessage]:
     )
     issuer = get_settings().oauth.issuer
     # An issuer that is not valid (E010) has no path.
-    path = urlsplit(issuer).path.rstrip("/") if _is_identifier(issuer) else ""
+    path = urlsplit(issuer).path.rstrip("/") if _is_valid_issuer(issuer) else ""
     address = f"/.well-known/oauth-authorization-server{path}"
     if _view(address) is not authorization_server:
         yield Error(f"{address} is not routed to its view.", hint=hint, id="mcp_oauth.E006")
@@ -297,7 +299,7 @@ def _view(path: str) -> Any:
         return None
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E008: ``LOGIN_URL`` does not resolve to a view."""
     if has_sign_in_page():
@@ -306,13 +308,13 @@ def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         Error(
             f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site matches, "
             "so users cannot sign in to approve an assistant.",
-            hint=HINT,
+            hint=SIGN_IN_HINT,
             id="mcp_oauth.E008",
         )
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E009: session or auth middleware missing. W006: CSRF middleware missing."""
     found: list[CheckMessage] = [
@@ -345,7 +347,7 @@ def _has_middleware(wanted: type) -> bool:
     return False
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E010: the issuer is not valid. W002: clients of 2025-03-26 do not find one with a path.
 
@@ -366,7 +368,7 @@ def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         ]
     if not issuer:
         return []
-    if not _is_identifier(issuer):
+    if not _is_valid_issuer(issuer):
         return [
             Error(
                 f"MCP_DJANGO['OAUTH']['ISSUER'] is {issuer!r}, which is not a valid issuer URL.",
@@ -387,7 +389,7 @@ def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _is_identifier(issuer: str) -> bool:
+def _is_valid_issuer(issuer: str) -> bool:
     try:
         parts = urlsplit(issuer)
         host = parts.hostname if parts.port != 0 else None
@@ -397,7 +399,7 @@ def _is_identifier(issuer: str) -> bool:
     return parts.scheme in ("http", "https") and bool(host) and is_clean and issuer.isprintable()
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W001 (``--deploy``): codes and tokens are sent over plain HTTP."""
     settings = get_settings()
@@ -415,7 +417,7 @@ def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W003: the Host header of a request determines the issuer."""
     hosts = [one for one in django_settings.ALLOWED_HOSTS if one.startswith(("*", "."))]
@@ -431,7 +433,7 @@ def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E016: the template of a page cannot be loaded."""
     found: list[CheckMessage] = []
@@ -448,11 +450,11 @@ def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W004: no server accepts the tokens that are issued. W011: none of those has a URL."""
     taking = [server for server in all_servers() if "oauth" in server.auth]
-    mounted = list(_mounted(get_resolver().url_patterns))
+    mounted = list(_mounted_servers(get_resolver().url_patterns))
     if any(server.resource_url or server in mounted for server in taking):
         return []
     if taking:
@@ -474,11 +476,11 @@ def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _mounted(patterns: Iterable[Any]) -> Iterator[Any]:
+def _mounted_servers(patterns: Iterable[Any]) -> Iterator[Any]:
     """Yield the server of each view in the URLconf, ``None`` for views without one."""
     for one in patterns:
         if isinstance(one, URLResolver):
-            yield from _mounted(one.url_patterns)
+            yield from _mounted_servers(one.url_patterns)
         else:
             yield getattr(one.callback, "mcp_server", None)
 
@@ -486,7 +488,7 @@ def _mounted(patterns: Iterable[Any]) -> Iterator[Any]:
 # Upstream providers -------------------------------------------------------------------------------
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E012: ``FIELD_KEYS`` is empty, so upstream tokens cannot be encrypted."""
     oauth = get_settings().oauth
@@ -503,7 +505,7 @@ def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014: an upstream provider or a key is not valid."""
     configured = get_settings().oauth.upstream
@@ -518,18 +520,18 @@ def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             )
         ]
     # Needs an optional dependency.
-    from mcp_django.oauth.upstream.conf import problems
+    from mcp_django.oauth.upstream.conf import find_problems
 
     keys = get_settings().oauth.field_keys
     # Missing keys are reported by E012.
     return [
         Error(what, hint=hint, id="mcp_oauth.E014")
-        for what, hint in problems()
+        for what, hint in find_problems()
         if keys or "FIELD_KEYS" not in what
     ]
 
 
-@_when_ready
+@_skip_if_unconfigured
 def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E015: a server needs an upstream provider that is not configured."""
     configured = get_settings().oauth.upstream
@@ -550,12 +552,12 @@ def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 TAG = "mcp_oauth"
 
-ALL = (
+ALL_CHECKS = (
     check_toolkit,
     check_classes,
     check_keys,
     check_refresh_tokens,
-    check_gates,
+    check_security_settings,
     check_toolkit_registration,
     check_documents,
     check_urls,
@@ -574,7 +576,7 @@ ALL = (
 
 def register_all() -> None:
     """Register all system checks; called by ``AppConfig.ready``."""
-    for check in ALL:
+    for check in ALL_CHECKS:
         checks.register(check, TAG)
     checks.register(check_scheme, TAG, deploy=True)
     checks.register(check_clients, TAG, checks.Tags.database)

@@ -22,7 +22,13 @@ from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import outbound
-from mcp_django.auth.outbound import Answer, FetchFailed, Resolve, Target, Transport
+from mcp_django.auth.outbound import (
+    FetchFailed,
+    OutboundResponse,
+    RequestTarget,
+    Resolve,
+    Transport,
+)
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.oauth.clients import printable
@@ -32,7 +38,9 @@ from mcp_django.oauth.clients import printable
 signed_in: ContextVar[bool | None] = ContextVar("mcp_django.oauth.signed_in", default=None)
 # Why documents were rejected, by client id; set by the authorization endpoint too. The toolkit
 # reports only that such a client is unknown.
-problems: ContextVar[dict[str, str] | None] = ContextVar("mcp_django.oauth.problems", default=None)
+document_problems: ContextVar[dict[str, str] | None] = ContextVar(
+    "mcp_django.oauth.problems", default=None
+)
 
 MAX_URL_LENGTH = 255
 MAX_REDIRECTS = 20
@@ -49,9 +57,9 @@ class SignedInOnly:
         if not signed_in.get():
             return False
         try:
-            _permitted(client_id)
+            _check_permitted(client_id)
         except CIMDError as exc:
-            _note(client_id, str(exc))
+            _record_problem(client_id, str(exc))
             return False
         return True
 
@@ -64,7 +72,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 
     def __init__(
         self,
-        resolve: Resolve = outbound.resolve,
+        resolve: Resolve = outbound.resolve_host,
         transport: Transport = outbound.https_get,
     ) -> None:
         self.resolve = resolve
@@ -79,21 +87,21 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         try:
             return self._fetch(client_id)
         except CIMDError as exc:
-            _note(client_id, str(exc))
+            _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(_cache_key(client_id), str(exc), seconds)
             raise
 
     def _fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
-        url = _checked(client_id)
+        url = _parse_client_id(client_id)
         try:
             answer = self._get(url)
         except FetchFailed as exc:
             raise CIMDError(str(exc)) from exc
-        return accepted(_document(answer), client_id), _seconds(answer)
+        return validate_document(_document(answer), client_id), _document_lifetime(answer)
 
-    def _get(self, url: SplitResult) -> Answer:
+    def _get(self, url: SplitResult) -> OutboundResponse:
         host, port = url.hostname or "", url.port or 443
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
@@ -102,7 +110,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            target = Target(address=address, host=host, port=port, path=path)
+            target = RequestTarget(address=address, host=host, port=port, path=path)
             try:
                 return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
             except FetchFailed as exc:
@@ -110,27 +118,27 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         raise problem
 
 
-def problem_of(client_id: str) -> str:
+def recent_document_problem(client_id: str) -> str:
     """Return why the client's document was rejected, now or recently, or an empty string."""
-    noted = (problems.get() or {}).get(client_id)
+    noted = (document_problems.get() or {}).get(client_id)
     return noted or str(cache.get(_cache_key(client_id), ""))
 
 
-def find_problem(client_id: str) -> str:
+def find_document_problem(client_id: str) -> str:
     """Fetch the client's document and return why it is rejected, or an empty string.
 
     Only for management commands of the site owner: other callers have to be signed in.
     """
     try:
-        _permitted(client_id)
+        _check_permitted(client_id)
         oauth2_settings.CIMD_METADATA_FETCHER().fetch(client_id)
     except CIMDError as exc:
         return str(exc)
     return ""
 
 
-def _note(client_id: str, reason: str) -> None:
-    noted = problems.get()
+def _record_problem(client_id: str, reason: str) -> None:
+    noted = document_problems.get()
     if noted is not None:
         noted[client_id] = reason
 
@@ -139,7 +147,7 @@ def _cache_key(client_id: str) -> str:
     return f"mcp_django.oauth.document:{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
-def _permitted(client_id: str) -> None:
+def _check_permitted(client_id: str) -> None:
     """Reject a URL that this site does not request.
 
     Raises:
@@ -148,11 +156,11 @@ def _permitted(client_id: str) -> None:
     oauth = get_settings().oauth
     if not oauth.cimd:
         raise CIMDError("This site does not accept client metadata documents.")
-    if not validate_host(_checked(client_id).hostname or "", list(oauth.cimd_hosts)):
+    if not validate_host(_parse_client_id(client_id).hostname or "", list(oauth.cimd_hosts)):
         raise CIMDError("This site does not accept documents from this host.")
 
 
-def _checked(client_id: str) -> SplitResult:
+def _parse_client_id(client_id: str) -> SplitResult:
     """Return the parts of a client id that is an https URL with host and path, without tricks."""
     if len(client_id) > MAX_URL_LENGTH or not _URL.fullmatch(client_id):
         raise CIMDError("The client id is too long, or has characters that a URL cannot have.")
@@ -169,7 +177,7 @@ def _checked(client_id: str) -> SplitResult:
     return url
 
 
-def _document(answer: Answer) -> dict[str, Any]:
+def _document(answer: OutboundResponse) -> dict[str, Any]:
     if answer.status != 200:
         raise CIMDError(f"The host responded with HTTP {answer.status}.")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -188,7 +196,7 @@ def _document(answer: Answer) -> dict[str, Any]:
     return document
 
 
-def accepted(document: dict[str, Any], client_id: str) -> dict[str, Any]:
+def validate_document(document: dict[str, Any], client_id: str) -> dict[str, Any]:
     """Return the document reduced to what this site accepts.
 
     A client may prefer ``private_key_jwt``; if ``none`` is in its list of methods, it gets
@@ -237,7 +245,7 @@ def _redirect_uris(uris: object) -> list[str]:
     return list(dict.fromkeys(kept))
 
 
-def _seconds(answer: Answer) -> int:
+def _document_lifetime(answer: OutboundResponse) -> int:
     """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
     least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
     most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)

@@ -26,29 +26,34 @@ from mcp_django.oauth.models import (
     UpstreamTransaction,
     UsedAssertion,
 )
-from mcp_django.storage.databases import before
+from mcp_django.storage.databases import seconds_ago
 
 # A code is valid for a minute; its reuse is detected for a day.
 REDEEMED_SECONDS = 24 * 3600
 _UNBOUND: list[str] = []
 
 
-def due() -> dict[str, QuerySet[Any]]:
+def expired_rows() -> dict[str, QuerySet[Any]]:
     """Return the rows that may be deleted now, by name; each queryset has its own table."""
-    return {"clients": _unused_clients(), **_used_up(), **_of_the_toolkit(), **_upstream()}
+    return {
+        "clients": _unused_clients(),
+        **_expired_single_use_rows(),
+        **_expired_toolkit_rows(),
+        **_upstream(),
+    }
 
 
-def _used_up() -> dict[str, QuerySet[Any]]:
+def _expired_single_use_rows() -> dict[str, QuerySet[Any]]:
     return {
         "redeemed_codes": RedeemedCode._default_manager.filter(
-            redeemed_at__lt=before(REDEEMED_SECONDS)
+            redeemed_at__lt=seconds_ago(REDEEMED_SECONDS)
         ),
         "refresh_replays": RefreshReplay._default_manager.filter(expires_at__lt=Now()),
         "used_assertions": UsedAssertion._default_manager.filter(expires_at__lt=Now()),
     }
 
 
-def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
+def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
     expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
     found = {
         # An expired access token with a refresh token is deleted together with it.
@@ -59,7 +64,7 @@ def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
     }
     lifetime = refresh_token_expire_timedelta()
     if lifetime is not None:
-        since = before(lifetime.total_seconds())
+        since = seconds_ago(lifetime.total_seconds())
         # A rotated refresh token is kept for its full lifetime, so that its reuse is detected. One
         # without an access token cannot be used.
         over = (
@@ -96,7 +101,9 @@ IDLE_SECONDS = 90 * 24 * 3600
 
 def never_used_clients() -> QuerySet[Any]:
     """Return clients that never got a token and have no pending authorization code."""
-    found: QuerySet[Any] = get_application_model()._default_manager.filter(_Uses().never())
+    found: QuerySet[Any] = get_application_model()._default_manager.filter(
+        _ClientUses().never_used()
+    )
     return found
 
 
@@ -108,8 +115,8 @@ def _unused_clients() -> QuerySet[Any]:
     """
     model = get_application_model()
     sources = model.RegistrationSource
-    since = before(IDLE_SECONDS)
-    of = _Uses()
+    since = seconds_ago(IDLE_SECONDS)
+    of = _ClientUses()
     idle = (
         Q(created__lt=since)
         & ~Exists(of.tokens.filter(Q(created__gte=since) | Q(expires__gt=Now())))
@@ -118,13 +125,13 @@ def _unused_clients() -> QuerySet[Any]:
         & ~Exists(of.profiles.filter(last_used_at__gte=since))
     )
     found: QuerySet[Any] = model._default_manager.filter(
-        (Q(created__lt=before(UNUSED_SECONDS)) & of.never()) | idle,
+        (Q(created__lt=seconds_ago(UNUSED_SECONDS)) & of.never_used()) | idle,
         registration_source__in=[sources.DCR, sources.CIMD],
     )
     return found
 
 
-class _Uses:
+class _ClientUses:
     """Subqueries for the traces of a client's use, in a query of clients."""
 
     def __init__(self) -> None:
@@ -134,7 +141,7 @@ class _Uses:
         self.grants = get_grant_model()._default_manager.filter(mine, expires__gt=Now())
         self.profiles = ClientProfile._default_manager.filter(client_id=OuterRef("client_id"))
 
-    def never(self) -> Q:
+    def never_used(self) -> Q:
         """Return the condition that a client was never used."""
         return (
             ~Exists(self.tokens)

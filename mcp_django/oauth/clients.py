@@ -24,11 +24,11 @@ from mcp_django.conf import get_settings
 from mcp_django.oauth.conf import DeclaredScopes
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.redirects import LOOPBACK
-from mcp_django.oauth.responses import Refused
+from mcp_django.oauth.responses import OAuthError
 from mcp_django.server import all_servers
 
 
-def identify(request: HttpRequest) -> Any:
+def authenticate_client(request: HttpRequest) -> Any:
     """Authenticate the client of a form; a public client only has to name itself.
 
     Raises:
@@ -45,23 +45,23 @@ def identify(request: HttpRequest) -> Any:
         or asked.client is None
         or asked.client_id not in ("", None, asked.client.client_id)
     ):
-        raise Refused.client()
+        raise OAuthError.invalid_client()
     return asked.client
 
 
-def identify_confidential(request: HttpRequest) -> Any:
+def authenticate_confidential_client(request: HttpRequest) -> Any:
     """Authenticate the confidential client of a form.
 
     Raises:
         Refused: if the client is unknown, public or not authenticated.
     """
-    client = identify(request)
+    client = authenticate_client(request)
     if client.client_type != client.CLIENT_CONFIDENTIAL:
-        raise Refused.client()
+        raise OAuthError.invalid_client()
     return client
 
 
-class HandedOn(HttpRequest):
+class OAuthlibHttpRequest(HttpRequest):
     """A Django request made of an oauthlib request, with ``META`` and method only."""
 
     def __init__(self, request: Any) -> None:
@@ -102,7 +102,7 @@ def printable(text: str, *, limit: int = NAME_LENGTH) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class ClientDisplay:
     """A client as the pages show it; ``source`` is how it was registered."""
 
     client_id: str
@@ -133,12 +133,12 @@ class Party:
         return self.source != "manual"
 
 
-def party_of(application: Any) -> Party:
+def client_display(application: Any) -> ClientDisplay:
     """Return a registered client as the pages show it."""
     source = application.registration_source
     client_id = application.client_id
     name = printable(application.name)
-    return Party(
+    return ClientDisplay(
         client_id=client_id,
         name=name
         or (urlsplit(client_id).hostname if source == "cimd" else "")
@@ -158,17 +158,17 @@ def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:
     return "manual" if owner is None or getattr(owner, "is_staff", False) else "user"
 
 
-def parties(client_ids: set[str]) -> dict[str, Party]:
+def client_displays(client_ids: set[str]) -> dict[str, ClientDisplay]:
     """Return the clients by id, including those no longer registered, with one query."""
     applications = (
         get_application_model().objects.filter(client_id__in=client_ids).select_related("user")
     )
-    known = {one.client_id: party_of(one) for one in applications}
+    known = {one.client_id: client_display(one) for one in applications}
     return {one: known.get(one) or _gone(one) for one in client_ids}
 
 
-def _gone(client_id: str) -> Party:
-    return Party(client_id=client_id, name=printable(client_id), source="gone")
+def _gone(client_id: str) -> ClientDisplay:
+    return ClientDisplay(client_id=client_id, name=printable(client_id), source="gone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +186,12 @@ def destination_of(redirect_uri: str) -> Destination:
     if scheme not in ("http", "https"):
         return Destination(shown=f"{scheme}://{host}" if host else f"{scheme}:", kind="app")
     return Destination(
-        shown=_ascii(parts.netloc.rpartition("@")[2].lower()),
+        shown=_host_to_ascii(parts.netloc.rpartition("@")[2].lower()),
         kind="loopback" if host in LOOPBACK else "web",
     )
 
 
-def _ascii(host: str) -> str:
+def _host_to_ascii(host: str) -> str:
     if host.isascii():
         return host
     try:
@@ -223,7 +223,7 @@ class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
         self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
     ) -> list[str]:
         """Return the scopes that a client may request."""
-        return [*requestable(application), OFFLINE_ACCESS]
+        return [*requestable_scopes(application), OFFLINE_ACCESS]
 
     def get_default_scopes(
         self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
@@ -233,34 +233,34 @@ class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
         A client of the site's other APIs that names no server (RFC 8707) gets the toolkit's
         ``DEFAULT_SCOPES``.
         """
-        is_other = is_manual(application) and not getattr(request, "resource", None)
-        return _site_defaults() if is_other and site_scopes() else baseline(all_servers())
+        is_other = is_manually_registered(application) and not getattr(request, "resource", None)
+        return _site_defaults() if is_other and site_scopes() else required_scopes(all_servers())
 
 
-def requestable(application: Any) -> dict[str, str]:
+def requestable_scopes(application: Any) -> dict[str, str]:
     """Return the scopes that a client may be granted, with descriptions; no ``offline_access``."""
     declared = dict(get_settings().scopes)
-    return site_scopes() | declared if is_manual(application) else declared
+    return site_scopes() | declared if is_manually_registered(application) else declared
 
 
-def granted(asked: Iterable[str], application: Any) -> list[str]:
+def allowed_scopes(asked: Iterable[str], application: Any) -> list[str]:
     """Return the requested scopes that the client may have, without duplicates, in order.
 
     Unknown scopes are dropped and cause no error (RFC 6749, section 3.3), since assistants request
     every scope that they have ever seen.
     """
-    known = requestable(application)
+    known = requestable_scopes(application)
     return [scope for scope in dict.fromkeys(asked) if scope in known]
 
 
-def baseline(servers: Iterable[Any]) -> list[str]:
+def required_scopes(servers: Iterable[Any]) -> list[str]:
     """Return the declared scopes that these servers require of every caller."""
     declared = get_settings().scopes
     needed = (scope for server in servers for scope in server.scopes)
     return [scope for scope in dict.fromkeys(needed) if scope in declared]
 
 
-def is_manual(application: Any) -> bool:
+def is_manually_registered(application: Any) -> bool:
     """Return whether the client was registered manually, by the site or one of its users."""
     return application is not None and application.registration_source == MANUAL
 
@@ -283,15 +283,15 @@ def _site_defaults() -> list[str]:
 # at least once an hour for a client in use. The time of the last call is stored in the access
 # token (``oauth.backend``).
 
-RESOLUTION = timedelta(minutes=1)
+LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
-def note_use(client_id: str) -> None:
+def update_last_used(client_id: str) -> None:
     """Store that a client got a token now; written at most once a minute."""
     now = timezone.now()
     profile, created = ClientProfile._default_manager.get_or_create(
         client_id=client_id, defaults={"last_used_at": now}
     )
-    if created or (profile.last_used_at and now - profile.last_used_at < RESOLUTION):
+    if created or (profile.last_used_at and now - profile.last_used_at < LAST_USED_RESOLUTION):
         return
     ClientProfile._default_manager.filter(pk=profile.pk).update(last_used_at=now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mcp_django.conf import Settings, defaults_while_wrong, get_settings
+from mcp_django.conf import Settings, get_settings, use_defaults_if_invalid
 
 
 class RedirectSchemes(Sequence[str]):
@@ -105,5 +105,5 @@ def provider_settings(**overrides: Any) -> dict[str, Any]:
 
 def _read_settings() -> Settings:
     # Also called by the toolkit's system checks, where ``MCP_DJANGO`` may not be valid.
-    with defaults_while_wrong():
+    with use_defaults_if_invalid():
         return get_settings()

@@ -17,14 +17,14 @@ from django.views.decorators.http import require_http_methods, require_POST
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from mcp_django.auth.endpoints import find_server
-from mcp_django.auth.pages import guarded
+from mcp_django.auth.pages import protect_page
 from mcp_django.conf import get_settings
-from mcp_django.oauth.clients import Party, Scopes, parties
-from mcp_django.oauth.consent import show, title_of
+from mcp_django.oauth.clients import ClientDisplay, Scopes, client_displays
+from mcp_django.oauth.consent import render_page, title_of
 from mcp_django.oauth.models import Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_everything
 from mcp_django.oauth.upstream.conf import provider_settings
-from mcp_django.oauth.upstream.grants import live
+from mcp_django.oauth.upstream.grants import live_condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Connection:
     """One connected assistant on the page."""
 
     pk: int
-    client: Party
+    client: ClientDisplay
     server: str
     resource: str
     scopes: tuple[str, ...]
@@ -41,14 +41,14 @@ class Connection:
     last_used: datetime | None
 
 
-@guarded
+@protect_page
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def connections(request: HttpRequest) -> HttpResponse:
     """Show the connected assistants of the signed-in user; a POST disconnects all of them."""
     if request.method != "POST":
         context = {"connections": connections_of(request), "accounts": _accounts_of(request.user)}
-        return show(request, "connections.html", context)
+        return render_page(request, "connections.html", context)
     user: Any = request.user
     count = Consent.objects.filter(user=user).count()
     revoke_everything(user, request=request)
@@ -56,7 +56,7 @@ def connections(request: HttpRequest) -> HttpResponse:
     return _back(request, text)
 
 
-@guarded
+@protect_page
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
@@ -73,7 +73,7 @@ def connections_of(request: HttpRequest) -> list[Connection]:
     """Return the connections of the signed-in user, newest first, with at most four queries."""
     user: Any = request.user
     rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
-    clients = parties({row.client_id for row in rows})
+    clients = client_displays({row.client_id for row in rows})
     used = _last_used(user)
     words = Scopes().get_all_scopes()
     return [
@@ -141,7 +141,7 @@ def _accounts_of(user: Any) -> list[_Account]:
     # Without Authlib there are no URLs to connect accounts; the system check E014 reports it.
     if not configured or not find_spec("authlib"):
         return []
-    held = UpstreamGrant.objects.filter(live(), user=user)
+    held = UpstreamGrant.objects.filter(live_condition(), user=user)
     connected = set(held.values_list("provider", flat=True))
     return [
         _Account(name=one, label=provider_settings(one).label, is_connected=one in connected)

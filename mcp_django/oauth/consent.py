@@ -21,24 +21,24 @@ from django.utils.translation import ngettext
 
 from mcp_django.auth import security_log
 from mcp_django.auth.endpoints import find_server
-from mcp_django.auth.principal import closure, principal_for
+from mcp_django.auth.principal import expand_scopes, principal_for
 from mcp_django.conf import get_settings
-from mcp_django.execution.policy import visible
+from mcp_django.execution.policy import is_visible
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.authorization_request import (
+    AuthorizationError,
     AuthorizationRequest,
-    Refused,
     WrongAccount,
-    with_issuer,
+    add_issuer,
 )
-from mcp_django.oauth.clients import destination_of, requestable
+from mcp_django.oauth.clients import destination_of, requestable_scopes
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.revoking import revoke_access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedServer:
+class ConsentServer:
     """A server as the consent page shows it to one user."""
 
     title: str
@@ -47,7 +47,7 @@ class OfferedServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedScope:
+class ConsentScope:
     """A requested scope; the user cannot deselect a fixed one."""
 
     name: str
@@ -80,41 +80,41 @@ def title_of(server: Any) -> str:
     return str(identity.get("title") or identity["name"])
 
 
-def offered_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[OfferedServer]:
+def consent_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[ConsentServer]:
     """Return the servers of a request, with what each makes available to this user."""
     principal = principal_for(request.user)
     found = []
     for resource, server in servers_of(asked, request):
-        tools = sum(visible(principal, one) for one in server.offered.tools.values())
-        readable = (*server.offered.resources.values(), *server.offered.templates.values())
-        resources = sum(visible(principal, one) for one in readable)
-        prompts = sum(visible(principal, one) for one in server.offered.prompts.values())
+        tools = sum(is_visible(principal, one) for one in server.catalog.tools.values())
+        readable = (*server.catalog.resources.values(), *server.catalog.templates.values())
+        resources = sum(is_visible(principal, one) for one in readable)
+        prompts = sum(is_visible(principal, one) for one in server.catalog.prompts.values())
         counts = (
             (tools, ngettext("%(n)d tool", "%(n)d tools", tools)),
             (resources, ngettext("%(n)d resource", "%(n)d resources", resources)),
             (prompts, ngettext("%(n)d prompt", "%(n)d prompts", prompts)),
         )
         words = tuple(text % {"n": number} for number, text in counts if number)
-        found.append(OfferedServer(title=title_of(server), resource=resource, counts=words))
+        found.append(ConsentServer(title=title_of(server), resource=resource, counts=words))
     return found
 
 
-def offered_scopes(
+def consent_scopes(
     asked: AuthorizationRequest, application: Any, request: HttpRequest
-) -> list[OfferedScope]:
+) -> list[ConsentScope]:
     """Return the scopes of a request, the fixed ones first."""
     servers = [server for _, server in servers_of(asked, request)]
-    described = requestable(application)
+    described = requestable_scopes(application)
     fixed, before = _fixed_scopes(asked, request), granted_before(asked, request.user)
     principal = principal_for(request.user)
     tools = [
         one
         for server in servers
-        for one in server.offered.tools.values()
-        if visible(principal, one)
+        for one in server.catalog.tools.values()
+        if is_visible(principal, one)
     ]
     offered = [
-        OfferedScope(
+        ConsentScope(
             name=name,
             description=str(described.get(name, name)),
             is_fixed=name in fixed,
@@ -136,13 +136,13 @@ def chosen_scopes(
 
 def granted_before(asked: AuthorizationRequest, user: Any) -> frozenset[str]:
     """Return the scopes that the client already has for every resource of the request."""
-    rows = _rows(asked, user)
+    rows = _stored_consents(asked, user)
     if not rows or len(rows) < len(asked.resources or ("",)):
         return frozenset()
     return frozenset.intersection(*(frozenset(row.scopes) for row in rows.values()))
 
 
-def is_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> bool:
+def is_consent_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> bool:
     """Return whether a recent consent covers the request, so no consent page is needed.
 
     A consent counts for ``REMEMBER_CONSENT`` seconds, for the same servers, the same or fewer
@@ -155,17 +155,17 @@ def is_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> b
     if application.registration_source == "dcr" and (application.client_type != "confidential"):
         return False
     oldest = timezone.now() - timedelta(seconds=seconds)
-    rows = _rows(asked, user)
+    rows = _stored_consents(asked, user)
     host = destination_of(asked.redirect_uri).shown
     same = all(row.redirect_host == host and row.updated_at >= oldest for row in rows.values())
     implies: Mapping[str, Iterable[str]] = get_settings().scope_implies or {}
     # Only the last approval counts: it does not renew scopes approved earlier or for another host.
-    agreed = (closure(row.agreed, implies) for row in rows.values())
+    agreed = (expand_scopes(row.agreed, implies) for row in rows.values())
     is_whole = len(rows) == len(asked.resources or ("",))
     return is_whole and same and all(set(asked.scopes) <= one for one in agreed)
 
 
-def keep_consent(
+def save_consent(
     asked: AuthorizationRequest, scopes: tuple[str, ...], request: HttpRequest
 ) -> None:
     """Store the user's consent for each server of the request.
@@ -176,7 +176,7 @@ def keep_consent(
     unticked = set(asked.scopes) - set(scopes)
     user: Any = request.user
     with transaction.atomic(using=router.db_for_write(Consent)):
-        rows = _rows(asked, user)
+        rows = _stored_consents(asked, user)
         for resource in asked.resources or ("",):
             row = rows.get(resource)
             had = set(row.scopes) if row else set()
@@ -192,13 +192,15 @@ def keep_consent(
                     "redirect_host": destination_of(asked.redirect_uri).shown[:255],
                 },
             )
-        log(AuthEvent.Kind.CONSENT, asked, request, scopes=list(scopes))
+        log_decision(AuthEvent.Kind.CONSENT, asked, request, scopes=list(scopes))
 
 
-def log(kind: str, asked: AuthorizationRequest, request: HttpRequest, **details: Any) -> None:
+def log_decision(
+    kind: str, asked: AuthorizationRequest, request: HttpRequest, **details: Any
+) -> None:
     """Record the user's decision in the security log."""
     names = [server.name for _, server in servers_of(asked, request)]
-    security_log.record(
+    security_log.record_event(
         kind,
         request=request,
         user=request.user,
@@ -217,7 +219,7 @@ def _fixed_scopes(asked: AuthorizationRequest, request: HttpRequest) -> frozense
     return frozenset(asked.scopes) & baseline
 
 
-def _rows(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
+def _stored_consents(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
     rows = Consent.objects.filter(
         user=user, client_id=asked.client_id, resource__in=asked.resources or ("",)
     )
@@ -227,14 +229,14 @@ def _rows(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
 # Pages of the authorization server ----------------------------------------------------------------
 
 
-def show(
+def render_page(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """Render a template of ``mcp_django/oauth/``."""
     return render(request, f"mcp_django/oauth/{template}", context, status=status)
 
 
-def show_error(
+def render_error(
     request: HttpRequest,
     *,
     title: str,
@@ -245,7 +247,7 @@ def show_error(
 ) -> HttpResponse:
     """Render the error page, for errors that only the user may see."""
     context = {"title": title, "message": message, "detail": detail, "hint": hint}
-    return show(request, "error.html", context, status=status)
+    return render_page(request, "error.html", context, status=status)
 
 
 # Sign in with another account ---------------------------------------------------------------------
@@ -254,7 +256,7 @@ def show_error(
 # account. If the client got the error immediately, it would send the user here again.
 
 
-def offer_another_account(request: HttpRequest, refusal: Refused) -> HttpResponse | None:
+def account_choice_page(request: HttpRequest, refusal: AuthorizationError) -> HttpResponse | None:
     """Return a page (403) to sign in with another account or to return to the client.
 
     Return ``None`` if another account would not help, for ``prompt=none``, and for POST requests.
@@ -262,8 +264,8 @@ def offer_another_account(request: HttpRequest, refusal: Refused) -> HttpRespons
     silently = "none" in request.GET.get("prompt", "").split()
     if silently or request.method != "GET" or not isinstance(refusal, WrongAccount):
         return None
-    location = with_issuer(refusal.location(), issuer_of(request))
-    return show(request, "another_account.html", {"location": location}, status=403)
+    location = add_issuer(refusal.location(), issuer_of(request))
+    return render_page(request, "another_account.html", {"location": location}, status=403)
 
 
 def switch_account(request: HttpRequest, path: str) -> HttpResponse:

@@ -19,19 +19,19 @@ from oauth2_provider.models import get_access_token_model, set_token_value
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import security_log
-from mcp_django.auth.backends.external import user_of
-from mcp_django.auth.endpoints import all_resources, canonical, find_server, known
+from mcp_django.auth.backends.external import find_user
+from mcp_django.auth.endpoints import all_resources, canonicalize_url, find_resources, find_server
 from mcp_django.auth.permissions import can_connect
 from mcp_django.conf import TrustedIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AuthEvent, ExternalIdentity
 from mcp_django.oauth import clients
-from mcp_django.oauth.assertions import import_signed
+from mcp_django.oauth.assertions import import_assertion_jwts
 from mcp_django.oauth.models import ClientProfile
-from mcp_django.oauth.responses import Refused, issuer_of
-from mcp_django.oauth.revoking import end_token
+from mcp_django.oauth.responses import OAuthError, issuer_of
+from mcp_django.oauth.revoking import revoke_token
 from mcp_django.oauth.upstream import bindings
-from mcp_django.oauth.validator import note_issue, seconds_left
+from mcp_django.oauth.validator import log_issue, seconds_left
 
 # Client credentials -------------------------------------------------------------------------------
 
@@ -47,11 +47,11 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
     Raises:
         Refused: if the client is not a machine client, or requests what it may not have.
     """
-    client = clients.identify_confidential(request)
+    client = clients.authenticate_confidential_client(request)
     profile = _profile_of(client)
     resources = _resources_for(profile, request)
     granted = _scopes_for(profile, client, resources, request)
-    _see_upstream(profile.service_user, resources)
+    _check_upstream(profile.service_user, resources)
     return _issue_token(
         request,
         user=profile.service_user,
@@ -63,7 +63,7 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
     )
 
 
-def end_tokens(client_id: str) -> None:
+def revoke_machine_tokens(client_id: str) -> None:
     """Revoke the access tokens of a machine client."""
     tokens = get_access_token_model()._default_manager.filter(
         application__client_id=client_id,
@@ -71,7 +71,7 @@ def end_tokens(client_id: str) -> None:
         refresh_token=None,
     )
     for checksum in list(tokens.values_list("token_checksum", flat=True)):
-        end_token(checksum)
+        revoke_token(checksum)
 
 
 def _profile_of(client: Any) -> ClientProfile:
@@ -87,12 +87,12 @@ def _profile_of(client: Any) -> ClientProfile:
     if (
         client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
         or client.client_type != client.CLIENT_CONFIDENTIAL
-        or not clients.is_manual(client)
+        or not clients.is_manually_registered(client)
         or found is None
         or found.service_user is None
         or not found.service_user.is_active
     ):
-        raise Refused("unauthorized_client")
+        raise OAuthError("unauthorized_client")
     return found
 
 
@@ -103,12 +103,14 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
         Refused: if one is not allowed, several are possible, or the account may not connect
             (``invalid_target``).
     """
-    allowed = {canonical(one) for one in profile.allowed_resources} or {*all_resources(request)}
+    allowed = {canonicalize_url(one) for one in profile.allowed_resources} or {
+        *all_resources(request)
+    }
     asked = request.POST.getlist("resource")
     if not asked:
         asked = [one for one in allowed if one and find_server(one, request)]
         if len(asked) != 1:
-            raise Refused(
+            raise OAuthError(
                 "invalid_target",
                 "Send resource: the client does not have exactly one allowed server.",
             )
@@ -119,7 +121,7 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
             or (profile.allowed_resources and one not in allowed)
             or not can_connect(profile.service_user, server, profile.client_id)
         ):
-            raise Refused("invalid_target")
+            raise OAuthError("invalid_target")
     return asked
 
 
@@ -132,11 +134,11 @@ def _scopes_for(
         Refused: if none of the requested scopes is allowed (``invalid_scope``).
     """
     servers = [server for one in resources if (server := find_server(one, request)) is not None]
-    allowed = profile.allowed_scopes or clients.baseline(servers)
+    allowed = profile.allowed_scopes or clients.required_scopes(servers)
     asked = request.POST.get("scope", "").split() or allowed
-    granted = [one for one in clients.granted(asked, client) if one in allowed]
+    granted = [one for one in clients.allowed_scopes(asked, client) if one in allowed]
     if not granted:
-        raise Refused("invalid_scope")
+        raise OAuthError("invalid_scope")
     return granted
 
 
@@ -162,18 +164,18 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
     Raises:
         Refused: if the assertion is not valid, or not for this client, server or user.
     """
-    client = clients.identify_confidential(request)
-    claims, entry = _claims(request, client)
-    resources = _vouched_resources(claims, request)
-    granted = _vouched_scopes(claims, client, resources, request)
+    client = clients.authenticate_confidential_client(request)
+    claims, entry = _verify_assertion(request, client)
+    resources = _asserted_resources(claims, request)
+    granted = _asserted_scopes(claims, client, resources, request)
     user = _user(entry, claims)
     for one in resources:
         if not can_connect(user, find_server(one, request), client.client_id):
-            raise Refused("invalid_grant")
-    _see_upstream(user, resources)
+            raise OAuthError("invalid_grant")
+    _check_upstream(user, resources)
     # Last, so that a request rejected for another reason can be corrected and sent again.
-    if not import_signed().use(claims):
-        security_log.record(
+    if not import_assertion_jwts().mark_used(claims):
+        security_log.record_event(
             AuthEvent.Kind.REPLAY,
             request=request,
             user=user,
@@ -181,7 +183,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
             what="identity assertion",
             issuer=entry.issuer,
         )
-        raise Refused("invalid_grant")
+        raise OAuthError("invalid_grant")
     return _issue_token(
         request,
         user=user,
@@ -194,20 +196,20 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
 
 
 @sensitive_variables("assertion")
-def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedIssuer]:
+def _verify_assertion(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedIssuer]:
     """Return the claims of the assertion and its trusted issuer."""
-    signed = import_signed()
+    signed = import_assertion_jwts()
     assertion = request.POST.get("assertion", "")
     if not assertion:
-        raise Refused("invalid_request", "Send the assertion.")
+        raise OAuthError("invalid_request", "Send the assertion.")
     try:
-        named = signed.unverified(assertion).get("iss")
+        named = signed.read_unverified_claims(assertion).get("iss")
         trusted = get_settings().oauth.trusted_issuers
         entry: Any = next((one for one in trusted if one.issuer == named), None)
-        signed.see(entry is not None, "The issuer is not among OAUTH['TRUSTED_ISSUERS'].")
-        claims: dict[str, Any] = signed.verified(
+        signed.require(entry is not None, "The issuer is not among OAUTH['TRUSTED_ISSUERS'].")
+        claims: dict[str, Any] = signed.verify_assertion(
             assertion,
-            find_key=signed.find_key_of(entry.issuer, jwks=entry.jwks, jwks_url=entry.jwks_url),
+            find_key=signed.make_key_finder(entry.issuer, jwks=entry.jwks, jwks_url=entry.jwks_url),
             algorithms=entry.algorithms,
             issuer=entry.issuer,
             required=("iat", "jti", "client_id", "resource"),
@@ -215,41 +217,48 @@ def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedI
             typ=TYP,
             leeway=entry.leeway,
         )
-        signed.see(_is_us(claims["aud"], request), "Its audience is another authorization server.")
-        signed.see(claims["client_id"] == client.client_id, "It was issued to another client.")
-        signed.see("cnf" not in claims, "It is bound to a key (DPoP), unsupported here.")
+        signed.require(
+            _is_own_audience(claims["aud"], request),
+            "Its audience is another authorization server.",
+        )
+        signed.require(claims["client_id"] == client.client_id, "It was issued to another client.")
+        signed.require("cnf" not in claims, "It is bound to a key (DPoP), unsupported here.")
         # A subject is unique only within its tenant.
-        signed.see(claims.get("tenant", "") == entry.tenant, "It is from another tenant.")
-    except signed.NotAccepted as exc:
+        signed.require(claims.get("tenant", "") == entry.tenant, "It is from another tenant.")
+    except signed.InvalidAssertion as exc:
         logger.info("Identity assertion for %r rejected: %s", client.client_id, exc)
-        raise Refused("invalid_grant") from exc
+        raise OAuthError("invalid_grant") from exc
     return claims, entry
 
 
-def _is_us(audience: Any, request: HttpRequest) -> bool:
+def _is_own_audience(audience: Any, request: HttpRequest) -> bool:
     """Return whether the audience is the issuer of this site and nothing else."""
     named = audience if isinstance(audience, list) else [audience]
     ours = issuer_of(request)
-    return len(named) == 1 and isinstance(named[0], str) and canonical(named[0]) == canonical(ours)
+    return (
+        len(named) == 1
+        and isinstance(named[0], str)
+        and canonicalize_url(named[0]) == canonicalize_url(ours)
+    )
 
 
-def _vouched_resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
+def _asserted_resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
     """Return the resources of the assertion; the request may name a subset of them."""
     named = claims["resource"]
     listed = [named] if isinstance(named, str) else named
     is_text = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
-    vouched = known(listed, request) if is_text else None
+    vouched = find_resources(listed, request) if is_text else None
     if not vouched:
-        raise Refused(
+        raise OAuthError(
             "invalid_grant", "The resource of the assertion is not a server of this site."
         )
     asked = request.POST.getlist("resource")
     if not {*asked} <= {*vouched}:
-        raise Refused("invalid_target")
+        raise OAuthError("invalid_target")
     return asked or vouched
 
 
-def _vouched_scopes(
+def _asserted_scopes(
     claims: dict[str, Any], client: Any, resources: list[str], request: HttpRequest
 ) -> list[str]:
     """Return the scopes of the assertion that are requested and exist here.
@@ -258,13 +267,13 @@ def _vouched_scopes(
     """
     vouched, asked = claims.get("scope"), request.POST.get("scope", "").split()
     if vouched is None:
-        vouched = " ".join(clients.baseline(find_server(one, request) for one in resources))
-    if not isinstance(vouched, str) or not clients.granted(vouched.split(), client):
-        raise Refused("invalid_grant", "The assertion has no scope of this site.")
+        vouched = " ".join(clients.required_scopes(find_server(one, request) for one in resources))
+    if not isinstance(vouched, str) or not clients.allowed_scopes(vouched.split(), client):
+        raise OAuthError("invalid_grant", "The assertion has no scope of this site.")
     wanted = [one for one in vouched.split() if not asked or one in asked]
-    granted = clients.granted(wanted, client)
+    granted = clients.allowed_scopes(wanted, client)
     if not granted:
-        raise Refused("invalid_scope")
+        raise OAuthError("invalid_scope")
     return granted
 
 
@@ -273,10 +282,10 @@ def _user(entry: TrustedIssuer, claims: dict[str, Any]) -> Any:
     if entry.email_authoritative:
         _link_by_email(entry, claims)
     try:
-        return user_of(entry.people, claims)
+        return find_user(entry.user_mapping, claims)
     except AuthenticationRequired as exc:
         logger.info("A subject of the issuer %s has no active user account.", entry.issuer)
-        raise Refused("invalid_grant") from exc
+        raise OAuthError("invalid_grant") from exc
 
 
 def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
@@ -299,7 +308,7 @@ def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
 # Issuing the access token -------------------------------------------------------------------------
 
 
-def _see_upstream(user: Any, resources: Sequence[str]) -> None:
+def _check_upstream(user: Any, resources: Sequence[str]) -> None:
     """Check that the user has the upstream access that these resources need.
 
     In these grants, no user is present who could sign in at the provider.
@@ -307,8 +316,8 @@ def _see_upstream(user: Any, resources: Sequence[str]) -> None:
     Raises:
         Refused: if a server needs an account that the user has not connected (``invalid_target``).
     """
-    if missing := bindings.missing(user, resources):
-        raise Refused(
+    if missing := bindings.missing_provider(user, resources):
+        raise OAuthError(
             "invalid_target",
             f"The server needs the user's account at {missing!r}, which is not connected. "
             "The user connects it on the page of connected assistants.",
@@ -337,9 +346,9 @@ def _issue_token(
     )
     set_token_value(token, value)
     token.save()
-    bindings.bind(token)
-    clients.note_use(client.client_id)
-    note_issue(token, request, grant=grant)
+    bindings.bind_token(token)
+    clients.update_last_used(client.client_id)
+    log_issue(token, request, grant=grant)
     return {
         "access_token": value,
         "token_type": "Bearer",

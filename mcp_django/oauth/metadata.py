@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.urls import get_script_prefix, reverse
 
-from mcp_django.auth.endpoints import all_resources, prefix_of, quoted
+from mcp_django.auth.endpoints import all_resources, prefix_of, quote_path
 from mcp_django.conf import ALGORITHMS, get_settings
 from mcp_django.oauth.clients import OFFLINE_ACCESS
-from mcp_django.oauth.responses import error, issuer_of, open_to_browsers
+from mcp_django.oauth.responses import allow_cross_origin, error_response, issuer_of
 
 MAX_AGE_SECONDS = 300
 CODE, REFRESH = "authorization_code", "refresh_token"
@@ -28,13 +28,13 @@ ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_cross_origin("GET", "HEAD")
 def authorization_server(request: HttpRequest, path: str | None = None) -> HttpResponseBase:
     """Serve the metadata at the URL derived from the issuer (RFC 8414, section 3), else 404."""
-    return _answer(request, path, {})
+    return _metadata_response(request, path, {})
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_cross_origin("GET", "HEAD")
 def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpResponseBase:
     """Serve the metadata at the OpenID Connect URL, with the members that OpenID requires."""
     required = {
@@ -42,13 +42,13 @@ def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpR
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["RS256"],
     }
-    return _answer(request, path, required)
+    return _metadata_response(request, path, required)
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_cross_origin("GET", "HEAD")
 def jwks(request: HttpRequest) -> HttpResponseBase:
     """Serve an empty key set (RFC 7517): access tokens are opaque, ID tokens are not issued."""
-    return _kept(JsonResponse({"keys": []}))
+    return _add_cache_header(JsonResponse({"keys": []}))
 
 
 def metadata(request: HttpRequest) -> dict[str, Any]:
@@ -98,17 +98,21 @@ def _endpoint(request: HttpRequest, name: str) -> str:
     issuer = urlsplit(issuer_of(request))
     # The script name of the request and not of the thread, which not every handler sets.
     route = reverse(f"mcp_oauth:{name}").removeprefix(get_script_prefix())
-    prefix = quoted(prefix_of(request))
+    prefix = quote_path(prefix_of(request))
     return f"{issuer.scheme}://{issuer.netloc}{prefix}/{route}"
 
 
-def _answer(request: HttpRequest, path: str | None, more: dict[str, Any]) -> HttpResponseBase:
-    if not _is_issuers(request, path):
-        return error("not_found", "The URL does not match the issuer of this site.", status=404)
-    return _kept(JsonResponse(metadata(request) | more))
+def _metadata_response(
+    request: HttpRequest, path: str | None, more: dict[str, Any]
+) -> HttpResponseBase:
+    if not _matches_issuer(request, path):
+        return error_response(
+            "not_found", "The URL does not match the issuer of this site.", status=404
+        )
+    return _add_cache_header(JsonResponse(metadata(request) | more))
 
 
-def _is_issuers(request: HttpRequest, path: str | None) -> bool:
+def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
     """Return whether the URL was derived from the issuer, whose path may precede or follow.
 
     The script name is part of that path but not of the path in the URLconf.
@@ -119,6 +123,6 @@ def _is_issuers(request: HttpRequest, path: str | None) -> bool:
     return wanted in {asked, f"{prefix}/{asked}".strip("/")}
 
 
-def _kept(response: JsonResponse) -> JsonResponse:
+def _add_cache_header(response: JsonResponse) -> JsonResponse:
     response.headers["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
     return response

@@ -100,7 +100,7 @@ def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> 
     # The toolkit's models are not loaded yet when this module is imported.
     from mcp_django.oauth import grants
 
-    grants.end_tokens(instance.client_id)
+    grants.revoke_machine_tokens(instance.client_id)
 
 
 # Consents of users --------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Consent(models.Model):
 # Single use ---------------------------------------------------------------------------------------
 
 
-class OnceOnly(models.Model):
+class SingleUse(models.Model):
     """Mark a code, token or assertion as used, so that only one process can use it.
 
     Only its digest is stored, until it would have expired.
@@ -147,7 +147,7 @@ class OnceOnly(models.Model):
     class Meta:
         abstract = True
 
-    def claim(self) -> bool:
+    def mark_used(self) -> bool:
         """Store the row; return ``False`` if a row with this digest already exists."""
         try:
             with transaction.atomic(using=router.db_for_write(type(self))):
@@ -157,7 +157,7 @@ class OnceOnly(models.Model):
         return True
 
 
-class RedeemedCode(OnceOnly):
+class RedeemedCode(SingleUse):
     """An authorization code that was exchanged, with the tokens issued for it."""
 
     family = models.UUIDField(_("token family"), null=True)
@@ -168,7 +168,7 @@ class RedeemedCode(OnceOnly):
         return f"code {self.digest[:8]}"
 
 
-class RefreshReplay(OnceOnly):
+class RefreshReplay(SingleUse):
     """The response to a refresh request, encrypted with a key derived from its refresh token."""
 
     client_id = models.CharField(_("client"), max_length=255)
@@ -179,7 +179,7 @@ class RefreshReplay(OnceOnly):
         return f"refresh of {self.client_id}"
 
 
-class UsedAssertion(OnceOnly):
+class UsedAssertion(SingleUse):
     """An identity assertion, client assertion or logout token that was accepted."""
 
     expires_at = models.DateTimeField(_("expires"))

@@ -15,7 +15,7 @@ from mcp_django.conf import get_settings
 MAX_LENGTH = 2000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # Schemes that the browser handles itself, or that are not those of an application.
-NEVER = frozenset(
+FORBIDDEN_SCHEMES = frozenset(
     (
         *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "http", "https"),
         *("intent", "jar", "javascript", "mailto", "tel", "vbscript", "view-source", "ws", "wss"),
@@ -26,7 +26,7 @@ _URI = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]+")
 _APP = re.compile(r"[a-z][a-z0-9+.\-]*:/[^#]*")
 
 
-def problem(uri: object) -> str:
+def redirect_problem(uri: object) -> str:
     """Return why a redirect URI is not allowed, as a sentence, or an empty string."""
     if not isinstance(uri, str) or not uri:
         return "A redirect URI must be a non-empty string."
@@ -34,14 +34,14 @@ def problem(uri: object) -> str:
         return f"A redirect URI must have at most {MAX_LENGTH} characters."
     if not _URI.fullmatch(uri):
         return "A redirect URI must not contain a fragment, space, control character or backslash."
-    if uri in get_settings().oauth.app_redirects and not app_problem(uri):
+    if uri in get_settings().oauth.app_redirects and not app_redirect_problem(uri):
         return ""
     return _web_problem(uri)
 
 
 def is_allowed(uri: object) -> bool:
     """Return whether a client may register the redirect URI."""
-    return not problem(uri)
+    return not redirect_problem(uri)
 
 
 def is_loopback(uri: str) -> bool:
@@ -50,10 +50,10 @@ def is_loopback(uri: str) -> bool:
     return parts.scheme == "http" and parts.hostname in LOOPBACK
 
 
-def app_problem(uri: str) -> str:
+def app_redirect_problem(uri: str) -> str:
     """Return why an entry of ``APP_REDIRECTS`` is not valid, as a sentence, or an empty string."""
     scheme = uri.partition(":")[0].lower()
-    if scheme in NEVER:
+    if scheme in FORBIDDEN_SCHEMES:
         return f"{scheme!r} is not an application's own scheme."
     if not _URI.fullmatch(uri) or not _APP.fullmatch(uri) or len(uri) > MAX_LENGTH:
         return "It is not an absolute URI such as 'com.example.app:/callback'."

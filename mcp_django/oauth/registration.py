@@ -22,15 +22,15 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.credentials import client_ip, wide_network_of
-from mcp_django.auth.limits import UNKNOWN, counted_for, take
-from mcp_django.auth.security_log import record
+from mcp_django.auth.credentials import client_ip, wide_network
+from mcp_django.auth.limits import UNKNOWN, count_event, limit_key
+from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
-from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, token_digest
 from mcp_django.oauth import redirects
 from mcp_django.oauth.cleanup import never_used_clients
 from mcp_django.oauth.clients import OFFLINE_ACCESS, printable
-from mcp_django.oauth.responses import error, open_to_browsers
+from mcp_django.oauth.responses import allow_cross_origin, error_response
 
 MAX_REDIRECTS = 10
 MAX_SCOPE_LENGTH = 4000
@@ -76,7 +76,7 @@ class Registration:
         }
 
 
-def parse(metadata: Any) -> Registration:
+def parse_registration(metadata: Any) -> Registration:
     """Validate a JSON document and return the registration it requests.
 
     A member that is ``null`` is treated as absent.
@@ -123,7 +123,7 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
             f"redirect_uris must be an array of 1 to {MAX_REDIRECTS} URIs.", code=refused
         )
     for index, uri in enumerate(uris):
-        if problem := redirects.problem(uri):
+        if problem := redirects.redirect_problem(uri):
             raise RegistrationError(f"redirect_uris[{index}]: {problem}", code=refused)
     return tuple(dict.fromkeys(uris))
 
@@ -177,7 +177,7 @@ REGISTER_SCOPE = "register"
 _BEARER = re.compile(rf"bearer +({TOKEN_PREFIX}[A-Za-z0-9\-._~+/]{{1,200}}=*)", re.IGNORECASE)
 
 
-@open_to_browsers("POST")
+@allow_cross_origin("POST")
 def register(request: HttpRequest) -> HttpResponseBase:
     """Register a client: respond with 201 and the registered metadata, or with a JSON error.
 
@@ -186,13 +186,13 @@ def register(request: HttpRequest) -> HttpResponseBase:
     """
     mode = get_settings().oauth.dcr
     if mode == "off":
-        return error(
+        return error_response(
             "access_denied",
             "Clients cannot register themselves here. Use a client id metadata document, or ask "
             "the site owner for a client id.",
             status=404,
         )
-    seconds = _limit(request)
+    seconds = _count_registration(request)
     if seconds:
         return _too_many(seconds)
     owner = None
@@ -202,10 +202,10 @@ def register(request: HttpRequest) -> HttpResponseBase:
             return _token_needed(request)
         owner = token.user
     try:
-        registration = parse(_document(request))
+        registration = parse_registration(_document(request))
         answer = _create(request, registration, owner)
     except RegistrationError as exc:
-        return error(exc.code, str(exc))
+        return error_response(exc.code, str(exc))
     response = JsonResponse(answer, status=201)
     response.headers["Cache-Control"] = "no-store"
     response.headers["Pragma"] = "no-cache"
@@ -245,7 +245,7 @@ def _create(request: HttpRequest, registration: Registration, owner: Any) -> dic
         code = "invalid_redirect_uri" if "redirect_uris" in members else "invalid_client_metadata"
         raise RegistrationError(f"The site rejects the values of: {members}.", code=code) from exc
     client.save()
-    record(
+    record_event(
         AuthEvent.Kind.REGISTER,
         request=request,
         user=owner,
@@ -268,7 +268,7 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
     found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
     if found is None:
         return None
-    token = AccessToken.objects.select_related("user").filter(digest=digest(found[1])).first()
+    token = AccessToken.objects.select_related("user").filter(digest=token_digest(found[1])).first()
     if token is None or not token.is_usable or REGISTER_SCOPE not in token.scopes:
         return None
     # Registration is not for a server; the address limits of the token apply here as well.
@@ -278,7 +278,7 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
 
 def _token_needed(request: HttpRequest) -> JsonResponse:
     presented = "Authorization" in request.headers
-    response = error(
+    response = error_response(
         "invalid_token" if presented else "access_denied",
         f"Registration requires an access token of this site with the scope '{REGISTER_SCOPE}'.",
         status=401,
@@ -289,18 +289,18 @@ def _token_needed(request: HttpRequest) -> JsonResponse:
     return response
 
 
-def _limit(request: HttpRequest) -> int:
+def _count_registration(request: HttpRequest) -> int:
     """Count the registration and return the seconds to wait, 0 if it is within the limits."""
-    source, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
+    source, limit = limit_key(request, limit=PER_ADDRESS_PER_HOUR)
     counted = {source: limit}
     if source != UNKNOWN:
-        counted[wide_network_of(source)] = PER_NETWORK_PER_HOUR
+        counted[wide_network(source)] = PER_NETWORK_PER_HOUR
     for key, limit in counted.items():
-        seconds = take("register", key, limit=limit, seconds=HOUR)
+        seconds = count_event("register", key, limit=limit, seconds=HOUR)
         if seconds:
             # Logged once an hour; otherwise the caller could fill the table.
-            if not take("register:told", key, limit=1, seconds=HOUR):
-                record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
+            if not count_event("register:told", key, limit=1, seconds=HOUR):
+                record_event(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
             return seconds
     # Counted in the database, since each process may have its own cache. Clients that a user has
     # authorized are not counted, since users do not authorize an attacker's clients.
@@ -312,7 +312,7 @@ def _limit(request: HttpRequest) -> int:
 
 
 def _too_many(seconds: int) -> JsonResponse:
-    response = error(
+    response = error_response(
         "temporarily_unavailable",
         f"Too many registrations. Try again in {seconds} seconds.",
         status=429,

@@ -37,7 +37,7 @@ DESCRIPTIONS = {
 }
 
 
-class Refused(Exception):
+class OAuthError(Exception):
     """An error of the token and revocation endpoints (RFC 6749, section 5.2; RFC 8707, section 2).
 
     The error codes and descriptions are fixed, so a response never repeats values of the request.
@@ -58,7 +58,7 @@ class Refused(Exception):
         return cls("slow_down", status=429, retry_after=wait)
 
     @classmethod
-    def client(cls) -> Self:
+    def invalid_client(cls) -> Self:
         """Return the error for a client that is unknown or not authenticated."""
         return cls("invalid_client", status=401)
 
@@ -67,7 +67,7 @@ class Refused(Exception):
         return {"error": self.error, "error_description": self.description}
 
 
-def error(code: str, description: str, *, status: int = 400) -> JsonResponse:
+def error_response(code: str, description: str, *, status: int = 400) -> JsonResponse:
     """Return an OAuth error response (RFC 6749, section 5.2) with ``no-store``."""
     response = JsonResponse({"error": code, "error_description": description}, status=status)
     response.headers["Cache-Control"] = "no-store"
@@ -134,7 +134,7 @@ REQUEST_HEADERS = (
 MAX_AGE_SECONDS = 600
 
 
-def open_to_browsers(*methods: str) -> Callable[[View], View]:
+def allow_cross_origin(*methods: str) -> Callable[[View], View]:
     """Return a decorator that allows cross-origin requests with these methods only.
 
     The view must not use cookies. Preflight requests are handled here. Other methods get 405 with
@@ -152,17 +152,17 @@ def open_to_browsers(*methods: str) -> Callable[[View], View]:
             elif request.method in methods:
                 response = view(request, *args, **kwargs)
             else:
-                response = error("invalid_request", f"Use {allowed}.", status=405)
+                response = error_response("invalid_request", f"Use {allowed}.", status=405)
             if response.status_code in (204, 405):
                 response.headers["Allow"] = allowed
-            return with_cors(response, allowed)
+            return add_cors_headers(response, allowed)
 
         return opened
 
     return decorate
 
 
-def with_cors(response: HttpResponseBase, methods: str) -> HttpResponseBase:
+def add_cors_headers(response: HttpResponseBase, methods: str) -> HttpResponseBase:
     """Add CORS headers that let any origin read the response, without credentials."""
     response.headers["Access-Control-Allow-Origin"] = "*"
     response.headers["Access-Control-Allow-Methods"] = methods

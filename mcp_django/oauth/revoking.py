@@ -15,11 +15,11 @@ from django.http import HttpRequest
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
 from mcp_django.auth import security_log
-from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.upstream import bindings
-from mcp_django.storage.revocations import announce_revoked
+from mcp_django.storage.revocations import notify_revoked
 
 
 def revoke_access(
@@ -42,10 +42,10 @@ def revoke_access(
         consents = consents.filter(resource=resource)
     with transaction.atomic(using=router.db_for_write(Consent)):
         ended, _ = consents.delete()
-        ended += _end_tokens(user, client_id, resource)
+        ended += _revoke_tokens(user, client_id, resource)
         if ended:
             details = {"resource": resource or "", "by": by}
-            security_log.record(
+            security_log.record_event(
                 AuthEvent.Kind.REVOKE,
                 request=request,
                 user=user,
@@ -87,7 +87,7 @@ def _clients_of(user: Any) -> set[str]:
     return held | set(Consent.objects.filter(user=user).values_list("client_id", flat=True))
 
 
-def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
+def _revoke_tokens(user: Any, client_id: str, resource: str | None) -> int:
     """Revoke codes and tokens; return how many token families and single tokens there were."""
     theirs = {"user": user, "application__client_id": client_id}
     for code in get_grant_model().objects.filter(**theirs):
@@ -96,23 +96,23 @@ def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
     live = get_refresh_token_model().objects.filter(**theirs, revoked__isnull=True)
     refreshes = [one for one in live if _is_for(one, resource)]
     families = {one.token_family for one in refreshes} - {None}
-    bindings.release(families=families)
+    bindings.release_tokens(families=families)
     for family in families:
-        end_family(family)
+        revoke_family(family)
     for one in refreshes:
         if one.token_family is None:
             one.revoke()
     # The remaining tokens were issued without a refresh token, or outlived it.
     rest = get_access_token_model().objects.filter(**theirs)
     checksums = {one.token_checksum for one in rest if _is_for(one, resource)}
-    bindings.release(checksums=checksums)
+    bindings.release_tokens(checksums=checksums)
     for checksum in checksums:
-        end_token(checksum)
+        revoke_token(checksum)
     return len(families) + len(checksums)
 
 
 def _is_for(row: Any, resource: str | None) -> bool:
-    return resource is None or resource in {canonical(one) for one in row.resource}
+    return resource is None or resource in {canonicalize_url(one) for one in row.resource}
 
 
 # Token families -----------------------------------------------------------------------------------
@@ -120,24 +120,24 @@ def _is_for(row: Any, resource: str | None) -> bool:
 # A token family is all tokens issued from one authorization, across refreshes.
 
 
-def is_live(family: uuid.UUID | None) -> bool:
+def is_family_live(family: uuid.UUID | None) -> bool:
     """Return whether a family can still be refreshed."""
     tokens = get_refresh_token_model()._default_manager
     return bool(family and tokens.filter(token_family=family, revoked=None).exists())
 
 
-def end_family(family: uuid.UUID) -> bool:
+def revoke_family(family: uuid.UUID) -> bool:
     """Revoke every token of a family; return whether it could still be refreshed."""
-    was_live = is_live(family)
+    was_live = is_family_live(family)
     get_refresh_token_model().revoke_family(family)
-    _after_commit(partial(announce_revoked, f"family:{family}"))
+    _after_commit(partial(notify_revoked, f"family:{family}"))
     return was_live
 
 
-def end_token(checksum: str) -> bool:
+def revoke_token(checksum: str) -> bool:
     """Delete an access token without a family by its SHA-256; return whether it existed."""
     found, _ = get_access_token_model()._default_manager.filter(token_checksum=checksum).delete()
-    _after_commit(partial(announce_revoked, f"checksum:{checksum}"))
+    _after_commit(partial(notify_revoked, f"checksum:{checksum}"))
     return bool(found)
 
 
@@ -148,5 +148,5 @@ def family_of(access_token: Any) -> uuid.UUID | None:
     return found
 
 
-def _after_commit(do: Callable[[], None]) -> None:
-    transaction.on_commit(do, using=router.db_for_write(get_access_token_model()))
+def _after_commit(callback: Callable[[], None]) -> None:
+    transaction.on_commit(callback, using=router.db_for_write(get_access_token_model()))

@@ -32,14 +32,14 @@ from oauth2_provider.views import TokenView as ToolkitTokenView
 from oauthlib.oauth2.rfc6749.errors import OAuth2Error
 
 from mcp_django.auth import limits, security_log
-from mcp_django.auth.endpoints import known
+from mcp_django.auth.endpoints import find_resources
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import clients, grants
 from mcp_django.oauth.models import RefreshReplay
-from mcp_django.oauth.responses import Refused, with_cors
-from mcp_django.oauth.revoking import end_family, end_token, family_of
+from mcp_django.oauth.responses import OAuthError, add_cors_headers
+from mcp_django.oauth.revoking import family_of, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.validator import digest
 
@@ -48,7 +48,7 @@ from mcp_django.oauth.validator import digest
 logger = logging.getLogger("mcp_django.security")
 
 MAX_BODY_BYTES = 32 * 1024
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+CONTENT_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 METHODS = "POST, OPTIONS"
 # Allowed failures in a window: of one client from one address, and of one address in total.
 MAX_FAILURES = 30
@@ -57,7 +57,7 @@ WINDOW_SECONDS = 60
 # RFC 8707, section 2, allows this parameter several times.
 REPEATABLE = frozenset({"resource"})
 # The errors that Django raises on first access to a form that it cannot parse.
-UNREADABLE = (BadRequest, SuspiciousOperation, MultiPartParserError)
+FORM_ERRORS = (BadRequest, SuspiciousOperation, MultiPartParserError)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -80,7 +80,7 @@ class _FormEndpoint(View):
         response = self._respond(request)
         response["Cache-Control"] = "no-store"
         response["Pragma"] = "no-cache"
-        return with_cors(response, METHODS)
+        return add_cors_headers(response, METHODS)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to a well-formed form.
@@ -94,56 +94,58 @@ class _FormEndpoint(View):
         if request.method == "OPTIONS":
             return HttpResponse(status=204)
         if request.method != "POST":
-            refused = Refused("invalid_request", "Send a POST request.", status=405)
-            return _refusal(refused, headers={"Allow": METHODS})
+            refused = OAuthError("invalid_request", "Send a POST request.", status=405)
+            return _error_response(refused, headers={"Allow": METHODS})
         try:
             _check_form(request)
             self._check_limits(request)
             return self.answer(request)
-        except Refused as exc:
-            return self._refuse(request, exc)
+        except OAuthError as exc:
+            return self._reject(request, exc)
         except OAuth2Error as exc:
-            return self._refuse(request, Refused(exc.error, status=exc.status_code))
+            return self._reject(request, OAuthError(exc.error, status=exc.status_code))
         except AuthenticationUnavailable as exc:
             wait = exc.retry_after
-            return self._refuse(
-                request, Refused("temporarily_unavailable", status=503, retry_after=wait)
+            return self._reject(
+                request, OAuthError("temporarily_unavailable", status=503, retry_after=wait)
             )
-        except UNREADABLE:
-            return self._refuse(request, Refused("invalid_request", "The form cannot be parsed."))
+        except FORM_ERRORS:
+            return self._reject(
+                request, OAuthError("invalid_request", "The form cannot be parsed.")
+            )
         except Exception:  # clients need JSON, and a debug page shows the form
             logger.exception("A request to %s failed.", request.path)
-            return _refusal(Refused("server_error", status=500))
+            return _error_response(OAuthError("server_error", status=500))
 
     def _check_limits(self, request: HttpRequest) -> None:
-        for key, limit in self._counted(request):
-            wait = limits.look(self.limit, key, limit=limit, seconds=WINDOW_SECONDS)
+        for key, limit in self._failure_keys(request):
+            wait = limits.check_limit(self.limit, key, limit=limit, seconds=WINDOW_SECONDS)
             if wait:
-                raise Refused.too_many(wait)
+                raise OAuthError.too_many(wait)
 
-    def _refuse(self, request: HttpRequest, refused: Refused) -> HttpResponse:
+    def _reject(self, request: HttpRequest, refused: OAuthError) -> HttpResponse:
         if refused.status in (400, 401, 403):
-            for key, limit in self._counted(request):
-                if limits.take(self.limit, key, limit=limit - 1, seconds=WINDOW_SECONDS):
+            for key, limit in self._failure_keys(request):
+                if limits.count_event(self.limit, key, limit=limit - 1, seconds=WINDOW_SECONDS):
                     kind = AuthEvent.Kind.RATE_LIMIT
-                    security_log.record_some(kind, request=request, limit=self.limit)
+                    security_log.record_limited(kind, request=request, limit=self.limit)
         headers = {}
         if refused.retry_after:
             headers["Retry-After"] = str(refused.retry_after)
         if refused.status == 401 and "Authorization" in request.headers:
             # RFC 6749, section 5.2: the challenge has the scheme that the client used.
             headers["WWW-Authenticate"] = 'Basic realm="oauth"'
-        return _refusal(refused, headers=headers)
+        return _error_response(refused, headers=headers)
 
-    def _counted(self, request: HttpRequest) -> list[tuple[str, int]]:
+    def _failure_keys(self, request: HttpRequest) -> list[tuple[str, int]]:
         """Return the keys that failures are counted for, each with its limit."""
-        address = limits.limited_address(request)
+        address = limits.limit_source(request)
         if address is None:
             # Not by client as well: any caller could then block a client by naming it.
-            return [limits.counted_for(request, limit=MAX_FAILURES_OF_ADDRESS)]
+            return [limits.limit_key(request, limit=MAX_FAILURES_OF_ADDRESS)]
         try:
             claimed = request.POST.get("client_id", "") or request.headers.get("Authorization", "")
-        except UNREADABLE:
+        except FORM_ERRORS:
             claimed = ""
         return [(f"{address} {claimed}", MAX_FAILURES), (address, MAX_FAILURES_OF_ADDRESS)]
 
@@ -155,26 +157,28 @@ def _check_form(request: HttpRequest) -> None:
         Refused: if it is not.
     """
     if request.GET:
-        raise Refused("invalid_request", "Send all parameters in the body and none in the URL.")
-    if request.content_type not in FORMS:
-        raise Refused("invalid_request", f"Send the form as {FORMS[0]}.")
+        raise OAuthError("invalid_request", "Send all parameters in the body and none in the URL.")
+    if request.content_type not in CONTENT_TYPES:
+        raise OAuthError("invalid_request", f"Send the form as {CONTENT_TYPES[0]}.")
     if not _is_bounded(request):
-        raise Refused("invalid_request", f"Send at most {MAX_BODY_BYTES} bytes.", status=413)
+        raise OAuthError("invalid_request", f"Send at most {MAX_BODY_BYTES} bytes.", status=413)
     if request.encoding not in (None, "utf-8", "UTF-8"):
-        raise Refused("invalid_request", "Send the form in UTF-8.")
+        raise OAuthError("invalid_request", "Send the form in UTF-8.")
     if "Authorization" in request.headers and {"client_secret", "client_assertion"} & {
         *request.POST
     }:
-        raise Refused("invalid_request", "Use only one client authentication method.")
+        raise OAuthError("invalid_request", "Use only one client authentication method.")
     if _CONTROLS.search(_basic_credentials(request)):
-        raise Refused("invalid_request", "The Authorization header contains a control character.")
+        raise OAuthError(
+            "invalid_request", "The Authorization header contains a control character."
+        )
     for name, values in request.POST.lists():
         if len(values) > 1 and name not in REPEATABLE:
-            raise Refused(
+            raise OAuthError(
                 "invalid_request", "Send each parameter once; only resource may be repeated."
             )
         if any(_CONTROLS.search(value) for value in (name, *values)):
-            raise Refused("invalid_request", "A parameter contains a control character.")
+            raise OAuthError("invalid_request", "A parameter contains a control character.")
 
 
 def _basic_credentials(request: HttpRequest) -> str:
@@ -201,7 +205,7 @@ def _is_bounded(request: HttpRequest) -> bool:
         return False
 
 
-def _refusal(refused: Refused, *, headers: dict[str, str] | None = None) -> HttpResponse:
+def _error_response(refused: OAuthError, *, headers: dict[str, str] | None = None) -> HttpResponse:
     return JsonResponse(refused.as_dict(), status=refused.status, headers=headers)
 
 
@@ -219,11 +223,11 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         """Return the token response for the grant type of the form."""
         grant_type = request.POST.get("grant_type", "")
         if not grant_type:
-            raise Refused("invalid_request", "Send grant_type.")
+            raise OAuthError("invalid_request", "Send grant_type.")
         grant = self._grants().get(grant_type)
         if grant is None:
-            raise Refused("unsupported_grant_type")
-        _name_resources(request)
+            raise OAuthError("unsupported_grant_type")
+        _canonicalize_resources(request)
         return JsonResponse(grant(request))
 
     def _grants(self) -> Mapping[str, Grant]:
@@ -249,19 +253,19 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
             response = self.authorization_flow_token_response(request)
         except get_grant_model().DoesNotExist as exc:
             # The code was used or revoked by another request after the toolkit first read it.
-            raise Refused("invalid_grant") from exc
+            raise OAuthError("invalid_grant") from exc
         answer: dict[str, Any] = json.loads(response.content)
         if response.status_code != 200:
-            raise Refused(answer.get("error"), status=response.status_code)
+            raise OAuthError(answer.get("error"), status=response.status_code)
         return answer
 
     def _refresh(self, request: HttpRequest) -> dict[str, Any]:
         # Before the transaction, so that a revocation found here is not rolled back.
-        bindings.look_before_refresh(request.POST.get("refresh_token", ""))
-        return _once(request, self._exchange)
+        bindings.renew_before_refresh(request.POST.get("refresh_token", ""))
+        return _idempotent_refresh(request, self._exchange)
 
 
-def _name_resources(request: HttpRequest) -> None:
+def _canonicalize_resources(request: HttpRequest) -> None:
     """Replace the resources in the form by their canonical URLs.
 
     Raises:
@@ -270,9 +274,9 @@ def _name_resources(request: HttpRequest) -> None:
     asked = request.POST.getlist("resource")
     if not asked:
         return
-    named = known(asked, request)
+    named = find_resources(asked, request)
     if named is None:
-        raise Refused("invalid_target")
+        raise OAuthError("invalid_target")
     form = request.POST.copy()
     form.setlist("resource", named)
     request.POST = form  # type: ignore[assignment]  # a copy that can be written to, as the toolkit reads it
@@ -293,13 +297,13 @@ class RevokeView(_FormEndpoint):
         """Return an empty response, even if the token does not exist (RFC 7009, section 2.2)."""
         token = request.POST.get("token", "")
         if not token:
-            raise Refused("invalid_request", "Send token.")
-        _end(token, clients.identify(request), request)
+            raise OAuthError("invalid_request", "Send token.")
+        _revoke(token, clients.authenticate_client(request), request)
         return JsonResponse({})
 
 
 @sensitive_variables("token", "checksum")
-def _end(token: str, client: Any, request: HttpRequest) -> None:
+def _revoke(token: str, client: Any, request: HttpRequest) -> None:
     checksum = digest(token)
     mine = {"token_checksum": checksum, "application": client}
     refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
@@ -311,13 +315,13 @@ def _end(token: str, client: Any, request: HttpRequest) -> None:
         return
     family = refresh.token_family if refresh is not None else family_of(access)
     if family is not None:
-        bindings.release(families=[family])
-        ended = end_family(family)
+        bindings.release_tokens(families=[family])
+        ended = revoke_family(family)
     else:
-        bindings.release(checksums=[checksum])
-        ended = end_token(checksum)
+        bindings.release_tokens(checksums=[checksum])
+        ended = revoke_token(checksum)
     if ended:
-        security_log.record(
+        security_log.record_event(
             AuthEvent.Kind.REVOKE,
             request=request,
             user=found.user,
@@ -336,7 +340,7 @@ def _end(token: str, client: Any, request: HttpRequest) -> None:
 
 
 @sensitive_variables()
-def _once(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
+def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
     """Return the response of ``exchange``, or its recent response for the same refresh token.
 
     Of concurrent requests, one exchanges the token and the others wait for its response: only one
@@ -355,62 +359,62 @@ def _once(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
     row = RefreshReplay(
         digest=checksum, answer=b"", expires_at=timezone.now() + timedelta(seconds=seconds)
     )
-    refused: Refused | None = None
+    refused: OAuthError | None = None
     answer: dict[str, Any] = {}
     # An error does not roll back: a revocation caused by it is committed.
     with transaction.atomic(using=router.db_for_write(RefreshReplay)):
-        is_first = row.claim()
+        is_first = row.mark_used()
         if is_first:
             try:
                 answer = exchange(request)
-            except Refused as exc:
+            except OAuthError as exc:
                 refused = exc
                 row.delete()
             else:
-                _keep(row, request, answer)
+                _store_response(row, request, answer)
     if refused is not None:
         raise refused
-    return answer if is_first else _again(request, checksum, exchange)
+    return answer if is_first else _replay_response(request, checksum, exchange)
 
 
 @sensitive_variables()
-def _keep(row: RefreshReplay, request: HttpRequest, answer: dict[str, Any]) -> None:
-    token = _issued(answer)
+def _store_response(row: RefreshReplay, request: HttpRequest, answer: dict[str, Any]) -> None:
+    token = _issued_token(answer)
     row.client_id = token.application.client_id
-    kept = json.dumps({"answer": answer, "asked": _asked(request)})
+    kept = json.dumps({"answer": answer, "asked": _requested_access(request)})
     row.answer = _cipher(request).encrypt(kept.encode())
     row.save(update_fields=["client_id", "answer"])
 
 
 @sensitive_variables()
-def _again(request: HttpRequest, checksum: str, exchange: Grant) -> dict[str, Any]:
+def _replay_response(request: HttpRequest, checksum: str, exchange: Grant) -> dict[str, Any]:
     row = RefreshReplay._default_manager.filter(digest=checksum).first()
     if row is None or row.expires_at <= timezone.now():
         return exchange(request)
-    if clients.identify(request).client_id != row.client_id:
-        raise Refused("invalid_grant")
+    if clients.authenticate_client(request).client_id != row.client_id:
+        raise OAuthError("invalid_grant")
     kept = json.loads(_cipher(request).decrypt(bytes(row.answer)))
-    if kept["asked"] != _asked(request):
-        raise Refused(
+    if kept["asked"] != _requested_access(request):
+        raise OAuthError(
             "invalid_grant", "The refresh token was just used with other scopes or resources."
         )
-    token = _issued(kept["answer"])
+    token = _issued_token(kept["answer"])
     if token is None:
         # It has since been refreshed again or revoked; the validator handles both.
         return exchange(request)
     if token.user is None or not token.user.is_active:
-        raise Refused("invalid_grant")
+        raise OAuthError("invalid_grant")
     answer: dict[str, Any] = kept["answer"]
     left = (token.expires - timezone.now()).total_seconds()
     return {**answer, "expires_in": max(0, int(left))}
 
 
-def _issued(answer: dict[str, Any]) -> Any:
+def _issued_token(answer: dict[str, Any]) -> Any:
     tokens = get_access_token_model()._default_manager.select_related("user", "application")
     return tokens.filter(token_checksum=digest(answer["access_token"])).first()
 
 
-def _asked(request: HttpRequest) -> dict[str, list[str]]:
+def _requested_access(request: HttpRequest) -> dict[str, list[str]]:
     """Return the requested resources and scopes, which a retry has to repeat."""
     return {
         "resource": sorted(request.POST.getlist("resource")),

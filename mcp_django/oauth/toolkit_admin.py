@@ -15,11 +15,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from oauth2_provider import admin as toolkit
 
-from mcp_django.admin_base import ActingAdmin, Base, may_give_access
+from mcp_django.admin_base import DelegationAdmin, MCPModelAdmin, may_delegate_access
 from mcp_django.oauth.models import ClientProfile
 
 
-class _UserAdmin(ActingAdmin):
+class _UserAdmin(DelegationAdmin):
     """Rows that act as their user; revoking them requires the change permission."""
 
     acts_as = "user"
@@ -50,7 +50,7 @@ class IDTokenAdmin(_UserAdmin, toolkit.IDTokenAdmin):  # type: ignore[misc]  # h
     """OpenID Connect ID tokens."""
 
 
-class ApplicationAdmin(Base, toolkit.ApplicationAdmin):  # type: ignore[misc]  # likewise
+class ApplicationAdmin(MCPModelAdmin, toolkit.ApplicationAdmin):  # type: ignore[misc]  # likewise
     """Clients; changing a machine client requires the right to give access to its account."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -83,4 +83,4 @@ def _may_manage_client(by: Any, client_id: str) -> bool:
     found = profiles.filter(client_id=client_id).first()
     if found is None or found.service_user is None:
         return True
-    return may_give_access(by, found.service_user)
+    return may_delegate_access(by, found.service_user)

@@ -18,14 +18,14 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749 import errors
 
 from mcp_django.auth import security_log
-from mcp_django.auth.endpoints import canonical, server_of
+from mcp_django.auth.endpoints import canonicalize_url, server_of
 from mcp_django.auth.permissions import can_connect
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import assertions
 from mcp_django.oauth.cimd import signed_in
-from mcp_django.oauth.clients import HandedOn, note_use
+from mcp_django.oauth.clients import OAuthlibHttpRequest, update_last_used
 from mcp_django.oauth.models import RedeemedCode
-from mcp_django.oauth.revoking import end_family, end_token, family_of, is_live
+from mcp_django.oauth.revoking import family_of, is_family_live, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
 
 CODE = "authorization_code"
@@ -56,12 +56,14 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         """
         claimed = request.client_id
         if assertions.is_present(request):
-            request.client = assertions.client_of(request, HandedOn(request))
+            request.client = assertions.authenticate_by_assertion(
+                request, OAuthlibHttpRequest(request)
+            )
             return request.client is not None
         if not super().authenticate_client(request, *args, **kwargs):
             return False
         client_id = request.client.client_id
-        return claimed in (None, "", client_id) and not assertions.has_keys(client_id)
+        return claimed in (None, "", client_id) and not assertions.client_has_keys(client_id)
 
     def validate_client_id(self, client_id: str, request: Any, *args: Any, **kwargs: Any) -> bool:
         """Return whether the client may send an authorization request.
@@ -107,19 +109,21 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if super().validate_code(client_id, request.code, client, request, *args, **kwargs):
             grant = get_grant_model()._default_manager.get(code=request.code)
             return _may_still_connect(grant.user, client, grant.resource)
-        self._answer_replay(request)
+        self._handle_replay(request)
         return False
 
-    def _answer_replay(self, request: Any) -> None:
+    def _handle_replay(self, request: Any) -> None:
         redeemed = RedeemedCode._default_manager.filter(digest=request.code).first()
         if redeemed is None:
             return
-        ended = end_family(redeemed.family) if redeemed.family else end_token(redeemed.checksum)
+        ended = (
+            revoke_family(redeemed.family) if redeemed.family else revoke_token(redeemed.checksum)
+        )
         # If nothing was left to revoke, repeated attempts must not fill the table.
-        note = security_log.record if ended else security_log.record_some
+        note = security_log.record_event if ended else security_log.record_limited
         note(
             AuthEvent.Kind.REPLAY,
-            request=HandedOn(request),
+            request=OAuthlibHttpRequest(request),
             client_id=_client_id(request),
             what="authorization code",
             ended=ended,
@@ -134,18 +138,20 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         tokens = get_refresh_token_model()._default_manager
         known = tokens.filter(token_checksum=digest(refresh_token))
         found = known.order_by("-pk").first()
-        was_live = found is not None and found.revoked is not None and is_live(found.token_family)
+        was_live = (
+            found is not None and found.revoked is not None and is_family_live(found.token_family)
+        )
         if super().validate_refresh_token(refresh_token, client, request, *args, **kwargs):
             used = request.refresh_token_instance
             return _may_still_connect(
                 used.user, client, used.resource
-            ) and bindings.check_for_refresh(used.token_family)
+            ) and bindings.has_live_access(used.token_family)
         if was_live:
             # The toolkit has revoked the rows; this notifies open streams and logs the reuse.
-            end_family(found.token_family)
-            security_log.record(
+            revoke_family(found.token_family)
+            security_log.record_event(
                 AuthEvent.Kind.REUSE,
-                request=HandedOn(request),
+                request=OAuthlibHttpRequest(request),
                 user=found.user,
                 client_id=_client_id(request),
             )
@@ -167,12 +173,14 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
 
     def _check_and_set_request_resource(self, request: Any) -> None:
         super()._check_and_set_request_resource(request)
-        granted = _granted(request)
+        granted = _granted_resources(request)
         if granted is None:
             return
         request.granted_resource = granted
         # The toolkit only reduces resources that were bound; binding others would extend the grant.
-        wider = {canonical(one) for one in request.resource} - {canonical(one) for one in granted}
+        wider = {canonicalize_url(one) for one in request.resource} - {
+            canonicalize_url(one) for one in granted
+        }
         if wider or (_is_dynamic(request.client) and not request.resource):
             raise errors.CustomOAuth2Error(error="invalid_target", request=request)
 
@@ -190,10 +198,10 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             redeemed.family, redeemed.checksum = family, checksum
             redeemed.save(update_fields=["family", "checksum"])
         if request.grant_type in (CODE, REFRESH):
-            bindings.bind(issued, family=family)
+            bindings.bind_token(issued, family=family)
             token["expires_in"] = seconds_left(issued)
-            note_use(request.client.client_id)
-            note_issue(issued, HandedOn(request), grant=request.grant_type)
+            update_last_used(request.client.client_id)
+            log_issue(issued, OAuthlibHttpRequest(request), grant=request.grant_type)
 
     def _claim(self, request: Any) -> RedeemedCode:
         """Mark the code as exchanged, which only one of several concurrent requests can do.
@@ -203,7 +211,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
                 with the same PKCE verifier is a retry of the same client.
         """
         redeemed = RedeemedCode(digest=request.code)
-        if not redeemed.claim():
+        if not redeemed.mark_used():
             raise errors.InvalidGrantError(request=request)
         return redeemed
 
@@ -225,9 +233,9 @@ def seconds_left(access_token: Any) -> int:
     return round(left)
 
 
-def note_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
+def log_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
     """Record an issued token in the security log."""
-    security_log.record(
+    security_log.record_event(
         AuthEvent.Kind.ISSUE,
         request=request,
         user=access_token.user,
@@ -238,7 +246,7 @@ def note_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
     )
 
 
-def _granted(request: Any) -> list[str] | None:
+def _granted_resources(request: Any) -> list[str] | None:
     """Return the resources of the code or refresh token, ``None`` for other grants."""
     if request.grant_type == CODE:
         grant = get_grant_model()._default_manager.get(code=request.code)

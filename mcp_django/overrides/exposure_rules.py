@@ -17,16 +17,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import BinaryField, Field, Model
 
 from mcp_django.integrations.models.columns import FieldPath
-from mcp_django.overrides.override_values import is_names
-from mcp_django.schema.secrets import names_secret
+from mcp_django.overrides.override_values import is_name_list
+from mcp_django.schema.secrets import is_secret_name
 
 OPERATIONS = ("list", "get", "count", "create", "update", "delete")
 READING = ("list", "get", "count")
-ACTIONS = {"create": "add", "update": "change", "delete": "delete"}
+PERMISSION_ACTIONS = {"create": "add", "update": "change", "delete": "delete"}
 """The Django permission action that each writing operation requires."""
 
 BECOMES = ("tool", "resource", "prompt", "form")
-TYPES: Mapping[str, type] = {
+PARAMETER_TYPES: Mapping[str, type] = {
     "text": str,
     "whole number": int,
     "number": float,
@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ExposureOptions:
     """Base class for the options of one kind of row; subclasses declare them as fields."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
+    def from_json(cls, given: Mapping[str, Any]) -> Self:
         """Return the options that a row stores.
 
         Raises:
@@ -58,13 +58,13 @@ class Options:
                 nearest = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid names: {[*known]}."
                 raise ImproperlyConfigured(f"No option named {str(name)[:80]!r}; {hint}")
-            found[name] = cls._read(name, value, known[name].default)
+            found[name] = cls._check_value(name, value, known[name].default)
         return cls(**found)
 
     @classmethod
-    def _read(cls, name: str, value: Any, default: Any) -> Any:
+    def _check_value(cls, name: str, value: Any, default: Any) -> Any:
         if isinstance(default, tuple):
-            if not is_names(value):
+            if not is_name_list(value):
                 raise ImproperlyConfigured(f"{name} is not a list of names: {value!r:.80}.")
             value = tuple(value)
         elif type(value) is not type(default):
@@ -79,7 +79,7 @@ class Options:
                 )
         return value
 
-    def stored(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the options as a row stores them, without default values."""
         plain = {one.name: one.default for one in fields(self)}
         return {
@@ -90,7 +90,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions(Options):
+class ModelOptions(ExposureOptions):
     """The options of an exposed model, named as in ``ModelTools`` and ``ModelResource``."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"operations": OPERATIONS}
@@ -112,7 +112,10 @@ class ModelOptions(Options):
     @property
     def actions(self) -> tuple[str, ...]:
         """The actions for which a user needs Django's permissions to expose this."""
-        return ("view", *(ACTIONS[one] for one in self.operations if one in ACTIONS))
+        return (
+            "view",
+            *(PERMISSION_ACTIONS[one] for one in self.operations if one in PERMISSION_ACTIONS),
+        )
 
     @property
     def lists(self) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ class ModelOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewOptions(Options):
+class ViewOptions(ExposureOptions):
     """The options of an exposed view; ``query`` has parameters with types: ``season: text``."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"becomes": BECOMES}
@@ -149,12 +152,12 @@ class ViewOptions(Options):
         found: dict[str, type] = {}
         for line in self.query:
             name, _, kind = (part.strip() for part in line.partition(":"))
-            if not name.isidentifier() or (kind or "text") not in TYPES or name in found:
+            if not name.isidentifier() or (kind or "text") not in PARAMETER_TYPES or name in found:
                 raise ImproperlyConfigured(
                     f"query has {line!r:.80}; write a unique name and one of the types "
-                    f"{', '.join(TYPES)}, as in 'season: text'."
+                    f"{', '.join(PARAMETER_TYPES)}, as in 'season: text'."
                 )
-            found[name] = TYPES[kind or "text"]
+            found[name] = PARAMETER_TYPES[kind or "text"]
         return found
 
 
@@ -173,7 +176,7 @@ PERSON_FIELDS = frozenset(
 )
 
 # Apps with sessions, tokens, credentials, or the records of this package and the admin.
-CLOSED_APPS = frozenset(
+EXCLUDED_APPS = frozenset(
     {
         "allauth.account",
         "allauth.mfa",
@@ -197,12 +200,12 @@ CLOSED_APPS = frozenset(
         "social_django",
     }
 )
-CLOSED_PREFIXES = ("django_otp", "two_factor", "allauth.idp")
+EXCLUDED_APP_PREFIXES = ("django_otp", "two_factor", "allauth.idp")
 
 SECRET_CLASSES = ("Password", "Encrypted", "Secret", "Token")
 
 # Views of these modules sign users in, change passwords, grant access or serve files.
-CLOSED_VIEWS = (
+EXCLUDED_VIEW_MODULES = (
     *("allauth.", "dj_rest_auth.", "djoser.", "knox.", "rest_framework.authtoken."),
     *("rest_framework_simplejwt.", "social_django.", "mozilla_django_oidc.", "hijack."),
     "django.contrib.admin.",
@@ -214,20 +217,20 @@ CLOSED_VIEWS = (
     "two_factor.",
 )
 # A site's own view that inherits from one of these has the same effects.
-CLOSED_BASES = (
+EXCLUDED_VIEW_BASES = (
     *("allauth.account.views", "allauth.socialaccount.views", "dj_rest_auth.", "djoser.views"),
     *("django.contrib.auth.views", "knox.views", "oauth2_provider.views"),
     *("rest_framework.authtoken.views", "rest_framework_simplejwt.views", "two_factor.views"),
 )
 
 
-def models_to_expose() -> Iterator[type[Model]]:
+def exposable_models() -> Iterator[type[Model]]:
     """Return the models that may be exposed, sorted by app and name."""
     every = sorted(apps.get_models(), key=lambda one: one._meta.label_lower)
-    return (model for model in every if not closed_model(model))
+    return (model for model in every if not model_exclusion(model))
 
 
-def closed_model(model: type[Model]) -> str:
+def model_exclusion(model: type[Model]) -> str:
     """Return why a model may not be exposed, or ``""``."""
     config: Any = model._meta.app_config
     if config is None:
@@ -235,7 +238,7 @@ def closed_model(model: type[Model]) -> str:
         return f"{model._meta.label} belongs to no installed app."
     # A site's own token or session model may inherit from one of these apps.
     for name in (config.name, *(base.__module__ for base in model.__mro__)):
-        if _is_closed_app(name):
+        if _is_excluded_app(name):
             return (
                 f"{model._meta.label} belongs to {name}, which stores sessions, credentials or "
                 "records of them; it cannot be exposed in the admin."
@@ -243,21 +246,21 @@ def closed_model(model: type[Model]) -> str:
     return ""
 
 
-def _is_closed_app(name: str) -> bool:
+def _is_excluded_app(name: str) -> bool:
     """Return whether a module or app belongs to an app whose models may never be exposed."""
     dotted = f"{name}."
-    return any(dotted.startswith(f"{one}.") for one in CLOSED_APPS) or name.startswith(
-        CLOSED_PREFIXES
+    return any(dotted.startswith(f"{one}.") for one in EXCLUDED_APPS) or name.startswith(
+        EXCLUDED_APP_PREFIXES
     )
 
 
-def decides_access(model: type[Model]) -> bool:
+def controls_access(model: type[Model]) -> bool:
     """Return whether the rows of a model control who may do what."""
     concrete: Any = model._meta.concrete_model
     return concrete._meta.app_label == "auth" or _is_user(model)
 
 
-def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
+def path_exclusion(path: FieldPath, shown_by_code: ShownByCode) -> str:
     """Return why a path may not be shown, or ``""``; the text completes a sentence about the path.
 
     ``shown_by_code`` returns the columns of a model that code shows on the same server.
@@ -268,13 +271,13 @@ def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
             "declare the path in code."
         )
     for field in (*path.hops, path.field):
-        if is_secret(field):
+        if may_hold_secret(field):
             return (
                 "may hold a secret, so the admin cannot expose it; declare it in code if it is not "
                 "a secret."
             )
         related = getattr(field, "related_model", None)
-        if isinstance(related, type) and (reason := closed_model(related)):
+        if isinstance(related, type) and (reason := model_exclusion(related)):
             return f"leads to a model that cannot be exposed: {reason}"
     for hop in path.hops:
         model = hop.related_model
@@ -300,10 +303,10 @@ def _names_person(field: Any, model: Any) -> bool:
     return field.name in PERSON_FIELDS | {model._meta.pk.name, model.USERNAME_FIELD}
 
 
-def closed_form(form_class: Any) -> str:
+def form_exclusion(form_class: Any) -> str:
     """Return why a form may not be exposed, or ``""``."""
     for name, field in form_class.base_fields.items():
-        if names_secret(name) or getattr(field.widget, "input_type", "") == "password":
+        if is_secret_name(name) or getattr(field.widget, "input_type", "") == "password":
             return (
                 f"The form asks for {name!r}, which may be a secret; secrets must not pass through "
                 "a client."
@@ -311,9 +314,9 @@ def closed_form(form_class: Any) -> str:
     return ""
 
 
-def is_secret(field: Any) -> bool:
+def may_hold_secret(field: Any) -> bool:
     """Return whether a field may hold a secret, by its name, class and widget."""
-    if names_secret(field.name):
+    if is_secret_name(field.name):
         return True
     kinds = [cls.__name__ for cls in type(field).__mro__]
     if any(kind.startswith(SECRET_CLASSES) for kind in kinds):
@@ -330,16 +333,20 @@ def _is_hidden(field: Field[Any, Any]) -> bool:
     return getattr(getattr(form_field, "widget", None), "input_type", "") == "password"
 
 
-def closed_route(route: Any) -> str:
+def route_exclusion(route: Any) -> str:
     """Return why the view of a URL may not be exposed, or ``""``."""
     callback, view = route.callback, route.view
     modules = {str(getattr(one, "__module__", "")) for one in (callback, view)}
     # Mixins such as ``LoginRequiredMixin`` are in other modules, so views with them are allowed.
     bases = {f"{base.__module__}." for base in getattr(view, "__mro__", ())}
-    is_made_of_one = any(base.startswith(CLOSED_BASES) for base in bases)
+    is_made_of_one = any(base.startswith(EXCLUDED_VIEW_BASES) for base in bases)
     # A view that the admin wraps has the module of the wrapped function.
     is_admin = any(app == "admin" or space == "admin" for space, app in route.namespaces)
-    if is_admin or is_made_of_one or any(f"{one}.".startswith(CLOSED_VIEWS) for one in modules):
+    if (
+        is_admin
+        or is_made_of_one
+        or any(f"{one}.".startswith(EXCLUDED_VIEW_MODULES) for one in modules)
+    ):
         return (
             f"{route.full_name!r} belongs to the admin, signs users in, grants access or serves "
             "files; it cannot be exposed in the admin."

@@ -21,13 +21,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 
 from mcp_django.auth.permissions import BasePermission, HasCodename
-from mcp_django.core.catalog import Offered
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.core.registry import Registry
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.integrations.models.changes import Changes
-from mcp_django.integrations.models.columns import resolve
+from mcp_django.integrations.models.changes import ModelSignalReceivers
+from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import (
     Action,
     ModelComponents,
@@ -37,24 +37,24 @@ from mcp_django.integrations.models.declaration import (
 from mcp_django.integrations.models.row_access import (
     ModelPermission,
     codename,
-    has_own_rules,
-    may,
-    may_this,
+    has_default_permission,
+    has_object_permission,
+    overrides_has_permission,
 )
-from mcp_django.integrations.registration import Registering
-from mcp_django.integrations.site_requests import Route, routes, routes_called
-from mcp_django.integrations.views import ViewSource
+from mcp_django.integrations.registration import IntegrationRegistry
+from mcp_django.integrations.site_requests import URLRoute, all_routes, routes_by_name
+from mcp_django.integrations.views import ViewRunner
 from mcp_django.overrides.exposure_rules import (
-    ACTIONS,
+    PERMISSION_ACTIONS,
     ModelOptions,
     ViewOptions,
-    closed_form,
-    closed_model,
-    closed_path,
-    closed_route,
-    decides_access,
+    controls_access,
+    form_exclusion,
+    model_exclusion,
+    path_exclusion,
+    route_exclusion,
 )
-from mcp_django.overrides.override_values import ExposureSpec, guards_of
+from mcp_django.overrides.override_values import ExposureSpec, build_permissions
 
 logger = logging.getLogger("mcp_django")
 
@@ -64,28 +64,28 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
-def routes_to_expose() -> list[Route]:
+def exposable_routes() -> list[URLRoute]:
     """Return the named URLs of the site whose views may be exposed, one for each name."""
-    found: dict[str, Route] = {}
-    for route in routes():
-        if route.name and not route.trouble and not closed_route(route):
+    found: dict[str, URLRoute] = {}
+    for route in all_routes():
+        if route.name and not route.reverse_problem and not route_exclusion(route):
             found.setdefault(route.full_name, route)
     return [found[name] for name in sorted(found)]
 
 
-def route_of(target: str) -> Route:
+def route_of(target: str) -> URLRoute:
     """Return the URL that a row names.
 
     Raises:
         ImproperlyConfigured: the URL does not exist, or its view may not be exposed.
     """
-    route = routes_called(target)[0]
-    if reason := closed_route(route):
+    route = routes_by_name(target)[0]
+    if reason := route_exclusion(route):
         raise ImproperlyConfigured(reason)
     return route
 
 
-def is_rest(route: Route) -> bool:
+def is_rest(route: URLRoute) -> bool:
     """Return whether a view is an ``APIView``, without importing REST framework."""
     views = sys.modules.get("rest_framework.views")
     return (
@@ -93,21 +93,21 @@ def is_rest(route: Route) -> bool:
     )
 
 
-def register_view(spec: ExposureSpec, scratch: Scratch) -> None:
+def register_view(spec: ExposureSpec, scratch: StagingRegistry) -> None:
     """Register the components of an exposed view, as a developer would in code.
 
     Raises:
         AlreadyRegistered: another row has one of the names.
         ImproperlyConfigured: the row is invalid; the message says what to change.
     """
-    options = ViewOptions.read(spec.read())
+    options = ViewOptions.from_json(spec.load_options())
     if spec.name and not NAME.fullmatch(spec.name):
         raise ImproperlyConfigured(
             f"name is {spec.name!r}; use at most 100 characters from A-Z a-z 0-9 _ . -"
         )
     route = route_of(spec.target)
     common: dict[str, Any] = {
-        "permission": list(guards_of(spec.groups, spec.permissions)) or None,
+        "permission": list(build_permissions(spec.groups, spec.permissions)) or None,
         "scopes": list(spec.scopes),
     }
     before = set(map(id, scratch))
@@ -121,12 +121,12 @@ def register_view(spec: ExposureSpec, scratch: Scratch) -> None:
         }
         _register_page(spec, options, scratch, common)
     for one in list(scratch):
-        if id(one) not in before and (problem := _problem_of(one)):
+        if id(one) not in before and (problem := _component_problem(one)):
             raise ImproperlyConfigured(problem)
 
 
 def _register_page(
-    spec: ExposureSpec, options: ViewOptions, scratch: Scratch, common: Mapping[str, Any]
+    spec: ExposureSpec, options: ViewOptions, scratch: StagingRegistry, common: Mapping[str, Any]
 ) -> None:
     if options.methods != ("get",):
         raise ImproperlyConfigured("methods are only for views of REST framework.")
@@ -148,8 +148,8 @@ def _register_page(
 def _register_rest(
     spec: ExposureSpec,
     options: ViewOptions,
-    route: Route,
-    scratch: Scratch,
+    route: URLRoute,
+    scratch: StagingRegistry,
     common: Mapping[str, Any],
 ) -> None:
     if options.becomes != "tool" or options.uri or options.query:
@@ -196,19 +196,19 @@ def _register_rest(
     )
 
 
-def files_of(component: Component) -> frozenset[str]:
+def file_fields_of(component: Component) -> frozenset[str]:
     """Return the file fields that the component leaves out, since JSON cannot carry files."""
     found: frozenset[str] = getattr(getattr(component, "arguments", None), "files", frozenset())
     return found
 
 
-def _problem_of(component: Component) -> str:
+def _component_problem(component: Component) -> str:
     """Return why a component of a view cannot or must not be called, or ``""``."""
     source: Any = getattr(component.callable, "__self__", component.callable)
-    problem = getattr(source, "problem", None)
+    problem = getattr(source, "configuration_problem", None)
     found = str(problem()) if callable(problem) else ""
-    form = source.arguments.layout.form if not found and isinstance(source, ViewSource) else None
-    return found or (closed_form(form.form_class) if form is not None else "")
+    form = source.arguments.layout.form if not found and isinstance(source, ViewRunner) else None
+    return found or (form_exclusion(form.form_class) if form is not None else "")
 
 
 # The registry of exposed components ---------------------------------------------------------------
@@ -217,7 +217,7 @@ def _problem_of(component: Component) -> str:
 # from the real server. The rules for related objects are those of code, if code has any.
 
 
-class Scratch(Registering):
+class StagingRegistry(IntegrationRegistry):
     """A staging registry for exposed components of ``server``, which may be ``None``.
 
     It is ``None`` if this process does not have the server.
@@ -247,19 +247,21 @@ class Scratch(Registering):
         """The scopes that the server generates for registered components."""
         return getattr(self._real, "generated_scopes", False)
 
-    def twins(self, model: type[Model]) -> list[ModelComponents[Any]]:
+    def code_registrations(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return what code registers for a model on this server."""
-        found: list[ModelComponents[Any]] = self._real.declared(model) if self._real else []
+        found: list[ModelComponents[Any]] = self._real.declarations_of(model) if self._real else []
         return found
 
     def shown_by_code(self, model: type[Model]) -> set[str]:
         """Return the columns of a model that code shows on this server."""
-        paths = (path for twin in self.twins(model) for path in twin.exposed.paths.values())
+        paths = (
+            path for twin in self.code_registrations(model) for path in twin.exposed.paths.values()
+        )
         return {path.field.name for path in paths if not path.hops}
 
-    def declared(self, model: type[Model]) -> list[ModelComponents[Any]]:
+    def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return the registrations of a model: those in code, else the exposed ones."""
-        return self.twins(model) or super().declared(model)
+        return self.code_registrations(model) or super().declarations_of(model)
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -279,8 +281,8 @@ WRITE_HOOKS = (
 class ExposedModel(ModelComponents[M]):
     """Base class of every exposed model; ``declaration_of`` adds the options of the row."""
 
-    server: Scratch
-    _guards: ClassVar[tuple[BasePermission, ...]] = ()
+    server: StagingRegistry
+    _row_permissions: ClassVar[tuple[BasePermission, ...]] = ()
     _operations: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
@@ -289,58 +291,60 @@ class ExposedModel(ModelComponents[M]):
     # Rules --------------------------------------------------------------------------------------
 
     @property
-    def _twins(self) -> list[ModelComponents[Any]]:
-        return self.server.twins(self.model)
+    def _code_registrations(self) -> list[ModelComponents[Any]]:
+        return self.server.code_registrations(self.model)
 
     @property
-    def asks_of_each(self) -> bool:
+    def checks_each_object(self) -> bool:
         """Whether code has permission rules for single objects of the model."""
-        return any(has_own_rules(twin) for twin in self._twins)
+        return any(overrides_has_permission(twin) for twin in self._code_registrations)
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
         """Return the rows that every registration in code lets the caller see."""
         rows = super().get_queryset(ctx)
-        for twin in self._twins:
+        for twin in self._code_registrations:
             rows = rows.filter(pk__in=twin.rows(ctx).using(rows.db).values("pk"))
         return rows
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
         """Return whether the row, Django's permissions and code allow the action."""
-        if not all(one.has_permission(ctx.principal) for one in self._guards):
+        if not all(one.has_permission(ctx.principal) for one in self._row_permissions):
             return False
-        if not may(self, ctx, action, obj):
+        if not has_default_permission(self, ctx, action, obj):
             return False
         if obj is None:
             # ``ModelPermission`` checks with the real server in the context.
-            asked = (ModelPermission(twin, action) for twin in self._twins)
+            asked = (ModelPermission(twin, action) for twin in self._code_registrations)
             return all(one.has_permission(ctx.principal) for one in asked)
-        return all(may_this(twin, ctx, action, obj) for twin in self._twins)
+        return all(
+            has_object_permission(twin, ctx, action, obj) for twin in self._code_registrations
+        )
 
-    def guards(self, action: Action) -> tuple[Any, ...]:
+    def permissions_for(self, action: Action) -> tuple[Any, ...]:
         """Return the permissions of the row, of the model, and of related models it shows."""
-        beside = sorted(self._shown_beside(), key=lambda one: one._meta.label)
+        beside = sorted(self._shown_related_models(), key=lambda one: one._meta.label)
         needed = (HasCodename(codename(model, "view")) for model in beside)
         by_code = (
             guard
             for model in beside
-            for twin in self.server.twins(model)
-            for guard in twin.guards("view")
+            for twin in self.server.code_registrations(model)
+            for guard in twin.permissions_for("view")
         )
-        return (*super().guards(action), *self._guards, *needed, *by_code)
+        return (*super().permissions_for(action), *self._row_permissions, *needed, *by_code)
 
     # Signals ------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Do nothing: ``model_signals`` connects, whether or not the process has this server."""
 
-    def listen(self) -> None:
+    def connect_signals(self) -> None:
         """Connect to the signals of saved and deleted objects."""
         super().connect()
 
     @property
     def receivers(self) -> tuple[Any, ...]:
         """The connected signals, each with its receiver and model."""
-        changes: Changes | None = getattr(self, "_changes", None)
+        changes: ModelSignalReceivers | None = getattr(self, "_changes", None)
         return changes.receivers if changes is not None else ()
 
     # What the admin may not expose --------------------------------------------------------------
@@ -349,23 +353,23 @@ class ExposedModel(ModelComponents[M]):
         """Reject what only code may expose."""
         super().check()
         for path in self.exposed.paths.values():
-            if reason := closed_path(path, self.server.shown_by_code):
+            if reason := path_exclusion(path, self.server.shown_by_code):
                 self.refuse(f"fields: {path.text!r} {reason}")
-        for model in self._shown_beside():
-            self._check_beside(model)
+        for model in self._shown_related_models():
+            self._check_related_model(model)
         if not isinstance(self, ModelTools) and not isinstance(self, ModelResource):
             self.refuse("it has no components; choose operations, or write a URI for resources.")
-        if set(self._operations).intersection(ACTIONS):
+        if set(self._operations).intersection(PERMISSION_ACTIONS):
             self._check_writing()
 
-    def _shown_beside(self) -> set[type[Model]]:
+    def _shown_related_models(self) -> set[type[Model]]:
         """Return the related models whose columns are shown."""
         paths = self.exposed.paths.values()
         return {hop.related_model for path in paths for hop in path.hops}
 
-    def _check_beside(self, model: type[Model]) -> None:
-        for twin in self.server.twins(model):
-            if has_own_rules(twin) or twin.is_overridden("get_queryset"):
+    def _check_related_model(self, model: type[Model]) -> None:
+        for twin in self.server.code_registrations(model):
+            if overrides_has_permission(twin) or twin.is_overridden("get_queryset"):
                 self.refuse(
                     f"fields shows columns of {model._meta.label}, which has its own rules in "
                     f"code ({type(twin).__name__}); name only the relation, which follows them."
@@ -373,15 +377,15 @@ class ExposedModel(ModelComponents[M]):
 
     def _check_writing(self) -> None:
         for name in getattr(self, "write_fields", None) or ():
-            path = resolve(self.model, name, what=f"{self}: write_fields")
-            if reason := closed_path(path, self.server.shown_by_code):
+            path = resolve_path(self.model, name, label=f"{self}: write_fields")
+            if reason := path_exclusion(path, self.server.shown_by_code):
                 self.refuse(f"write_fields: {name!r} {reason}")
-        if decides_access(self.model):
+        if controls_access(self.model):
             self.refuse(
                 "operations: clients must not change users, groups or permissions; choose only "
                 "list, get and count."
             )
-        for twin in self._twins:
+        for twin in self._code_registrations:
             own = [name for name in WRITE_HOOKS if twin.is_overridden(name)]
             if own:
                 self.refuse(
@@ -403,28 +407,28 @@ def model_of(target: str) -> type[Model]:
         raise ImproperlyConfigured(
             f"The site has no model {target!r}; write it as 'shop.Order'."
         ) from None
-    if reason := closed_model(model):
+    if reason := model_exclusion(model):
         raise ImproperlyConfigured(reason)
     return model
 
 
-def register_model(spec: ExposureSpec, scratch: Scratch) -> None:
+def register_model(spec: ExposureSpec, scratch: StagingRegistry) -> None:
     """Register the components of an exposed model.
 
     Raises:
         AlreadyRegistered: another row has one of the names.
         ImproperlyConfigured: the row is invalid; the message says what to change.
     """
-    options = ModelOptions.read(spec.read())
-    scratch.register(model_of(spec.target), declaration_of(spec, options))
+    options = ModelOptions.from_json(spec.load_options())
+    scratch.register(model_of(spec.target), build_declaration(spec, options))
 
 
-def declaration_of(spec: ExposureSpec, options: ModelOptions) -> type[ModelComponents[Any]]:
+def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelComponents[Any]]:
     """Return the declaration class that a developer would write for these options."""
     said: dict[str, Any] = {
         "__doc__": options.description,
         "__module__": __name__,
-        "_guards": guards_of(spec.groups, spec.permissions),
+        "_row_permissions": build_permissions(spec.groups, spec.permissions),
         "_operations": options.operations,
         "fields": list(options.fields),
         "name": spec.name,
@@ -451,28 +455,28 @@ def declaration_of(spec: ExposureSpec, options: ModelOptions) -> type[ModelCompo
 
 # Building components from rows --------------------------------------------------------------------
 
-REGISTER: Mapping[str, Callable[[ExposureSpec, Scratch], None]] = {
+REGISTER: Mapping[str, Callable[[ExposureSpec, StagingRegistry], None]] = {
     "model": register_model,
     "view": register_view,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class BuildProblem:
     """Why a row, or one of its components, is not in the catalog; ``is_whole`` for the row."""
 
     spec: ExposureSpec
     reason: str
-    is_whole: bool = True
+    affects_row: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
-class Built:
+class BuildResult:
     """The components built from some rows, and the problems of the others."""
 
-    scratch: Scratch
+    registry: StagingRegistry
     components: dict[ExposureSpec, list[Component]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[BuildProblem] = field(default_factory=list)
     registered: dict[ExposureSpec, list[ModelComponents[Any]]] = field(default_factory=dict)
 
     def table(self, kind: str) -> dict[str, Any]:
@@ -480,7 +484,7 @@ class Built:
         every = (one for some in self.components.values() for one in some)
         return {one.key: one for one in every if one.kind == kind}
 
-    def of(self, spec: ExposureSpec) -> list[Component]:
+    def components_of(self, spec: ExposureSpec) -> list[Component]:
         """Return the components of one row."""
         return self.components.get(spec, [])
 
@@ -488,39 +492,39 @@ class Built:
         """Return the declarations that were registered for one exposed model."""
         return self.registered.get(spec, [])
 
-    def wrong_with(self, spec: ExposureSpec) -> list[Problem]:
+    def problems_of(self, spec: ExposureSpec) -> list[BuildProblem]:
         """Return the problems of one row."""
         return [one for one in self.problems if one.spec == spec]
 
     def completions(self) -> dict[tuple[str, str, str], Any]:
         """Return the completions of the built components."""
         offered = {(one.kind, one.key) for some in self.components.values() for one in some}
-        return {key: one for key, one in self.scratch.completions.items() if key[:2] in offered}
+        return {key: one for key, one in self.registry.completions.items() if key[:2] in offered}
 
 
-def build(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Built:
+def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> BuildResult:
     """Build the components of rows on a server; leave out invalid rows, with the reason.
 
     ``server`` is the registry of code, or ``None`` if this process does not have the server.
     """
-    made = Built(scratch=Scratch(name, server))
+    made = BuildResult(registry=StagingRegistry(name, server))
     for spec in specs:
-        reason = _added(made, spec)
+        reason = _add_components(made, spec)
         if reason:
-            made.problems.append(Problem(spec=spec, reason=reason))
+            made.problems.append(BuildProblem(spec=spec, reason=reason))
             continue
-        _leave_to_code(made, spec, server)
+        _drop_names_of_code(made, spec, server)
     return made
 
 
-def _added(made: Built, spec: ExposureSpec) -> str:
+def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
     """Add the components of one row; return why it is invalid, or ``""``."""
-    scratch = made.scratch
+    scratch = made.registry
     before = {id(one) for one in scratch}
     known = len(scratch.declarations)
     reason = ""
     try:
-        REGISTER.get(spec.kind, _unknown)(spec, scratch)
+        REGISTER.get(spec.kind, _reject_unknown_kind)(spec, scratch)
     except (AlreadyRegistered, ImproperlyConfigured) as exc:
         reason = str(exc)
     except Exception as exc:
@@ -537,15 +541,15 @@ def _added(made: Built, spec: ExposureSpec) -> str:
     return reason
 
 
-def _unknown(spec: ExposureSpec, scratch: Scratch) -> None:
+def _reject_unknown_kind(spec: ExposureSpec, scratch: StagingRegistry) -> None:
     raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 
-def _leave_to_code(made: Built, spec: ExposureSpec, server: Any) -> None:
+def _drop_names_of_code(made: BuildResult, spec: ExposureSpec, server: Any) -> None:
     """Leave out components whose name code already uses."""
     kept: list[Component] = []
     for one in made.components[spec]:
-        other = server.answering(one.kind, one.key) if server is not None else None
+        other = server.find_by_name(one.kind, one.key) if server is not None else None
         if other is None:
             kept.append(one)
             continue
@@ -553,32 +557,32 @@ def _leave_to_code(made: Built, spec: ExposureSpec, server: Any) -> None:
             f"Code already has a {one.kind} {one.key!r} ({other.origin}), which is used instead; "
             "choose another name here."
         )
-        made.problems.append(Problem(spec=spec, reason=reason, is_whole=False))
+        made.problems.append(BuildProblem(spec=spec, reason=reason, affects_row=False))
     made.components[spec] = kept
 
 
-_known: WeakKeyDictionary[Registry, tuple[Any, Built]] = WeakKeyDictionary()
+_build_cache: WeakKeyDictionary[Registry, tuple[Any, BuildResult]] = WeakKeyDictionary()
 
 
-def built(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Built:
+def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> BuildResult:
     """Return the cached result of ``build`` for these specs and this state of the code.
 
     The cache holds one result per server. Problems are logged once per build.
     """
     state = (server.generation, specs)
-    found = _known.get(server)
+    found = _build_cache.get(server)
     if found is None or found[0] != state:
-        found = _known[server] = state, build(server, name, specs)
+        found = _build_cache[server] = state, build_exposures(server, name, specs)
         for problem in found[1].problems:
             logger.error("Problem with the %s: %s", problem.spec, problem.reason)
     return found[1]
 
 
-def with_exposed(declared: Offered, server: Any, specs: tuple[ExposureSpec, ...]) -> Offered:
+def add_exposed(declared: Catalog, server: Any, specs: tuple[ExposureSpec, ...]) -> Catalog:
     """Return the declared catalog with the exposed components; declared names take precedence."""
     if not specs:
         return declared
-    made = built(server, server.name, specs)
+    made = cached_build(server, server.name, specs)
     return replace(
         declared,
         tools={**made.table("tool"), **declared.tools},

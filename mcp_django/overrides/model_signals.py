@@ -28,12 +28,18 @@ from django.db.models import Model
 from django.db.models.signals import post_save
 
 from mcp_django.exceptions import Busy
-from mcp_django.execution.threads import after_commit
-from mcp_django.overrides.exposure_rules import ModelOptions, closed_model
-from mcp_django.overrides.exposures import Scratch, declaration_of, model_of
+from mcp_django.execution.threads import run_after_commit
+from mcp_django.overrides.exposure_rules import ModelOptions, model_exclusion
+from mcp_django.overrides.exposures import StagingRegistry, build_declaration, model_of
 from mcp_django.overrides.override_values import ExposureSpec
-from mcp_django.overrides.state import FRESH_SECONDS, UNKEPT, Mark, freshness, shared
-from mcp_django.storage.databases import is_of_test
+from mcp_django.overrides.state import (
+    FRESH_SECONDS,
+    UNCOMMITTED,
+    Version,
+    override_cache,
+    override_version,
+)
+from mcp_django.storage.databases import is_test_transaction
 
 logger = logging.getLogger("mcp_django")
 
@@ -42,7 +48,7 @@ MAX_WAITING = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class PendingSignal:
     """The signal of an object that was saved before the exposed models were known to be current.
 
     ``heard_by`` is the number of the newest listener at that time; later ones did not receive it.
@@ -50,10 +56,10 @@ class Saved:
 
     sender: type[Model]
     details: Mapping[str, Any]
-    heard_by: int
+    seen_sequence: int
 
 
-class Listener:
+class ExposureReceivers:
     """The connected receivers of one exposed model with subscriptions.
 
     ``number`` counts the listeners of this process.
@@ -63,46 +69,46 @@ class Listener:
     """
 
     def __init__(self, spec: ExposureSpec, number: int) -> None:
-        options = ModelOptions.read(spec.read())
+        options = ModelOptions.from_json(spec.load_options())
         # Only the name of the server is used, so this process need not have the server.
-        scratch = Scratch(spec.server, None)
-        made: Any = declaration_of(spec, options)
+        scratch = StagingRegistry(spec.server, None)
+        made: Any = build_declaration(spec, options)
         self._declaration: Any = made(model_of(spec.target), scratch)
-        self._declaration.listen()
+        self._declaration.connect_signals()
         self.number = number
 
-    def end(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect the receivers."""
         self._declaration.disconnect()
 
-    def hear(self, saved: Saved) -> None:
+    def receive(self, saved: PendingSignal) -> None:
         """Send a remembered signal to the receivers of its model."""
         for signal, receiver, sender in self._declaration.receivers:
             if signal is post_save and sender is saved.sender:
                 receiver(sender=sender, **saved.details)
 
 
-class Ears:
+class ModelSignalRelay:
     """The listeners of all exposed models in this process; thread-safe."""
 
     def __init__(self) -> None:
-        self._listeners: dict[ExposureSpec, Listener | None] = {}
+        self._listeners: dict[ExposureSpec, ExposureReceivers | None] = {}
         self.count = 0
         """The number of listeners created so far."""
-        self._mark: Mark | None = None
-        self._looked_at = -math.inf
-        self._forgotten = 0
+        self._version: Version | None = None
+        self._checked_at = -math.inf
+        self._change_count = 0
         self._lock = threading.Lock()
 
     @property
     def is_current(self) -> bool:
         """Whether the listeners are current, so that no query is needed."""
-        if freshness.is_fresh and self._mark == freshness.mark:
+        if override_version.is_fresh and self._version == override_version.version:
             return True
-        is_young = time.monotonic() - self._looked_at < FRESH_SECONDS
-        return is_young and self._forgotten == freshness.forgotten
+        is_young = time.monotonic() - self._checked_at < FRESH_SECONDS
+        return is_young and self._change_count == override_version.change_count
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Query the exposed models, and connect or disconnect listeners accordingly.
 
         Raises:
@@ -110,32 +116,33 @@ class Ears:
             DatabaseError: the database is unavailable.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        began, forgotten = time.monotonic(), freshness.forgotten
-        mark = freshness.look()
-        if mark == UNKEPT or mark != self._mark:
-            self.listen_to(_wanted(mark))
-        self._mark, self._looked_at, self._forgotten = mark, began, forgotten
+        began, forgotten = time.monotonic(), override_version.change_count
+        mark = override_version.get_version()
+        if mark == UNCOMMITTED or mark != self._version:
+            self.connect_receivers(_subscribable_specs(mark))
+        self._version, self._checked_at, self._change_count = mark, began, forgotten
 
-    def listen_to(self, wanted: Iterable[ExposureSpec]) -> None:
+    def connect_receivers(self, wanted: Iterable[ExposureSpec]) -> None:
         """Connect listeners for exactly these exposed models."""
         with self._lock:
             before = self._listeners
             self._listeners = {
-                spec: before[spec] if spec in before else self._begun(spec) for spec in wanted
+                spec: before[spec] if spec in before else self._create_receivers(spec)
+                for spec in wanted
             }
             for spec, listener in before.items():
                 if listener is not None and spec not in self._listeners:
-                    listener.end()
+                    listener.disconnect()
 
-    def tell(self, saved: Saved) -> None:
+    def replay(self, saved: PendingSignal) -> None:
         """Send a remembered signal to the listeners that were created after it."""
         for listener in [*self._listeners.values()]:
-            if listener is not None and listener.number > saved.heard_by:
-                listener.hear(saved)
+            if listener is not None and listener.number > saved.seen_sequence:
+                listener.receive(saved)
 
-    def _begun(self, spec: ExposureSpec) -> Listener | None:
+    def _create_receivers(self, spec: ExposureSpec) -> ExposureReceivers | None:
         try:
-            listener = Listener(spec, self.count + 1)
+            listener = ExposureReceivers(spec, self.count + 1)
         except ImproperlyConfigured:
             # The row is not in the catalog either; building the catalog logs the reason.
             return None
@@ -143,59 +150,63 @@ class Ears:
         return listener
 
 
-def _wanted(mark: Mark) -> list[ExposureSpec]:
-    every = (one for decisions in shared.at(mark).values() for one in decisions.exposures)
-    return [one for one in every if _is_subscribed(one)]
+def _subscribable_specs(mark: Version) -> list[ExposureSpec]:
+    every = (
+        one
+        for decisions in override_cache.overrides_at(mark).values()
+        for one in decisions.exposures
+    )
+    return [one for one in every if _allows_subscriptions(one)]
 
 
-def _is_subscribed(spec: ExposureSpec) -> bool:
+def _allows_subscriptions(spec: ExposureSpec) -> bool:
     """Return whether clients can subscribe to the objects of an exposed model."""
-    if spec.kind != "model" or spec.flaw:
+    if spec.kind != "model" or spec.error:
         return False
-    options = spec.read()
+    options = spec.load_options()
     return bool(options.get("uri")) and options.get("subscribe") is True
 
 
-ears = Ears()
+signal_relay = ModelSignalRelay()
 
 
-def connect() -> None:
+def connect_signals() -> None:
     """Connect to ``post_save`` of all models in this process."""
-    post_save.connect(_saved, dispatch_uid="mcp_django.exposures")
+    post_save.connect(_on_post_save, dispatch_uid="mcp_django.exposures")
 
 
-def _saved(sender: Any, **details: Any) -> None:
-    if ears.is_current or details.get("raw") or not _may_be_exposed(sender):
+def _on_post_save(sender: Any, **details: Any) -> None:
+    if signal_relay.is_current or details.get("raw") or not _may_be_exposed(sender):
         return
     using = details["using"]
     if _is_in_test(using):
         return
     details.pop("signal")
-    saved = Saved(sender=sender, details=details, heard_by=ears.count)
+    saved = PendingSignal(sender=sender, details=details, seen_sequence=signal_relay.count)
     if len(connections[using].run_on_commit) >= MAX_WAITING:
         # The listeners are then current, and receive the next signals directly.
-        _attempt(saved)
+        _refresh_and_replay(saved)
     else:
-        after_commit(lambda: _attempt(saved), using=using)
+        run_after_commit(lambda: _refresh_and_replay(saved), using=using)
 
 
 def _is_in_test(using: str) -> bool:
     """Return whether a test case will roll back, and may count the callbacks on commit."""
     outermost = next(iter(connections[using].atomic_blocks), None)
-    return outermost is not None and is_of_test(outermost)
+    return outermost is not None and is_test_transaction(outermost)
 
 
 @lru_cache(maxsize=1000)
 def _may_be_exposed(sender: type[Model]) -> bool:
     # Migrations save objects of historical models.
-    return sender._meta.apps is apps and not closed_model(sender)
+    return sender._meta.apps is apps and not model_exclusion(sender)
 
 
-def _attempt(saved: Saved) -> None:
+def _refresh_and_replay(saved: PendingSignal) -> None:
     """Update the listeners if needed and send the signal; an error must not fail the save."""
     try:
-        if not ears.is_current:
-            ears.look()
-        ears.tell(saved)
+        if not signal_relay.is_current:
+            signal_relay.refresh()
+        signal_relay.replay(saved)
     except (Busy, Error, SynchronousOnlyOperation) as exc:
         logger.warning("Cannot notify subscribers of exposed objects of a change (%s).", exc)

@@ -21,7 +21,7 @@ from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups
 from mcp_django.conf import Rate
 from mcp_django.core.component import Component
 from mcp_django.core.resource import Resource, UIResource
-from mcp_django.core.tool import Approval, Tool
+from mcp_django.core.tool import ApprovalMode, Tool
 from mcp_django.storage.databases import tables
 
 C = TypeVar("C", bound=Component)
@@ -38,30 +38,32 @@ class Override:
     permissions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     rates: tuple[Rate, ...] = ()
-    approval: Approval = ""
+    approval: ApprovalMode = ""
 
 
-AS_IN_CODE = Override()
+EMPTY_OVERRIDE = Override()
 
 
-def guards_of(groups: Sequence[str], codenames: Iterable[str]) -> tuple[BasePermission, ...]:
+def build_permissions(
+    groups: Sequence[str], codenames: Iterable[str]
+) -> tuple[BasePermission, ...]:
     """Return permissions: the user must be in one of the groups and have all of the codenames."""
     named = (InGroups(groups),) if groups else ()
     return (*named, *map(HasCodename, codenames))
 
 
-def narrowed(component: C, override: Override) -> C | None:
+def apply_override(component: C, override: Override) -> C | None:
     """Return the component with its override applied, or ``None`` if it is disabled."""
     if not override.is_enabled:
         return None
-    if override == AS_IN_CODE:
+    if override == EMPTY_OVERRIDE:
         return component
     changes: dict[str, Any] = {}
     if override.title:
         changes["title"] = override.title
     if override.description:
         changes["description"] = override.description
-    if guards := guards_of(override.groups, override.permissions):
+    if guards := build_permissions(override.groups, override.permissions):
         changes["permission"] = [component.permission, *guards]
     if override.scopes:
         changes["scopes"] = tuple(dict.fromkeys((*component.scopes, *override.scopes)))
@@ -72,17 +74,17 @@ def narrowed(component: C, override: Override) -> C | None:
     return replace(component, **changes)
 
 
-def with_their_tools(
+def restrict_app_pages(
     resources: dict[str, Resource], tools: Mapping[str, Tool]
 ) -> dict[str, Resource]:
     """Restrict the pages of MCP Apps like their tools; drop pages whose tool is missing."""
     if not any(isinstance(one, UIResource) for one in resources.values()):
         return resources
-    guarded = {key: _as_its_tool(one, tools) for key, one in resources.items()}
+    guarded = {key: _restrict_app_page(one, tools) for key, one in resources.items()}
     return {key: one for key, one in guarded.items() if one is not None}
 
 
-def _as_its_tool(resource: Resource, tools: Mapping[str, Tool]) -> Resource | None:
+def _restrict_app_page(resource: Resource, tools: Mapping[str, Tool]) -> Resource | None:
     if not isinstance(resource, UIResource):
         return resource
     tool = tools.get(resource.tool)
@@ -97,9 +99,9 @@ def _as_its_tool(resource: Resource, tools: Mapping[str, Tool]) -> Resource | No
     )
 
 
-def _stricter(declared: Approval, decided: Approval) -> Approval:
+def _stricter(declared: ApprovalMode, override: ApprovalMode) -> ApprovalMode:
     """Return the stricter of two kinds of approval: staff is stricter than the caller."""
-    return "staff" if "staff" in (declared, decided) else decided or declared
+    return "staff" if "staff" in (declared, override) else override or declared
 
 
 # One exposure row as a value ----------------------------------------------------------------------
@@ -125,19 +127,19 @@ class ExposureSpec:
     groups: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
-    flaw: str = ""
+    error: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target!r} on the server {self.server!r}"
 
-    def read(self) -> dict[str, Any]:
+    def load_options(self) -> dict[str, Any]:
         """Return the options.
 
         Raises:
             ImproperlyConfigured: the row has invalid data.
         """
-        if self.flaw:
-            raise ImproperlyConfigured(self.flaw)
+        if self.error:
+            raise ImproperlyConfigured(self.error)
         found: dict[str, Any] = json.loads(self.options)
         return found
 
@@ -163,7 +165,7 @@ def spec_of(row: Any) -> ExposureSpec:
 
 def _spec_from(values: dict[str, Any]) -> ExposureSpec:
     """Return the values of a row's columns; never fails."""
-    flaws = list(_flaws(values))
+    flaws = list(_find_errors(values))
     lists = ("groups", "permissions", "scopes")
     return ExposureSpec(
         pk=values["pk"] or 0,
@@ -173,13 +175,13 @@ def _spec_from(values: dict[str, Any]) -> ExposureSpec:
         name=str(values["name"]),
         options="{}" if flaws else _text_of(values["options"]),
         **{name: () if flaws else tuple(values[name]) for name in lists},
-        flaw=" ".join(flaws),
+        error=" ".join(flaws),
     )
 
 
-def _flaws(values: dict[str, Any]) -> Iterator[str]:
+def _find_errors(values: dict[str, Any]) -> Iterator[str]:
     for name in ("groups", "permissions", "scopes"):
-        if not is_names(values[name]):
+        if not is_name_list(values[name]):
             yield f"{name} is not a list of names."
     options = values["options"]
     if not isinstance(options, dict):
@@ -194,7 +196,7 @@ def _flaws(values: dict[str, Any]) -> Iterator[str]:
         yield f"options has more than {MAX_CHARACTERS} characters."
 
 
-def is_names(value: Any) -> bool:
+def is_name_list(value: Any) -> bool:
     """Return whether a value is a list of at most ``MAX_NAMES`` valid names."""
     return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(map(_is_name, value))
 

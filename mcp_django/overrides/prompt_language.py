@@ -25,7 +25,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.content import Message
 
 MAX_TEXT_CHARACTERS = 50_000
-MAX_BLANKS = 1000
+MAX_PLACEHOLDERS = 1000
 MAX_FILTERS = 5
 MAX_DEPTH = 20
 
@@ -37,7 +37,7 @@ _WORD = re.compile(r'\s*(?:(==|!=)|"([^"]*)"|\'([^\']*)\'|([A-Za-z]\w*)|(\S))', 
 
 
 @dataclass(frozen=True, slots=True)
-class Blank:
+class Placeholder:
     """A placeholder for the value of an argument; each filter is its name and its argument."""
 
     name: str
@@ -53,7 +53,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ConditionTerm:
     """A test whether a value is not empty, or equals another one; may be negated."""
 
     operand: Operand
@@ -61,24 +61,24 @@ class Term:
     is_negated: bool = False
 
 
-Condition = tuple[tuple[Term, ...], ...]
+Condition = tuple[tuple[ConditionTerm, ...], ...]
 """Groups of terms; true if all terms of one group are true."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Conditional:
     """An ``if`` tag: the first branch with a true condition is rendered."""
 
     branches: tuple[tuple[Condition, tuple[Node, ...]], ...]
 
 
-Node = str | Blank | Choice
+Node = str | Placeholder | Conditional
 # One group without terms, which is always true.
 ALWAYS: Condition = ((),)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenConditional:
     """An ``if`` tag that is not closed yet."""
 
     line: int
@@ -89,142 +89,146 @@ class _Open:
 
 
 @dataclass(slots=True)
-class Reader:
+class MessageParser:
     """Parses the messages of a text; ``names`` are the names of the arguments."""
 
     names: Collection[str]
     line: int = 1
-    blanks: int = 0
+    placeholder_count: int = 0
     _nodes: list[Node] = field(default_factory=list)
-    _open: list[_Open] = field(default_factory=list)
+    _open: list[_OpenConditional] = field(default_factory=list)
 
-    def read(self, text: str) -> tuple[Node, ...]:
+    def parse(self, text: str) -> tuple[Node, ...]:
         """Parse a text into nodes.
 
         Raises:
             TextError: the text has a syntax error.
         """
         self._nodes, self._open = [], []
-        for piece in _pieces(text, self.line):
+        for piece in _split_tags(text, self.line):
             self.line = piece.line
             if not piece.opener:
                 self._nodes.append(piece.text)
             elif piece.opener == "{{":
-                self._nodes.append(self._blank(piece.text))
+                self._nodes.append(self._parse_placeholder(piece.text))
             elif piece.opener == "{%":
-                self._tag(piece.text)
+                self._parse_tag(piece.text)
         if self._open:
             raise TextError(self._open[-1].line, _("“if” has no “endif”."))
         return tuple(self._nodes)
 
     # Blanks -----------------------------------------------------------------------------------
 
-    def _blank(self, inside: str) -> Blank:
-        self.blanks += 1
-        if self.blanks > MAX_BLANKS:
-            raise self._wrong(_("More than %(n)d placeholders."), n=MAX_BLANKS)
+    def _parse_placeholder(self, inside: str) -> Placeholder:
+        self.placeholder_count += 1
+        if self.placeholder_count > MAX_PLACEHOLDERS:
+            raise self._error(_("More than %(n)d placeholders."), n=MAX_PLACEHOLDERS)
         name, *filters = _split(inside, "|")
         if len(filters) > MAX_FILTERS:
-            raise self._wrong(_("More than %(n)d filters."), n=MAX_FILTERS)
-        return Blank(self._known(name.strip()), tuple(map(self._filter, filters)))
+            raise self._error(_("More than %(n)d filters."), n=MAX_FILTERS)
+        return Placeholder(
+            self._check_argument(name.strip()), tuple(map(self._parse_filter, filters))
+        )
 
-    def _filter(self, text: str) -> tuple[str, str]:
+    def _parse_filter(self, text: str) -> tuple[str, str]:
         name, *given = _split(text, ":")
         name = name.strip()
         if name not in FILTERS:
             known = ", ".join(FILTERS)
-            raise self._wrong(_("No filter named “%(name)s”; valid: %(known)s."), name, known)
+            raise self._error(_("No filter named “%(name)s”; valid: %(known)s."), name, known)
         takes = 1 if name == "default" else 0
         if len(given) != takes:
             way = '|default:"…"' if takes else f"|{name}"
-            raise self._wrong(_("Write %(way)s."), way=way)
-        return name, self._quoted(given[0]) if given else ""
+            raise self._error(_("Write %(way)s."), way=way)
+        return name, self._parse_quoted(given[0]) if given else ""
 
-    def _quoted(self, text: str) -> str:
+    def _parse_quoted(self, text: str) -> str:
         text = text.strip()
         if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0] or text[0] in text[1:-1]:
-            raise self._wrong(_("“%(name)s” is not a text in quotes."), text)
+            raise self._error(_("“%(name)s” is not a text in quotes."), text)
         return text[1:-1]
 
-    def _known(self, name: str) -> str:
+    def _check_argument(self, name: str) -> str:
         if name in self.names:
             return name
         if "." in name or "[" in name or "(" in name:
-            raise self._wrong(_("“%(name)s”: arguments are texts and have no attributes."), name)
+            raise self._error(_("“%(name)s”: arguments are texts and have no attributes."), name)
         nearest = get_close_matches(name[:100], self.names, n=1)
         if nearest:
             text = _("No argument named “%(name)s”; did you mean “%(known)s”?")
-            raise self._wrong(text, name, nearest[0])
+            raise self._error(text, name, nearest[0])
         known = ", ".join(self.names) or _("none")
-        raise self._wrong(
+        raise self._error(
             _("No argument named “%(name)s”; the arguments are: %(known)s."), name, known
         )
 
     # Conditions -------------------------------------------------------------------------------
 
-    def _tag(self, inside: str) -> None:
+    def _parse_tag(self, inside: str) -> None:
         word, rest = [*inside.split(None, 1), "", ""][:2]
         if word == "if":
             if len(self._open) >= MAX_DEPTH:
-                raise self._wrong(_("More than %(n)d nested conditions."), n=MAX_DEPTH)
-            self._open.append(_Open(self.line, [], self._condition(rest), self._nodes))
+                raise self._error(_("More than %(n)d nested conditions."), n=MAX_DEPTH)
+            self._open.append(
+                _OpenConditional(self.line, [], self._parse_condition(rest), self._nodes)
+            )
             self._nodes = []
             return
         if word not in ("elif", "else", "endif"):
             known = "if, elif, else, endif, verbatim"
-            raise self._wrong(_("No tag named “%(name)s”; valid: %(known)s."), word, known)
+            raise self._error(_("No tag named “%(name)s”; valid: %(known)s."), word, known)
         if word != "elif" and rest.strip():
-            raise self._wrong(_("“%(name)s” takes no arguments."), word)
+            raise self._error(_("“%(name)s” takes no arguments."), word)
         if not self._open:
-            raise self._wrong(_("“%(name)s” without “if” before it."), word)
+            raise self._error(_("“%(name)s” without “if” before it."), word)
         opened = self._open[-1]
         if opened.has_else and word != "endif":
-            raise self._wrong(_("“%(name)s” after “else”."), word)
+            raise self._error(_("“%(name)s” after “else”."), word)
         opened.branches.append((opened.condition, tuple(self._nodes)))
         self._nodes = []
         if word == "endif":
             self._open.pop()
             self._nodes = opened.before
-            self._nodes.append(Choice(tuple(opened.branches)))
+            self._nodes.append(Conditional(tuple(opened.branches)))
         else:
             opened.has_else = word == "else"
-            opened.condition = ALWAYS if word == "else" else self._condition(rest)
+            opened.condition = ALWAYS if word == "else" else self._parse_condition(rest)
 
-    def _condition(self, text: str) -> Condition:
-        groups: list[tuple[Term, ...]] = []
-        group: list[Term] = []
-        words = list(_words(text))
+    def _parse_condition(self, text: str) -> Condition:
+        groups: list[tuple[ConditionTerm, ...]] = []
+        group: list[ConditionTerm] = []
+        words = list(_tokenize_condition(text))
         if not words:
-            raise self._wrong(_("A condition is missing."))
+            raise self._error(_("A condition is missing."))
         while words:
-            group.append(self._test(words))
+            group.append(self._parse_term(words))
             following = words.pop(0) if words else ("word", "")
             if following == ("word", "and"):
                 if words:
                     continue
-                raise self._wrong(_("Nothing follows “%(name)s”."), "and")
+                raise self._error(_("Nothing follows “%(name)s”."), "and")
             groups.append(tuple(group))
             group = []
             if following == ("word", "or") and not words:
-                raise self._wrong(_("Nothing follows “%(name)s”."), "or")
+                raise self._error(_("Nothing follows “%(name)s”."), "or")
             if following[1] not in ("", "or") or following[0] != "word":
-                raise self._wrong(_("“%(name)s” is not expected here."), following[1])
+                raise self._error(_("“%(name)s” is not expected here."), following[1])
         return tuple(groups)
 
-    def _test(self, words: list[tuple[str, str]]) -> Term:
+    def _parse_term(self, words: list[tuple[str, str]]) -> ConditionTerm:
         is_negated = False
         while words and words[0] == ("word", "not"):
             words.pop(0)
             is_negated = not is_negated
-        operand = self._operand(words)
+        operand = self._parse_operand(words)
         if not words or words[0][0] != "sign":
-            return Term(operand, is_negated=is_negated)
+            return ConditionTerm(operand, is_negated=is_negated)
         is_negated ^= words.pop(0)[1] == "!="
-        return Term(operand, self._operand(words), is_negated)
+        return ConditionTerm(operand, self._parse_operand(words), is_negated)
 
-    def _operand(self, words: list[tuple[str, str]]) -> Operand:
+    def _parse_operand(self, words: list[tuple[str, str]]) -> Operand:
         if not words:
-            raise self._wrong(_("The condition ends too early."))
+            raise self._error(_("The condition ends too early."))
         kind, text = words.pop(0)
         if kind == "text":
             return Operand(text, is_name=False)
@@ -232,15 +236,15 @@ class Reader:
             # The dot is kept in the name, so that the error explains that attributes do not exist.
             if words and words[0] == ("other", "."):
                 text += "."
-            return Operand(self._known(text), is_name=True)
-        raise self._wrong(_("“%(name)s” is not expected here."), text)
+            return Operand(self._check_argument(text), is_name=True)
+        raise self._error(_("“%(name)s” is not expected here."), text)
 
-    def _wrong(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
+    def _error(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
         shown = name if len(name) <= 40 else f"{name[:39]}…"
         return TextError(self.line, message % {"name": shown, "known": known, **values})
 
 
-def _words(text: str) -> Iterator[tuple[str, str]]:
+def _tokenize_condition(text: str) -> Iterator[tuple[str, str]]:
     """Yield the tokens of a condition: operators, quoted texts, words, and other characters."""
     # Stripped, since trailing spaces would make this expression slow.
     for sign, double, single, word, other in _WORD.findall(text.strip()):
@@ -284,7 +288,7 @@ class Piece:
     text: str
 
 
-def _pieces(text: str, line: int) -> Iterator[Piece]:
+def _split_tags(text: str, line: int) -> Iterator[Piece]:
     """Yield the pieces of a text that begins at ``line``, in linear time.
 
     A line that contains only one tag or comment is removed completely.
@@ -373,7 +377,7 @@ Values = Mapping[str, str]
 
 _SEPARATOR = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 # A line that begins like a separator but is not valid is an error.
-_ALMOST = re.compile(r"---[ \t]*(?:user|assistant|system)\b", re.IGNORECASE)
+_SEPARATOR_LIKE = re.compile(r"---[ \t]*(?:user|assistant|system)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +388,7 @@ class MessageText:
     nodes: tuple[Node, ...]
 
 
-def read(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
+def parse_messages(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
     """Parse the messages of a text; text before the first separator is a message of the user.
 
     Raises:
@@ -396,28 +400,28 @@ def read(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
             _("The text has %(size)d characters; %(most)d are allowed.")
             % {"size": len(text), "most": MAX_TEXT_CHARACTERS}
         )
-    reader = Reader(names)
+    reader = MessageParser(names)
     found: list[MessageText] = []
-    for line, role, part in _parts(text):
+    for line, role, part in _split_messages(text):
         if not part.strip():
             continue
         if len(found) == MAX_MESSAGES:
             message = _("More than %(n)d messages.") % {"n": MAX_MESSAGES}
             raise TextError(line, message)
         reader.line = line
-        found.append(MessageText(role, reader.read(part)))
+        found.append(MessageText(role, reader.parse(part)))
     if not found:
         raise PromptError(_("The text is empty."))
     return tuple(found)
 
 
-def _parts(text: str) -> Iterator[tuple[int, Role, str]]:
+def _split_messages(text: str) -> Iterator[tuple[int, Role, str]]:
     """Yield the texts of the messages, with their first lines and roles."""
     role: Role = "user"
     start, line = 0, 1
     for found in _SEPARATOR.finditer(text):
         word = found[1].lower()
-        if not _ALMOST.match(found[0]):
+        if not _SEPARATOR_LIKE.match(found[0]):
             # Dashes and another word, as in Markdown.
             continue
         here = line + text.count("\n", start, found.start())
@@ -429,27 +433,29 @@ def _parts(text: str) -> Iterator[tuple[int, Role, str]]:
     yield line, role, text[start:]
 
 
-def render(messages: tuple[MessageText, ...], values: Values) -> list[Message]:
+def render_messages(messages: tuple[MessageText, ...], values: Values) -> list[Message]:
     """Return the messages with values inserted, without messages that become empty.
 
     Raises:
         InvalidParams: all messages are empty, or the output is too long.
     """
-    budget = _Budget()
-    written = [(one.role, "".join(_filled(one.nodes, values, budget)).strip()) for one in messages]
+    budget = _OutputLimit()
+    written = [
+        (one.role, "".join(_render_nodes(one.nodes, values, budget)).strip()) for one in messages
+    ]
     kept = [Message(text, role=role) for role, text in written if text]
     if not kept:
         raise InvalidParams("With these arguments all messages of the prompt are empty.")
     return kept
 
 
-class _Budget:
+class _OutputLimit:
     """Counts the characters of the output against the limit."""
 
     def __init__(self) -> None:
         self._left = MAX_OUTPUT_CHARACTERS
 
-    def spend(self, text: str) -> str:
+    def count(self, text: str) -> str:
         self._left -= len(text)
         if self._left < 0:
             raise InvalidParams(
@@ -459,38 +465,38 @@ class _Budget:
         return text
 
 
-def _filled(nodes: tuple[Node, ...], values: Values, budget: _Budget) -> Iterator[str]:
+def _render_nodes(nodes: tuple[Node, ...], values: Values, budget: _OutputLimit) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, str):
-            yield budget.spend(node)
-        elif isinstance(node, Blank):
-            yield budget.spend(_value(node, values))
+            yield budget.count(node)
+        elif isinstance(node, Placeholder):
+            yield budget.count(_render_placeholder(node, values))
         else:
-            yield from _filled(_branch(node, values), values, budget)
+            yield from _render_nodes(_branch(node, values), values, budget)
 
 
-def _branch(choice: Choice, values: Values) -> tuple[Node, ...]:
+def _branch(choice: Conditional, values: Values) -> tuple[Node, ...]:
     for condition, nodes in choice.branches:
-        if _applies(condition, values):
+        if _is_condition_true(condition, values):
             return nodes
     return ()
 
 
-def _applies(condition: Condition, values: Values) -> bool:
-    return any(all(_holds(term, values) for term in group) for group in condition)
+def _is_condition_true(condition: Condition, values: Values) -> bool:
+    return any(all(_is_term_true(term, values) for term in group) for group in condition)
 
 
-def _holds(term: Term, values: Values) -> bool:
-    value = _operand(term.operand, values)
-    holds = bool(value) if term.equals is None else value == _operand(term.equals, values)
+def _is_term_true(term: ConditionTerm, values: Values) -> bool:
+    value = _operand_value(term.operand, values)
+    holds = bool(value) if term.equals is None else value == _operand_value(term.equals, values)
     return holds is not term.is_negated
 
 
-def _operand(operand: Operand, values: Values) -> str:
+def _operand_value(operand: Operand, values: Values) -> str:
     return values.get(operand.value, "") if operand.is_name else operand.value
 
 
-def _value(blank: Blank, values: Values) -> str:
+def _render_placeholder(blank: Placeholder, values: Values) -> str:
     text = values.get(blank.name, "")
     for name, given in blank.filters:
         text = given if name == "default" and not text else _FILTERS[name](text)

@@ -17,8 +17,13 @@ from django.utils.translation import gettext as _
 
 from mcp_django.models import PromptText, PromptVersion
 from mcp_django.overrides.prompt_language import PromptError
-from mcp_django.overrides.state import decided
-from mcp_django.overrides.texts import PROMPT_COLUMNS, arguments_of, build_prompt, written_prompt
+from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.texts import (
+    PROMPT_COLUMNS,
+    build_prompt,
+    parse_arguments,
+    parse_prompt_row,
+)
 
 CONTENT = ("title", "description", "arguments", "text")
 TEXTS = ("title", "description", "text")
@@ -26,7 +31,7 @@ TEXTS = ("title", "description", "text")
 MAX_COMPARED_LINES = 2000
 
 
-class Overtaken(Exception):
+class VersionConflict(Exception):
     """Another user has saved a newer version in the meantime; ``version`` is its number."""
 
     def __init__(self, version: int) -> None:
@@ -39,16 +44,16 @@ def content_of(prompt: PromptText) -> dict[str, Any]:
     return {name: getattr(prompt, name) for name in CONTENT}
 
 
-def check(prompt: PromptText) -> None:
+def validate(prompt: PromptText) -> None:
     """Check that a prompt is valid.
 
     Raises:
         PromptError: the prompt is invalid; the message is for its author.
     """
-    build_prompt(written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS}))
+    build_prompt(parse_prompt_row({name: getattr(prompt, name) for name in PROMPT_COLUMNS}))
 
 
-def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
+def save_row(prompt: PromptText, *, author: Any, based_on: int) -> bool:
     """Save a prompt and, if its content has changed, a version; return whether it has changed.
 
     ``based_on`` is the version that the author was editing. The change is published after the
@@ -61,7 +66,7 @@ def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
     with transaction.atomic(using=alias):
         newest = _locked(prompt, alias)
         if newest is not None and newest.version != based_on:
-            raise Overtaken(newest.version)
+            raise VersionConflict(newest.version)
         says_more = newest is None or content_of(newest) != content_of(prompt)
         prompt.version = (newest.version if newest else 0) + int(says_more)
         prompt.save(using=alias)
@@ -72,7 +77,7 @@ def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
                 content=content_of(prompt),
                 author=author,
             )
-        decided([(prompt.server, "prompts")])
+        publish_change([(prompt.server, "prompts")])
     return says_more
 
 
@@ -95,22 +100,24 @@ def versions_of(prompt: PromptText) -> QuerySet[PromptVersion]:
     return rows.filter(prompt=prompt).select_related("author")
 
 
-def restore(prompt: PromptText, version: PromptVersion, *, author: Any, based_on: int) -> bool:
+def restore_version(
+    prompt: PromptText, version: PromptVersion, *, author: Any, based_on: int
+) -> bool:
     """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
         Overtaken: another user has saved a newer version.
         PromptError: the content of the version has become invalid.
     """
-    said = _readable(version.content)
+    said = _check_content(version.content)
     for name in CONTENT:
         if name in said:
             setattr(prompt, name, said[name])
-    check(prompt)
-    return keep(prompt, author=author, based_on=based_on)
+    validate(prompt)
+    return save_row(prompt, author=author, based_on=based_on)
 
 
-def _readable(content: Any) -> dict[str, Any]:
+def _check_content(content: Any) -> dict[str, Any]:
     """Return the content of a version; check it, since it may not be written by the admin."""
     said: dict[str, Any] = content if isinstance(content, dict) else {"text": None}
     if not all(isinstance(said.get(name, ""), str) for name in TEXTS):
@@ -122,14 +129,14 @@ def _readable(content: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparedLine:
     """A line of a comparison: in both versions, or only in the old or the new one."""
 
     kind: Literal["same", "removed", "added"]
     text: str
 
 
-def lines_of(content: Any) -> list[str]:
+def content_lines(content: Any) -> list[str]:
     """Return the content of a prompt as lines to compare."""
     if not isinstance(content, dict):
         return [_("The version is invalid.")]
@@ -138,7 +145,7 @@ def lines_of(content: Any) -> list[str]:
         *f"{_('Description')}: {content.get('description', '')}".splitlines(),
     ]
     try:
-        arguments = arguments_of(content.get("arguments", []))
+        arguments = parse_arguments(content.get("arguments", []))
     except PromptError as exc:
         found.append(str(exc))
     else:
@@ -150,20 +157,20 @@ def lines_of(content: Any) -> list[str]:
     return [*found, "", *str(content.get("text", "")).splitlines()]
 
 
-def differences(before: Any, after: Any) -> Iterator[Line]:
+def compare_versions(before: Any, after: Any) -> Iterator[ComparedLine]:
     """Yield the lines that were removed, added or unchanged."""
-    return compared(lines_of(before), lines_of(after))
+    return compare_lines(content_lines(before), content_lines(after))
 
 
-def compared(old: list[str], new: list[str]) -> Iterator[Line]:
+def compare_lines(old: list[str], new: list[str]) -> Iterator[ComparedLine]:
     """Yield the lines of both lists, each with its kind."""
     if max(len(old), len(new)) > MAX_COMPARED_LINES:
-        yield from (Line("removed", text) for text in old)
-        yield from (Line("added", text) for text in new)
+        yield from (ComparedLine("removed", text) for text in old)
+        yield from (ComparedLine("added", text) for text in new)
         return
     for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (Line("same", text) for text in old[a:b])
+            yield from (ComparedLine("same", text) for text in old[a:b])
             continue
-        yield from (Line("removed", text) for text in old[a:b])
-        yield from (Line("added", text) for text in new[c:d])
+        yield from (ComparedLine("removed", text) for text in old[a:b])
+        yield from (ComparedLine("added", text) for text in new[c:d])

@@ -12,11 +12,11 @@ from django.db import router, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.integrations.yaml_core import SkillError
 from mcp_django.models import Skill, SkillVersion
-from mcp_django.overrides.prompt_versions import Line, Overtaken, compared
-from mcp_django.overrides.state import decided
-from mcp_django.overrides.texts import SKILL_COLUMNS, build_skill, written_skill
+from mcp_django.overrides.prompt_versions import ComparedLine, VersionConflict, compare_lines
+from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.texts import SKILL_COLUMNS, build_skill, parse_skill_row
 
 CONTENT = ("description", "license", "compatibility", "text", "supporting_files")
 
@@ -26,16 +26,16 @@ def content_of(skill: Skill) -> dict[str, Any]:
     return {name: getattr(skill, name) for name in CONTENT}
 
 
-def check(skill: Skill) -> None:
+def validate(skill: Skill) -> None:
     """Check that a skill is valid.
 
     Raises:
         SkillError: the skill is invalid; the message is for its author, and names the field.
     """
-    build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
+    build_skill(parse_skill_row({name: getattr(skill, name) for name in SKILL_COLUMNS}))
 
 
-def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
+def save_row(skill: Skill, *, author: Any, based_on: int) -> bool:
     """Save a skill and, if its content has changed, a version; return whether it has changed.
 
     ``based_on`` is the version that the author was editing. The change is published after the
@@ -48,7 +48,7 @@ def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
     with transaction.atomic(using=alias):
         newest = _rows(alias).select_for_update().filter(pk=skill.pk).first()
         if newest is not None and newest.version != based_on:
-            raise Overtaken(newest.version)
+            raise VersionConflict(newest.version)
         says_more = newest is None or content_of(newest) != content_of(skill)
         skill.version = (newest.version if newest else 0) + int(says_more)
         skill.save(using=alias)
@@ -56,7 +56,7 @@ def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
             SkillVersion._default_manager.using(alias).create(
                 skill=skill, number=skill.version, content=content_of(skill), author=author
             )
-        decided([(skill.server, "resources")])
+        publish_change([(skill.server, "resources")])
     return says_more
 
 
@@ -76,7 +76,7 @@ def versions_of(skill: Skill) -> QuerySet[SkillVersion]:
     return rows.filter(skill=skill).select_related("author")
 
 
-def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) -> bool:
+def restore_version(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) -> bool:
     """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
@@ -90,11 +90,11 @@ def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) 
     for name in CONTENT:
         if name in said:
             setattr(skill, name, said[name])
-    check(skill)
-    return keep(skill, author=author, based_on=based_on)
+    validate(skill)
+    return save_row(skill, author=author, based_on=based_on)
 
 
-def lines_of(content: Any) -> list[str]:
+def content_lines(content: Any) -> list[str]:
     """Return the content of a skill as lines to compare."""
     if not isinstance(content, dict):
         return [_("The version is invalid.")]
@@ -108,6 +108,6 @@ def lines_of(content: Any) -> list[str]:
     return [*found, "", *str(content.get("supporting_files", "")).splitlines()]
 
 
-def differences(before: Any, after: Any) -> Iterator[Line]:
+def compare_versions(before: Any, after: Any) -> Iterator[ComparedLine]:
     """Yield the lines that were removed, added or unchanged."""
-    return compared(lines_of(before), lines_of(after))
+    return compare_lines(content_lines(before), content_lines(after))

@@ -21,34 +21,34 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 from django.db import Error, connections, router, transaction
 from django.utils.asyncio import async_unsafe
 
-from mcp_django.conf import Rate, parse_all
-from mcp_django.core.catalog import Offered
-from mcp_django.core.component import SCOPE, Component
-from mcp_django.core.resource import SKILL_MD, Resource, SkillFile, parents
-from mcp_django.core.tool import Approval
+from mcp_django.conf import Rate, parse_rates
+from mcp_django.core.catalog import Catalog
+from mcp_django.core.component import SCOPE_PATTERN, Component
+from mcp_django.core.resource import SKILL_MD, Resource, SkillFile, parent_directories
+from mcp_django.core.tool import ApprovalMode
 from mcp_django.exceptions import Busy
-from mcp_django.overrides.exposures import with_exposed
+from mcp_django.overrides.exposures import add_exposed
 from mcp_django.overrides.override_values import (
-    AS_IN_CODE,
+    EMPTY_OVERRIDE,
     ExposureSpec,
     Override,
-    guards_of,
-    is_names,
-    narrowed,
+    apply_override,
+    build_permissions,
+    is_name_list,
     read_exposures,
-    with_their_tools,
+    restrict_app_pages,
 )
 from mcp_django.overrides.texts import (
-    WrittenPrompt,
-    WrittenSkill,
+    PromptSpec,
+    SkillSpec,
+    add_prompts,
+    add_skills,
     read_prompts,
     read_skills,
-    with_skills,
-    with_written,
 )
 from mcp_django.storage.databases import tables
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import MANAGED, Topic, touch
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 
 if TYPE_CHECKING:
     from mcp_django.core.registry import Registry
@@ -61,12 +61,12 @@ Said: TypeAlias = Mapping[str, Any]
 """The columns of a row."""
 
 KEY = ("server", "kind", "key")
-NARROWING = ("is_enabled", "title", "groups", "permissions", "rate")
-COMPONENT_NARROWING = ("description", "scopes", "approval")
+OVERRIDE_COLUMNS = ("is_enabled", "title", "groups", "permissions", "rate")
+COMPONENT_OVERRIDE_COLUMNS = ("description", "scopes", "approval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decisions:
+class ServerOverrides:
     """The overrides and additions that the admin makes to one server."""
 
     is_enabled: bool = True
@@ -77,71 +77,75 @@ class Decisions:
     rates: tuple[Rate, ...] = ()
     overrides: dict[tuple[str, str], Override] = field(default_factory=dict)
     """By kind and key; empty overrides are left out."""
-    prompts: tuple[WrittenPrompt, ...] = ()
+    prompts: tuple[PromptSpec, ...] = ()
     """The prompts that are written in the admin."""
-    skills: tuple[WrittenSkill, ...] = ()
+    skills: tuple[SkillSpec, ...] = ()
     """The skills that are written in the admin."""
     exposures: tuple[ExposureSpec, ...] = ()
     """The models and views that are exposed in the admin."""
 
 
-UNMANAGED = Decisions()
+NO_OVERRIDES = ServerOverrides()
 
 
-def read() -> dict[str, Decisions]:
+def read_overrides() -> dict[str, ServerOverrides]:
     """Return the admin's overrides and additions by server name; unchanged servers are left out."""
-    overrides = _overrides()
+    overrides = _read_component_overrides()
     found = {
-        said["name"]: decisions_of(said, overrides.pop(said["name"], {}))
-        for said in _rows(tables.Server, "name", "instructions", *NARROWING)
+        said["name"]: parse_server_row(said, overrides.pop(said["name"], {}))
+        for said in _rows(tables.Server, "name", "instructions", *OVERRIDE_COLUMNS)
     }
-    found.update({name: Decisions(overrides=rest) for name, rest in overrides.items()})
+    found.update({name: ServerOverrides(overrides=rest) for name, rest in overrides.items()})
     for name, prompts in read_prompts().items():
-        found[name] = replace(found.get(name, UNMANAGED), prompts=prompts)
+        found[name] = replace(found.get(name, NO_OVERRIDES), prompts=prompts)
     for name, skills in read_skills().items():
-        found[name] = replace(found.get(name, UNMANAGED), skills=skills)
+        found[name] = replace(found.get(name, NO_OVERRIDES), skills=skills)
     for name, exposures in read_exposures().items():
-        found[name] = replace(found.get(name, UNMANAGED), exposures=exposures)
-    return {name: one for name, one in found.items() if one != UNMANAGED}
+        found[name] = replace(found.get(name, NO_OVERRIDES), exposures=exposures)
+    return {name: one for name, one in found.items() if one != NO_OVERRIDES}
 
 
-def decisions_of(said: Said, overrides: dict[tuple[str, str], Override]) -> Decisions:
+def parse_server_row(said: Said, overrides: dict[tuple[str, str], Override]) -> ServerOverrides:
     """Return the overrides in a server row; an invalid row switches the server off."""
     try:
-        return Decisions(**_narrowing(said), instructions=said["instructions"], overrides=overrides)
+        return ServerOverrides(
+            **_parse_common_columns(said), instructions=said["instructions"], overrides=overrides
+        )
     except ValueError as exc:
-        told = "The server %r is disabled, since its overrides are invalid: %s."
+        message = "The server %r is disabled, since its overrides are invalid: %s."
         # The message is sufficient without a traceback.
-        logger.error(told, said["name"], exc)  # noqa: TRY400
-        return Decisions(is_enabled=False, overrides=overrides)
+        logger.error(message, said["name"], exc)  # noqa: TRY400
+        return ServerOverrides(is_enabled=False, overrides=overrides)
 
 
-def _overrides() -> dict[str, dict[tuple[str, str], Override]]:
+def _read_component_overrides() -> dict[str, dict[tuple[str, str], Override]]:
     found: dict[str, dict[tuple[str, str], Override]] = defaultdict(dict)
-    for said in _rows(tables.Component, *KEY, *NARROWING, *COMPONENT_NARROWING):
+    for said in _rows(tables.Component, *KEY, *OVERRIDE_COLUMNS, *COMPONENT_OVERRIDE_COLUMNS):
         server, kind, key = (said[name] for name in KEY)
-        override = override_of(said, name=key)
-        if override != AS_IN_CODE:
+        override = parse_component_row(said, name=key)
+        if override != EMPTY_OVERRIDE:
             found[server][kind, key] = override
     return found
 
 
-def override_of(said: Said, *, name: str) -> Override:
+def parse_component_row(said: Said, *, name: str) -> Override:
     """Return the override in a component row; an invalid row switches the component off."""
     try:
         return Override(
-            **_narrowing(said),
+            **_parse_common_columns(said),
             description=said["description"],
-            scopes=_names("scope", said["scopes"], SCOPE.fullmatch),
-            approval=_meant("approval", [said["approval"]], get_args(Approval).__contains__)[0],
+            scopes=_parse_names("scope", said["scopes"], SCOPE_PATTERN.fullmatch),
+            approval=_check_values(
+                "approval", [said["approval"]], get_args(ApprovalMode).__contains__
+            )[0],
         )
     except ValueError as exc:
-        told = "The component %r is disabled, since its override is invalid: %s."
-        logger.error(told, name, exc)  # noqa: TRY400
+        message = "The component %r is disabled, since its override is invalid: %s."
+        logger.error(message, name, exc)  # noqa: TRY400
         return Override(is_enabled=False)
 
 
-def _narrowing(said: Said) -> dict[str, Any]:
+def _parse_common_columns(said: Said) -> dict[str, Any]:
     """Return the overrides that servers and components have in common.
 
     Raises:
@@ -150,20 +154,24 @@ def _narrowing(said: Said) -> dict[str, Any]:
     return {
         "is_enabled": said["is_enabled"],
         "title": said["title"],
-        "groups": _names("group", said["groups"], bool),
-        "permissions": _names("codename", said["permissions"], lambda one: one.count(".") == 1),
-        "rates": parse_all(said["rate"]),
+        "groups": _parse_names("group", said["groups"], bool),
+        "permissions": _parse_names(
+            "codename", said["permissions"], lambda one: one.count(".") == 1
+        ),
+        "rates": parse_rates(said["rate"]),
     }
 
 
-def _names(what: str, value: Any, is_one: Callable[[str], Any]) -> tuple[str, ...]:
+def _parse_names(what: str, value: Any, is_one: Callable[[str], Any]) -> tuple[str, ...]:
     # Invalid data must not be read as an empty list, which would give every user access.
-    if not is_names(value):
+    if not is_name_list(value):
         raise ValueError(f"{value!r:.80} is not a list of names, each a {what}")
-    return _meant(what, value, is_one)
+    return _check_values(what, value, is_one)
 
 
-def _meant(what: str, values: Iterable[Any], is_one: Callable[[str], Any]) -> tuple[Any, ...]:
+def _check_values(
+    what: str, values: Iterable[Any], is_one: Callable[[str], Any]
+) -> tuple[Any, ...]:
     found = tuple(values)
     if wrong := [one for one in found if not is_one(one)]:
         raise ValueError(f"{wrong[0]!r} is not a valid {what}")
@@ -178,31 +186,31 @@ def _rows(model: Any, *columns: str) -> Any:
 
 FRESH_SECONDS = 1.0
 
-Mark: TypeAlias = tuple[int, Any, int]
+Version: TypeAlias = tuple[int, Any, int]
 """The topic's version, its time of change (an opaque database value, only compared for equality),
 and how often this process has started over."""
 
-NOTHING: Mark = (0, None, 0)
+NO_TABLES: Version = (0, None, 0)
 """Without a database or its tables, overrides do not exist."""
-UNTOLD = -1
+NEVER_SET = -1
 """No change has been published yet; rows may still exist, for example after ``loaddata``."""
-UNKEPT: Mark = (-2, None, 0)
+UNCOMMITTED: Version = (-2, None, 0)
 """The caller is in a transaction; what it reads may be rolled back, so it is not cached."""
 
 
-class Freshness:
+class VersionCache:
     """The newest version of the overrides that this process has seen; thread-safe."""
 
     def __init__(self) -> None:
-        self.mark: Mark | None = None
-        self._looked_at = -math.inf
+        self.version: Version | None = None
+        self._checked_at = -math.inf
         self._is_pinned = False
-        self._is_blind = False
+        self._is_unavailable = False
         self._starts = 0
-        self.forgotten = 0
+        self.change_count = 0
         """The number of changes published by this process."""
 
-    def look(self, *, is_list: bool = False) -> Mark:
+    def get_version(self, *, is_list: bool = False) -> Version:
         """Return the version, at most ``FRESH_SECONDS`` old, or read now for a list.
 
         While the database is unavailable, return the last known version.
@@ -212,75 +220,75 @@ class Freshness:
                 stay disabled.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        mark = self.mark
+        mark = self.version
         if mark is not None and self._is_pinned:
             return mark
         if is_in_transaction():
-            return UNKEPT
+            return UNCOMMITTED
         began = time.monotonic()
-        if mark is not None and not is_list and began - self._looked_at < FRESH_SECONDS:
+        if mark is not None and not is_list and began - self._checked_at < FRESH_SECONDS:
             return mark
         try:
-            mark = self._read()
+            mark = self._query_version()
         except Error as exc:
             return self._last_known(exc)
-        self._is_blind = False
-        self.mark, self._looked_at = mark, began
+        self._is_unavailable = False
+        self.version, self._checked_at = mark, began
         return mark
 
     def expire(self) -> None:
         """Query the version again at the next use."""
-        self._looked_at = -math.inf
+        self._checked_at = -math.inf
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Query the version and reload the overrides at the next use; for tests."""
         self.expire()
-        self.mark = None
+        self.version = None
         self._starts += 1
 
-    def forget(self) -> None:
+    def record_change(self) -> None:
         """Query the version at the next use, since this process has published a change."""
-        self.forgotten += 1
+        self.change_count += 1
         self.expire()
         self._is_pinned = False
 
     def pin(self) -> None:
         """Assume that overrides do not exist, without queries; for tests."""
-        self.mark, self._is_pinned = NOTHING, True
+        self.version, self._is_pinned = NO_TABLES, True
 
     @property
     def is_fresh(self) -> bool:
         """Whether the version is at most ``FRESH_SECONDS`` old."""
-        is_young = time.monotonic() - self._looked_at < FRESH_SECONDS
-        return self._is_pinned or (self.mark is not None and is_young)
+        is_young = time.monotonic() - self._checked_at < FRESH_SECONDS
+        return self._is_pinned or (self.version is not None and is_young)
 
     @property
     def is_pinned(self) -> bool:
         """Whether the database is never queried."""
         return self._is_pinned
 
-    def _read(self) -> Mark:
+    def _query_version(self) -> Version:
         connection = connections[_alias()]
         if connection.settings_dict["ENGINE"] == "django.db.backends.dummy":
             # A site without a database has no overrides.
-            return NOTHING
+            return NO_TABLES
         with connection.cursor() as cursor:
-            cursor.execute(*_question(connection.alias))
-            version, at = cursor.fetchone() or (UNTOLD, None)
+            cursor.execute(*_version_query(connection.alias))
+            version, at = cursor.fetchone() or (NEVER_SET, None)
         return version, at, self._starts
 
-    def _last_known(self, exc: Error) -> Mark:
-        if not self._is_blind:
+    def _last_known(self, exc: Error) -> Version:
+        if not self._is_unavailable:
             logger.warning("Cannot load the overrides of the admin (%s).", exc)
-        self._is_blind = True
-        if self.mark is None and has_no_tables():
+        self._is_unavailable = True
+        if self.version is None and has_no_tables():
             # Overrides do not exist yet. Checked again each time, since the site may be migrated.
-            return NOTHING
-        if self.mark is None:
+            return NO_TABLES
+        if self.version is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
         # Do not retry with every request: a database that is down can be slow to fail.
-        self._looked_at = time.monotonic()
-        return self.mark
+        self._checked_at = time.monotonic()
+        return self.version
 
 
 def has_no_tables() -> bool:
@@ -293,9 +301,9 @@ def has_no_tables() -> bool:
 
 
 @cache
-def _question(alias: str) -> tuple[str, Any]:
+def _version_query(alias: str) -> tuple[str, Any]:
     """Return the compiled query for the version; compiling takes ten times as long as running."""
-    found = tables.Topic._default_manager.using(alias).filter(pk=MANAGED.digest)
+    found = tables.Topic._default_manager.using(alias).filter(pk=OVERRIDES.digest)
     query: Any = found.values_list("version", "changed_at").query
     sql, parameters = query.get_compiler(alias).as_sql()
     return sql, parameters
@@ -312,7 +320,7 @@ def is_in_transaction() -> bool:
     return bool(entered) and _alias() in entered
 
 
-freshness = Freshness()
+override_version = VersionCache()
 
 
 # The catalog of a server --------------------------------------------------------------------------
@@ -320,50 +328,50 @@ freshness = Freshness()
 C = TypeVar("C", bound=Component)
 
 
-class Shared:
+class OverrideCache:
     """The overrides of all servers, read once for each version; thread-safe."""
 
     def __init__(self) -> None:
-        self._known: tuple[Mark, Mapping[str, Decisions]] = NOTHING, {}
+        self._known: tuple[Version, Mapping[str, ServerOverrides]] = NO_TABLES, {}
         self._lock = threading.Lock()
 
-    def at(self, mark: Mark) -> Mapping[str, Decisions]:
+    def overrides_at(self, mark: Version) -> Mapping[str, ServerOverrides]:
         """Return the overrides by server name, at least as new as the version.
 
         Raises:
             DatabaseError: they cannot be read.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        if mark == NOTHING:
+        if mark == NO_TABLES:
             return {}
         known, decisions = self._known
         return decisions if mark == known else self._read(mark)
 
     # An event loop must also not wait for the lock while another thread reads.
     @async_unsafe
-    def _read(self, mark: Mark) -> Mapping[str, Decisions]:
-        if mark == UNKEPT:
+    def _read(self, mark: Version) -> Mapping[str, ServerOverrides]:
+        if mark == UNCOMMITTED:
             with transaction.atomic(using=router.db_for_write(tables.Component)):
-                return read()
+                return read_overrides()
         with self._lock:
             known, decisions = self._known
             if mark == known:
                 return decisions
             # Read after the version, so a change in between only causes another read.
-            decisions = read()
+            decisions = read_overrides()
             self._known = mark, decisions
             return decisions
 
 
-class Managed:
+class ServerCatalog:
     """The catalog of one server, with the admin's overrides and additions."""
 
     def __init__(self, name: str, registry: Registry) -> None:
         self._name = name
         self._registry = registry
-        self._seen: Mark | None = None
-        self._decisions = UNMANAGED
-        self._built: tuple[Any, Offered] | None = None
+        self._seen: Version | None = None
+        self._decisions = NO_OVERRIDES
+        self._built: tuple[Any, Catalog] | None = None
 
     def refresh(self, *, is_list: bool = False) -> None:
         """Update the catalog if it is older than a second, or in any case for a list.
@@ -372,44 +380,46 @@ class Managed:
             Busy: the database is unavailable, and no overrides are known.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        mark = freshness.look(is_list=is_list)
-        if mark == self._seen != UNKEPT:
+        mark = override_version.get_version(is_list=is_list)
+        if mark == self._seen != UNCOMMITTED:
             return
         try:
-            self._take(shared.at(mark).get(self._name, UNMANAGED), mark)
+            self._set_overrides(
+                override_cache.overrides_at(mark).get(self._name, NO_OVERRIDES), mark
+            )
         except Error as exc:
-            self._go_on_without(exc)
+            self._handle_read_error(exc)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Assume that overrides do not exist, until the next ``refresh``."""
-        self._take(UNMANAGED, None)
+        self._set_overrides(NO_OVERRIDES, None)
 
-    def _take(self, decisions: Decisions, mark: Mark | None) -> None:
+    def _set_overrides(self, decisions: ServerOverrides, mark: Version | None) -> None:
         # Equal overrides are not replaced, so that the cached catalog stays valid.
         if decisions != self._decisions:
             self._decisions = decisions
         self._seen = mark
 
-    def _go_on_without(self, exc: Error) -> None:
+    def _handle_read_error(self, exc: Error) -> None:
         if has_no_tables():
-            self.forget()
+            self.reset()
             return
         if self._seen is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
         logger.warning("Cannot load the overrides of the server %s (%s).", self._name, exc)
 
     @property
-    def decisions(self) -> Decisions:
+    def overrides(self) -> ServerOverrides:
         """The overrides and additions of the server, as of the last ``refresh``."""
         return self._decisions
 
     @property
-    def available(self) -> Offered:
+    def declared_catalog(self) -> Catalog:
         """The catalog before overrides, as of the last ``refresh``."""
-        return available(self._registry, self._decisions)
+        return build_declared_catalog(self._registry, self._decisions)
 
     @property
-    def offered(self) -> Offered:
+    def catalog(self) -> Catalog:
         """The catalog, as of the last ``refresh``; before the first one, what code declares.
 
         ``dispatch`` calls ``refresh`` before any request is served.
@@ -419,67 +429,67 @@ class Managed:
         built = self._built
         if built is None or built[0][0] != generation or built[0][1] is not decisions:
             state = (generation, decisions)
-            built = self._built = (state, offered(self._registry, decisions))
+            built = self._built = (state, build_catalog(self._registry, decisions))
         return built[1]
 
 
-def available(registry: Registry, decisions: Decisions) -> Offered:
+def build_declared_catalog(registry: Registry, decisions: ServerOverrides) -> Catalog:
     """Return the catalog before overrides: what code declares and what the admin adds."""
-    said = [one for one in decisions.prompts if registry.answering("prompt", one.name) is None]
-    prompts, completions = with_written(registry.prompts, registry.completions, said)
-    declared = Offered(
+    said = [one for one in decisions.prompts if registry.find_by_name("prompt", one.name) is None]
+    prompts, completions = add_prompts(registry.prompts, registry.completions, said)
+    declared = Catalog(
         tools=dict(registry.tools),
-        resources=with_skills(registry.resources, decisions.skills),
+        resources=add_skills(registry.resources, decisions.skills),
         templates=dict(registry.templates),
         prompts=prompts,
         completions=completions,
     )
-    return with_exposed(declared, registry, decisions.exposures)
+    return add_exposed(declared, registry, decisions.exposures)
 
 
-def offered(registry: Registry, decisions: Decisions) -> Offered:
+def build_catalog(registry: Registry, decisions: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
-    whole = available(registry, decisions)
+    whole = build_declared_catalog(registry, decisions)
 
     def left(table: Mapping[str, C]) -> dict[str, C]:
-        rest = {key: _narrowed(one, decisions) for key, one in table.items()}
+        rest = {key: _apply_overrides(one, decisions) for key, one in table.items()}
         return {key: one for key, one in rest.items() if one is not None}
 
     tools = left(whole.tools)
-    resources = _with_their_skills(left(whole.resources), decisions.overrides)
+    resources = _restrict_skill_files(left(whole.resources), decisions.overrides)
     found = replace(
         whole,
         tools=tools,
-        resources=with_their_tools(resources, tools),
+        resources=restrict_app_pages(resources, tools),
         templates=left(whole.templates),
         prompts=left(whole.prompts),
-        available=whole,
+        declared_catalog=whole,
         is_enabled=decisions.is_enabled,
-        guards=guards_of(decisions.groups, decisions.permissions),
+        extra_permissions=build_permissions(decisions.groups, decisions.permissions),
         rates=decisions.rates,
         title=decisions.title,
         instructions=decisions.instructions,
     )
-    return replace(found, is_guarded=any(one.permission is not None for one in found))
+    return replace(found, has_permissions=any(one.permission is not None for one in found))
 
 
-def _narrowed(component: C, decisions: Decisions) -> C | None:
+def _apply_overrides(component: C, decisions: ServerOverrides) -> C | None:
     """Apply the overrides of a component and its former names: renaming must not widen access."""
     found: C | None = component
     # The row of the current name comes last, so that its texts take precedence.
     for name in (*component.aliases, component.key):
         if found is not None:
-            said = decisions.overrides.get((component.kind, name), AS_IN_CODE)
-            found = narrowed(found, said)
+            said = decisions.overrides.get((component.kind, name), EMPTY_OVERRIDE)
+            found = apply_override(found, said)
     return found
 
 
-shared = Shared()
+override_cache = OverrideCache()
 
 
 # Publishing a change ------------------------------------------------------------------------------
 
-LISTS = {
+LIST_BY_KIND = {
     "tool": "tools",
     "resource": "resources",
     "resource template": "resources",
@@ -487,7 +497,7 @@ LISTS = {
 }
 
 
-def decided(changed: Iterable[tuple[str, str]]) -> None:
+def publish_change(changed: Iterable[tuple[str, str]]) -> None:
     """Publish a change of overrides or of these lists when the transaction commits.
 
     The change then applies in this process, and clients and other processes are notified.
@@ -497,19 +507,19 @@ def decided(changed: Iterable[tuple[str, str]]) -> None:
     ``changed`` is evaluated when the transaction commits.
     """
     # The version changes in the same transaction, so that no process misses a disabled component.
-    touch([MANAGED])
-    transaction.on_commit(partial(_tell, changed), using=router.db_for_write(tables.Server))
+    increment_versions([OVERRIDES])
+    transaction.on_commit(partial(_notify, changed), using=router.db_for_write(tables.Server))
 
 
-def _tell(changed: Iterable[tuple[str, str]]) -> None:
-    freshness.forget()
-    announce(*(Topic(server, kind) for server, kind in dict.fromkeys(changed)))
+def _notify(changed: Iterable[tuple[str, str]]) -> None:
+    override_version.record_change()
+    publish(*(TopicKey(server, kind) for server, kind in dict.fromkeys(changed)))
 
 
 # Overrides of a skill -----------------------------------------------------------------------------
 
 
-def _with_their_skills(
+def _restrict_skill_files(
     resources: dict[str, Resource], overrides: Mapping[tuple[str, str], Override]
 ) -> dict[str, Resource]:
     """Apply the override of a skill's ``SKILL.md`` to all files of the skill.
@@ -518,25 +528,25 @@ def _with_their_skills(
     """
     if not overrides or not any(isinstance(one, SkillFile) for one in resources.values()):
         return resources
-    guarded = {key: _as_its_skills(one, overrides) for key, one in resources.items()}
+    guarded = {key: _apply_skill_overrides(one, overrides) for key, one in resources.items()}
     return {key: one for key, one in guarded.items() if one is not None}
 
 
-def _as_its_skills(
+def _apply_skill_overrides(
     resource: Resource, overrides: Mapping[tuple[str, str], Override]
 ) -> Resource | None:
     found: Resource | None = resource
     if not isinstance(resource, SkillFile):
         return found
-    for parent in parents(resource.uri):
+    for parent in parent_directories(resource.uri):
         skill = f"{parent}/{SKILL_MD}"
         said = overrides.get((resource.kind, skill))
         if found is not None and said is not None and skill != resource.uri:
             # Title and description apply only to the SKILL.md itself.
-            found = narrowed(found, replace(said, title="", description=""))
+            found = apply_override(found, replace(said, title="", description=""))
     return found
 
 
-def is_decided_with_another(component: Component) -> bool:
+def shares_skill_override(component: Component) -> bool:
     """Return whether the component has no override of its own: a skill's file but ``SKILL.md``."""
     return isinstance(component, SkillFile) and component.frontmatter is None

@@ -28,22 +28,22 @@ from django.db import Error, connections, router, transaction
 from django.db.models.signals import post_migrate
 from django.utils import timezone
 
-from mcp_django.auth.permissions import permissions
-from mcp_django.core.catalog import Offered
+from mcp_django.auth.permissions import parse_permissions
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import BoundedPool
-from mcp_django.integrations.views import ViewSource
-from mcp_django.overrides.state import has_no_tables, is_decided_with_another
+from mcp_django.integrations.views import ViewRunner
+from mcp_django.overrides.state import has_no_tables, shares_skill_override
 from mcp_django.storage import databases
 from mcp_django.storage.call_rows import call_log
-from mcp_django.storage.databases import insist, tables
+from mcp_django.storage.databases import retry_on_conflict, tables
 
 logger = logging.getLogger("mcp_django")
 
 # The columns that describe a component, besides those that identify it.
-FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")
+DESCRIPTION_COLUMNS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")
 KEY = ("server", "kind", "key")
 LONGEST_KEY = 500
 
@@ -51,7 +51,7 @@ Key: TypeAlias = tuple[str, str, str]
 """Server, kind and key of a component."""
 
 
-class Synced(Protocol):
+class SyncedServer(Protocol):
     """The interface of a server that rows are written for."""
 
     @property
@@ -59,7 +59,7 @@ class Synced(Protocol):
         """The name of the server."""
 
     @property
-    def available(self) -> Offered:
+    def declared_catalog(self) -> Catalog:
         """The catalog before overrides."""
 
     def refresh(self, *, is_list: bool = False) -> None:
@@ -67,7 +67,7 @@ class Synced(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredCatalog:
     """The declared catalog: the names of the servers, and the facts of their components."""
 
     servers: tuple[str, ...]
@@ -100,7 +100,7 @@ class Difference:
         return bool(self.servers or self.added or self.changed or self.missing)
 
 
-def sync(servers: Iterable[Synced], *, can_miss: bool = True) -> Difference:
+def sync_rows(servers: Iterable[SyncedServer], *, can_miss: bool = True) -> Difference:
     """Update the rows of servers and components from code, and return what changed.
 
     This takes two queries if nothing changed, and a few more per thousand changed rows. Without
@@ -110,19 +110,19 @@ def sync(servers: Iterable[Synced], *, can_miss: bool = True) -> Difference:
         Error: the database rejected the write.
         Busy: the admin's additions to the catalog cannot be loaded.
     """
-    return write(read_declared(servers), can_miss=can_miss)
+    return write_rows(read_declared(servers), can_miss=can_miss)
 
 
-def compare(servers: Iterable[Synced]) -> Difference:
+def compare_rows(servers: Iterable[SyncedServer]) -> Difference:
     """Return what ``sync`` would change, according to the database for reads.
 
     Raises:
         Busy: the admin's additions to the catalog cannot be loaded.
     """
-    return _compared(read_declared(servers), router.db_for_read(tables.Component))
+    return _find_differences(read_declared(servers), router.db_for_read(tables.Component))
 
 
-def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declared:
+def read_declared(servers: Iterable[SyncedServer], *, is_fresh: bool = True) -> DeclaredCatalog:
     """Return the declared catalog; without ``is_fresh``, as of the last request and without query.
 
     Raises:
@@ -134,21 +134,21 @@ def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declar
             # One query is enough for all servers.
             server.refresh(is_list=number == 0)
     components = {
-        (server.name, one.kind, one.key): facts(one)
+        (server.name, one.kind, one.key): describe_component(one)
         for server in found.values()
-        for one in manageable(server)
+        for one in components_with_rows(server)
     }
-    return Declared(servers=tuple(sorted(found)), components=components)
+    return DeclaredCatalog(servers=tuple(sorted(found)), components=components)
 
 
-def write(declared: Declared, *, can_miss: bool = True) -> Difference:
+def write_rows(declared: DeclaredCatalog, *, can_miss: bool = True) -> Difference:
     """Update the rows from a catalog, and return what changed.
 
     Raises:
         Error: the database rejected the write.
     """
     alias = router.db_for_write(tables.Component)
-    found = _compared(declared, alias, can_miss=can_miss)
+    found = _find_differences(declared, alias, can_miss=can_miss)
     if found.servers:
         # Another process may insert the same rows.
         _rows(tables.Server, alias).bulk_create(found.servers, ignore_conflicts=True)
@@ -156,13 +156,17 @@ def write(declared: Declared, *, can_miss: bool = True) -> Difference:
         rows = _rows(tables.Component, alias)
         with transaction.atomic(using=alias):
             rows.bulk_create(found.added, ignore_conflicts=True)
-            rows.bulk_update([*found.changed, *found.missing], [*FACTS, "missing_since"])
+            rows.bulk_update(
+                [*found.changed, *found.missing], [*DESCRIPTION_COLUMNS, "missing_since"]
+            )
     return found
 
 
-def _compared(declared: Declared, alias: str, *, can_miss: bool = True) -> Difference:
+def _find_differences(
+    declared: DeclaredCatalog, alias: str, *, can_miss: bool = True
+) -> Difference:
     named = set(_rows(tables.Server, alias).values_list("name", flat=True))
-    known = _known(alias)
+    known = _existing_rows(alias)
     added = [
         tables.Component(server=server, kind=kind, key=key, **said)
         for (server, kind, key), said in declared
@@ -171,7 +175,7 @@ def _compared(declared: Declared, alias: str, *, can_miss: bool = True) -> Diffe
     changed, missing = [], []
     for key, row in known.items():
         said = declared.components.get(key)
-        if said is not None and _follows(row, said):
+        if said is not None and _update_row(row, said):
             changed.append(row)
         elif said is None and can_miss and row.missing_since is None:
             row.missing_since = timezone.now()
@@ -184,12 +188,12 @@ def _compared(declared: Declared, alias: str, *, can_miss: bool = True) -> Diffe
     )
 
 
-def _known(alias: str) -> dict[Key, Any]:
-    rows = _rows(tables.Component, alias).only("pk", *KEY, *FACTS, "missing_since")
+def _existing_rows(alias: str) -> dict[Key, Any]:
+    rows = _rows(tables.Component, alias).only("pk", *KEY, *DESCRIPTION_COLUMNS, "missing_since")
     return {(row.server, row.kind, row.key): row for row in rows}
 
 
-def _follows(row: Any, said: Mapping[str, Any]) -> bool:
+def _update_row(row: Any, said: Mapping[str, Any]) -> bool:
     """Set the columns of a row; return whether any of them changed."""
     now = {**said, "missing_since": None}
     if all(getattr(row, name) == value for name, value in now.items()):
@@ -199,7 +203,7 @@ def _follows(row: Any, said: Mapping[str, Any]) -> bool:
     return True
 
 
-def manageable(server: Synced) -> Iterator[Component]:
+def components_with_rows(server: SyncedServer) -> Iterator[Component]:
     """Return the components that have their own rows.
 
     These are all except those with a key too long for an index, and files of a skill other than
@@ -207,14 +211,14 @@ def manageable(server: Synced) -> Iterator[Component]:
     """
     return (
         one
-        for one in server.available
-        if len(one.key) <= LONGEST_KEY and not is_decided_with_another(one)
+        for one in server.declared_catalog
+        if len(one.key) <= LONGEST_KEY and not shares_skill_override(one)
     )
 
 
-def facts(component: Component) -> dict[str, Any]:
+def describe_component(component: Component) -> dict[str, Any]:
     """Return the columns that describe a component."""
-    guards = " and ".join(map(str, permissions(component.permission)))
+    guards = " and ".join(map(str, parse_permissions(component.permission)))
     return {
         "name": component.name[:500],
         "app": app_of(component)[:100],
@@ -237,23 +241,23 @@ def app_of(component: Component) -> str:
     model = getattr(getattr(component.callable, "declared_by", None), "model", None)
     if model is not None:
         return str(model._meta.app_label)
-    module = str(getattr(_home(component.callable), "__module__", ""))
+    module = str(getattr(_declaring_object(component.callable), "__module__", ""))
     config = apps.get_containing_app_config(module)
     return config.label if config is not None else module.partition(".")[0]
 
 
 def origin_of(component: Component) -> str:
     """Return the path of the module, class or view that declares the component."""
-    home = _home(component.callable)
+    home = _declaring_object(component.callable)
     if home is component.callable or hasattr(component.callable, "declared_by"):
         return component.origin
     return f"{home.__module__}.{getattr(home, '__qualname__', type(home).__qualname__)}"
 
 
-def _home(function: Callable[..., Any]) -> Any:
+def _declaring_object(function: Callable[..., Any]) -> Any:
     """Return the site's own code behind a function; for the component of a view, the view."""
     source = getattr(function, "__self__", None)
-    if not isinstance(source, ViewSource):
+    if not isinstance(source, ViewRunner):
         return function
     try:
         view: Any = source.arguments.layout.route.view
@@ -292,7 +296,7 @@ class CatalogRows:
     """When this process last wrote the rows, and which catalog; thread-safe."""
 
     def __init__(self) -> None:
-        self._find_servers: Callable[[], Iterable[Synced]] = tuple
+        self._find_servers: Callable[[], Iterable[SyncedServer]] = tuple
         self.reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.reset)
@@ -304,28 +308,28 @@ class CatalogRows:
         self._written = ""
         self._has_failed = False
 
-    def connect(self, config: AppConfig, servers: Callable[[], Iterable[Synced]]) -> None:
+    def connect(self, config: AppConfig, servers: Callable[[], Iterable[SyncedServer]]) -> None:
         """Connect the signals that trigger writes; idempotent."""
         self._find_servers = servers
         uid = "mcp_django.catalog_rows"
-        post_migrate.connect(self._migrated, sender=config, dispatch_uid=uid)
-        request_finished.connect(self._answered, dispatch_uid=uid)
+        post_migrate.connect(self._on_post_migrate, sender=config, dispatch_uid=uid)
+        request_finished.connect(self._on_request_finished, dispatch_uid=uid)
 
     # When the site is migrated ------------------------------------------------------------------
 
-    def _migrated(self, *, using: str, **kwargs: Any) -> None:
+    def _on_post_migrate(self, *, using: str, **kwargs: Any) -> None:
         is_ours = using == router.db_for_write(tables.Component)
         if is_ours and not call_log.is_under_test():
             self._write_or_log(partial(self._write_unless_unmigrated, can_miss=False))
 
     # When the process serves --------------------------------------------------------------------
 
-    def _answered(self, *, sender: Any, **kwargs: Any) -> None:
+    def _on_request_finished(self, *, sender: Any, **kwargs: Any) -> None:
         # Tool threads send this signal too, also in management commands.
         if sender is not BoundedPool:
-            self.check_soon()
+            self.schedule_check()
 
-    def check_soon(self) -> None:
+    def schedule_check(self) -> None:
         """Compare the catalog in the database thread, unless this was done within a minute."""
         if time.monotonic() < self._due_at or call_log.is_under_test():
             return
@@ -335,7 +339,7 @@ class CatalogRows:
             self._due_at = math.inf
         # A process that is shutting down accepts no more work.
         with suppress(RuntimeError):
-            databases.submit(self._check)
+            databases.submit_to_db_thread(self._check)
 
     def _check(self) -> None:
         try:
@@ -370,7 +374,7 @@ class CatalogRows:
         savepoint = transaction.atomic(using=alias) if connection.in_atomic_block else nullcontext()
         with savepoint:
             declared = read_declared(self._find_servers())
-            insist(partial(write, declared, can_miss=can_miss))
+            retry_on_conflict(partial(write_rows, declared, can_miss=can_miss))
         if can_miss:
             self._written = declared.digest
 

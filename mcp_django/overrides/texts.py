@@ -22,19 +22,28 @@ from django.utils.translation import gettext as _
 
 from mcp_django.core.component import Completion, ComponentFunction, Prompt
 from mcp_django.core.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
-from mcp_django.integrations.skills import build as built, check, uri_of
-from mcp_django.integrations.yaml_scalars import SkillError
-from mcp_django.overrides.override_values import guards_of, is_names
+from mcp_django.integrations.skills import (
+    build_skill_files as built,
+    check_frontmatter,
+    skill_file_uri,
+)
+from mcp_django.integrations.yaml_core import SkillError
+from mcp_django.overrides.override_values import build_permissions, is_name_list
 from mcp_django.overrides.prompt_language import (
     NAME,
     RESERVED,
     MessageText,
     PromptError,
-    read,
-    render,
+    parse_messages,
+    render_messages,
 )
 from mcp_django.protocol.content import Message
-from mcp_django.schema.arguments import InvalidArguments, Problem, quote, unknown_argument
+from mcp_django.schema.arguments import (
+    InvalidArguments,
+    ValidationProblem,
+    to_json_text,
+    unknown_argument_problem,
+)
 from mcp_django.schema.values import decode_arguments
 from mcp_django.storage.databases import tables
 
@@ -82,7 +91,7 @@ class TextArgument:
         return schema
 
 
-def arguments_of(kept: Any) -> tuple[TextArgument, ...]:
+def parse_arguments(kept: Any) -> tuple[TextArgument, ...]:
     """Return the arguments that a row stores.
 
     Raises:
@@ -152,9 +161,13 @@ class TextArguments:
         """
         given = decode_arguments(raw)
         problems = [
-            *(unknown_argument(name, self._arguments) for name in given if self._is_unknown(name)),
             *(
-                Problem(path=one.name, message="is required")
+                unknown_argument_problem(name, self._arguments)
+                for name in given
+                if self._is_unknown(name)
+            ),
+            *(
+                ValidationProblem(path=one.name, message="is required")
                 for one in self._arguments.values()
                 if one.required and given.get(one.name, "") == ""
             ),
@@ -171,20 +184,20 @@ class TextArguments:
     def _is_unknown(self, name: str) -> bool:
         return name not in self._arguments
 
-    def _problem(self, name: str, value: Any) -> Problem | None:
+    def _problem(self, name: str, value: Any) -> ValidationProblem | None:
         choices = self._arguments[name].choices
         if not isinstance(value, str):
-            return Problem(path=name, value=value, message="must be a string")
+            return ValidationProblem(path=name, value=value, message="must be a string")
         if len(value) > MAX_VALUE_CHARACTERS:
             message = f"must have at most {MAX_VALUE_CHARACTERS} characters"
-            return Problem(path=name, message=message)
+            return ValidationProblem(path=name, message=message)
         if value and choices and value not in choices:
-            listed = ", ".join(map(quote, choices))
-            return Problem(path=name, value=value, message=f"must be one of {listed}")
+            listed = ", ".join(map(to_json_text, choices))
+            return ValidationProblem(path=name, value=value, message=f"must be one of {listed}")
         return None
 
 
-def suggestions(choices: Sequence[str], typed: str) -> list[str]:
+def matching_choices(choices: Sequence[str], typed: str) -> list[str]:
     """Return the choices that contain the typed text, those that begin with it first."""
     wanted = typed.casefold()
     fitting = [one for one in choices if wanted in one.casefold()]
@@ -209,7 +222,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenPrompt:
+class PromptSpec:
     """The values of a prompt row; hashable, so that results can be cached."""
 
     name: str
@@ -223,24 +236,24 @@ class WrittenPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class BuiltPrompt:
     """The component of a prompt, and the completions of its arguments."""
 
     prompt: Prompt
     completions: Mapping[Key, Completion]
 
 
-class FromAdmin:
+class AdminOrigin:
     """The origin of components written in the admin, in place of a declaring class."""
 
     def __str__(self) -> str:
         return _("written in the admin")
 
 
-FROM_ADMIN = FromAdmin()
+ADMIN_ORIGIN = AdminOrigin()
 
 
-def written_prompt(row: Mapping[str, Any]) -> WrittenPrompt:
+def parse_prompt_row(row: Mapping[str, Any]) -> PromptSpec:
     """Return the values of a row's columns.
 
     Raises:
@@ -248,20 +261,20 @@ def written_prompt(row: Mapping[str, Any]) -> WrittenPrompt:
     """
     lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
     for name, value in lists.items():
-        if not is_names(value):
+        if not is_name_list(value):
             # Invalid data must not be read as an empty list, which would give every user access.
             raise PromptError(_("%(name)s is not a list of names.") % {"name": name})
-    return WrittenPrompt(
+    return PromptSpec(
         name=row["name"],
         title=row["title"],
         description=row["description"],
-        arguments=arguments_of(row["arguments"]),
+        arguments=parse_arguments(row["arguments"]),
         text=row["text"],
         **{name: tuple(value) for name, value in lists.items()},
     )
 
 
-def build_prompt(said: WrittenPrompt) -> Offer:
+def build_prompt(said: PromptSpec) -> BuiltPrompt:
     """Return the component and completions of a prompt.
 
     Raises:
@@ -273,7 +286,7 @@ def build_prompt(said: WrittenPrompt) -> Offer:
             % {"name": said.name[:40]}
         )
     _check_sendable(said)
-    messages = read(said.text, [one.name for one in said.arguments])
+    messages = parse_messages(said.text, [one.name for one in said.arguments])
     try:
         prompt = Prompt(
             name=said.name,
@@ -281,16 +294,19 @@ def build_prompt(said: WrittenPrompt) -> Offer:
             description=said.description,
             function=_function(messages),
             arguments=TextArguments(said.arguments),
-            permission=list(guards_of(said.groups, said.permissions)) or None,
+            permission=list(build_permissions(said.groups, said.permissions)) or None,
             scopes=said.scopes,
             read_only=True,
         )
     except ImproperlyConfigured as exc:
         raise PromptError(str(exc)) from None
-    return Offer(prompt=prompt, completions=dict(map(partial(_completion, prompt), _closed(said))))
+    return BuiltPrompt(
+        prompt=prompt,
+        completions=dict(map(partial(_completion, prompt), _arguments_with_choices(said))),
+    )
 
 
-def _check_sendable(said: WrittenPrompt) -> None:
+def _check_sendable(said: PromptSpec) -> None:
     """Reject lone surrogates, which JSON can contain but UTF-8 cannot: they would break lists."""
     texts = [said.title, said.description, said.text]
     for one in said.arguments:
@@ -303,23 +319,23 @@ def _check_sendable(said: WrittenPrompt) -> None:
 
 def _function(messages: tuple[MessageText, ...]) -> ComponentFunction:
     def written_in_admin(**values: str) -> list[Message]:
-        return render(messages, values)
+        return render_messages(messages, values)
 
     return _as_component(written_in_admin)
 
 
 def _as_component(function: Any) -> ComponentFunction:
-    function.declared_by = FROM_ADMIN
+    function.declared_by = ADMIN_ORIGIN
     return ComponentFunction(function=function, is_async=False, context_parameter=None)
 
 
-def _closed(said: WrittenPrompt) -> Iterable[TextArgument]:
+def _arguments_with_choices(said: PromptSpec) -> Iterable[TextArgument]:
     return (one for one in said.arguments if one.choices)
 
 
 def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion]:
     def choices(value: str) -> list[str]:
-        return suggestions(argument.choices, value)
+        return matching_choices(argument.choices, value)
 
     completion = Completion(
         kind="prompt", key=prompt.key, argument=argument.name, function=_as_component(choices)
@@ -327,18 +343,18 @@ def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion
     return ("prompt", prompt.key, argument.name), completion
 
 
-def read_prompts() -> dict[str, tuple[WrittenPrompt, ...]]:
+def read_prompts() -> dict[str, tuple[PromptSpec, ...]]:
     """Return the enabled prompts by server name, without invalid rows."""
-    return _written("prompt", tables.PromptText, PROMPT_COLUMNS, written_prompt)
+    return _read_rows("prompt", tables.PromptText, PROMPT_COLUMNS, parse_prompt_row)
 
 
-def with_written(
+def add_prompts(
     prompts: Mapping[str, Prompt],
     completions: Mapping[Key, Completion],
-    said: Iterable[WrittenPrompt],
+    said: Iterable[PromptSpec],
 ) -> tuple[dict[str, Prompt], dict[Key, Completion]]:
     """Add the admin's prompts to those of code; if names collide, code takes precedence."""
-    offers = [offer for one in said if one.name not in prompts and (offer := _offer(one))]
+    offers = [offer for one in said if one.name not in prompts and (offer := _build_cached(one))]
     return (
         {**{one.prompt.key: one.prompt for one in offers}, **prompts},
         {**completions, **{key: one for offer in offers for key, one in offer.completions.items()}},
@@ -346,16 +362,16 @@ def with_written(
 
 
 @lru_cache(maxsize=1000)
-def _offer(said: WrittenPrompt) -> Offer | None:
+def _build_cached(said: PromptSpec) -> BuiltPrompt | None:
     """Return the cached component of a prompt, or ``None`` if the prompt is invalid."""
     try:
         return build_prompt(said)
     except PromptError as exc:
-        _complain("prompt", "", said.name, str(exc))
+        _log_invalid_row("prompt", "", said.name, str(exc))
         return None
 
 
-def _written(
+def _read_rows(
     what: str, model: Any, columns: Sequence[str], written: Callable[[Mapping[str, Any]], T]
 ) -> dict[str, tuple[T, ...]]:
     """Return the values of enabled rows by server name, the oldest first; log invalid rows."""
@@ -365,12 +381,12 @@ def _written(
         try:
             found[row["server"]].append(written(row))
         except (PromptError, SkillError) as exc:
-            _complain(what, row["server"], row["name"], str(exc))
+            _log_invalid_row(what, row["server"], row["name"], str(exc))
     return {server: tuple(texts) for server, texts in found.items()}
 
 
 @lru_cache(maxsize=1000)
-def _complain(what: str, server: str, name: str, why: str) -> None:
+def _log_invalid_row(what: str, server: str, name: str, why: str) -> None:
     where = f" of the server {server!r}" if server else ""
     logger.error("The %s %r%s in the admin is left out: %s", what, name[:128], where, why)
 
@@ -399,7 +415,7 @@ _UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenSkill:
+class SkillSpec:
     """The values of a skill row; hashable, so that results can be cached."""
 
     name: str
@@ -413,7 +429,7 @@ class WrittenSkill:
     scopes: tuple[str, ...] = ()
 
 
-def written_skill(row: Mapping[str, Any]) -> WrittenSkill:
+def parse_skill_row(row: Mapping[str, Any]) -> SkillSpec:
     """Return the values of a row's columns.
 
     Raises:
@@ -421,14 +437,14 @@ def written_skill(row: Mapping[str, Any]) -> WrittenSkill:
     """
     lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
     for name, value in lists.items():
-        if not is_names(value):
+        if not is_name_list(value):
             # Invalid data must not be read as an empty list, which would give every user access.
             raise SkillError(_("%(name)s is not a list of names.") % {"name": name}, field=name)
     given: dict[str, Any] = {name: row[name] for name in SKILL_COLUMNS}
-    return WrittenSkill(**{**given, **{name: tuple(value) for name, value in lists.items()}})
+    return SkillSpec(**{**given, **{name: tuple(value) for name, value in lists.items()}})
 
 
-def _frontmatter_of(said: WrittenSkill) -> dict[str, str]:
+def _frontmatter_of(said: SkillSpec) -> dict[str, str]:
     """Return the frontmatter of a skill.
 
     Raises:
@@ -438,11 +454,11 @@ def _frontmatter_of(said: WrittenSkill) -> dict[str, str]:
     for name, value in found.items():
         if _UNWRITABLE.search(value):
             raise SkillError(_("The text contains characters that cannot be sent."), field=name)
-    check(found)
+    check_frontmatter(found)
     return found
 
 
-def skill_md(said: WrittenSkill) -> str:
+def render_skill_md(said: SkillSpec) -> str:
     """Return the ``SKILL.md`` that clients read.
 
     Raises:
@@ -456,7 +472,7 @@ def skill_md(said: WrittenSkill) -> str:
     return "\n".join(["---", *lines, "---", "", said.text.strip("\n"), ""])
 
 
-def files_of(text: str) -> dict[str, str]:
+def parse_files(text: str) -> dict[str, str]:
     """Return the files beside the ``SKILL.md`` by path.
 
     Raises:
@@ -494,7 +510,7 @@ def _check_path(path: str, known: Iterable[str]) -> None:
             raise SkillError(message, field="supporting_files")
 
 
-def build_skill(said: WrittenSkill) -> list[SkillFile]:
+def build_skill(said: SkillSpec) -> list[SkillFile]:
     """Return the resources of a skill, as for a skill in a folder.
 
     Raises:
@@ -505,7 +521,7 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
     if len(said.text) + len(said.supporting_files) > MAX_CHARACTERS:
         message = _("The skill has more than %(n)d characters; put it into a folder of the site.")
         raise SkillError(message % {"n": MAX_CHARACTERS}, field="text")
-    texts = {SKILL_MD: skill_md(said), **files_of(said.supporting_files)}
+    texts = {SKILL_MD: render_skill_md(said), **parse_files(said.supporting_files)}
     try:
         contents = {path: text.encode() for path, text in texts.items()}
     except UnicodeEncodeError:
@@ -514,14 +530,14 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
         raise SkillError(message, field="text") from None
     try:
         options = {
-            "permission": list(guards_of(said.groups, said.permissions)) or None,
+            "permission": list(build_permissions(said.groups, said.permissions)) or None,
             "scopes": said.scopes,
         }
         return built(
             said.name,
             contents,
             {SKILL_MD: _frontmatter_of(said)},
-            origin=FROM_ADMIN,
+            origin=ADMIN_ORIGIN,
             module=__name__,
             options=options,
         )
@@ -529,33 +545,31 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
         raise SkillError(str(exc)) from None
 
 
-def read_skills() -> dict[str, tuple[WrittenSkill, ...]]:
+def read_skills() -> dict[str, tuple[SkillSpec, ...]]:
     """Return the enabled skills by server name, without invalid rows."""
-    return _written("skill", tables.Skill, SKILL_COLUMNS, written_skill)
+    return _read_rows("skill", tables.Skill, SKILL_COLUMNS, parse_skill_row)
 
 
-def with_skills(
-    resources: Mapping[str, Resource], said: Iterable[WrittenSkill]
-) -> dict[str, Resource]:
+def add_skills(resources: Mapping[str, Resource], said: Iterable[SkillSpec]) -> dict[str, Resource]:
     """Add the admin's skills to the resources of code; code's names take precedence."""
     found = dict(resources)
     for one in said:
-        if is_taken(resources, one.name):
+        if is_skill_name_taken(resources, one.name):
             continue
         try:
             files = build_skill(one)
         except SkillError as exc:
-            _complain("skill", "", one.name, str(exc))
+            _log_invalid_row("skill", "", one.name, str(exc))
             continue
         found.update((file.key, file) for file in files)
     return found
 
 
-def is_taken(resources: Mapping[str, Resource], name: str) -> bool:
+def is_skill_name_taken(resources: Mapping[str, Resource], name: str) -> bool:
     """Return whether code has a resource at or below the URI of a skill of this name.
 
     Otherwise the admin's skill would become part of the skill in code, or contain it.
     """
-    root = uri_of(name, "")
+    root = skill_file_uri(name, "")
     addresses = (uri for one in resources.values() for uri in (one.uri, *one.aliases))
     return any(uri.startswith(root) for uri in addresses)

@@ -146,7 +146,9 @@ class Text:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the content block."""
-        return _extend({"type": "text", "text": self.text}, self.annotations, self.meta)
+        return _add_optional_members(
+            {"type": "text", "text": self.text}, self.annotations, self.meta
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class Image:
     def to_wire(self) -> dict[str, Any]:
         """Return the content block."""
         block = {"type": "image", "data": _base64(self.data), "mimeType": self.mime_type}
-        return _extend(block, self.annotations, self.meta)
+        return _add_optional_members(block, self.annotations, self.meta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class Audio:
     def to_wire(self) -> dict[str, Any]:
         """Return the content block."""
         block = {"type": "audio", "data": _base64(self.data), "mimeType": self.mime_type}
-        return _extend(block, self.annotations, self.meta)
+        return _add_optional_members(block, self.annotations, self.meta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,9 @@ class EmbeddedResource:
         """Return the content block."""
         value = self.text if self.data is None else self.data
         resource = {"uri": self.uri, **_contents(value, self.mime_type)}
-        return _extend({"type": "resource", "resource": resource}, self.annotations, self.meta)
+        return _add_optional_members(
+            {"type": "resource", "resource": resource}, self.annotations, self.meta
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,7 @@ class ResourceLink:
         block.update({key: value for key, value in optional.items() if value is not None})
         if self.icons:
             block["icons"] = [icon.to_wire() for icon in self.icons]
-        return _extend(block, self.annotations, self.meta)
+        return _add_optional_members(block, self.annotations, self.meta)
 
 
 Block: TypeAlias = Text | Image | Audio | EmbeddedResource | ResourceLink
@@ -267,7 +271,7 @@ class Message:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the prompt message."""
-        return {"role": self.role, "content": _block(self.content).to_wire()}
+        return {"role": self.role, "content": _to_block(self.content).to_wire()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,9 @@ class ResourceContents:
         """Return the entry; the defaults are the URI and MIME type of the resource."""
         mime_type = default_mime if self.mime_type is None else self.mime_type
         uri = default_uri if self.uri is None else self.uri
-        return _extend({"uri": uri, **_contents(self.content, mime_type)}, None, self.meta)
+        return _add_optional_members(
+            {"uri": uri, **_contents(self.content, mime_type)}, None, self.meta
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -320,15 +326,15 @@ class ToolResult:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the result; `content` is always present, even if it is empty."""
-        wire: dict[str, Any] = {"content": [_block(item).to_wire() for item in self.content]}
+        wire: dict[str, Any] = {"content": [_to_block(item).to_wire() for item in self.content]}
         if self.structured is not UNSET:
             wire["structuredContent"] = self.structured
         if self.is_error:
             wire["isError"] = True
-        return _extend(wire, None, self.meta)
+        return _add_optional_members(wire, None, self.meta)
 
 
-def _block(content: str | Block) -> Block:
+def _to_block(content: str | Block) -> Block:
     return Text(content) if isinstance(content, str) else content
 
 
@@ -341,7 +347,7 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def _extend(
+def _add_optional_members(
     wire: dict[str, Any], annotations: Annotations | None, meta: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Add the optional members `annotations` and `_meta`."""

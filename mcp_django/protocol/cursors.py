@@ -53,14 +53,14 @@ def decode_cursor(cursor: str, *, scope: str, signer: Signer) -> list[Any]:
         InvalidParams: the cursor is malformed, was altered, or belongs to another list.
     """
     if len(cursor) > MAX_CURSOR_LENGTH:
-        raise _invalid()
+        raise _invalid_cursor()
     try:
         payload = base64.urlsafe_b64decode(signer.unsign(cursor))
         digest, key = msgspec.json.decode(payload, type=tuple[str, list[Any]])
     except (ValueError, msgspec.MsgspecError) as exc:
-        raise _invalid() from exc
+        raise _invalid_cursor() from exc
     if digest != _digest(scope):
-        raise _invalid()
+        raise _invalid_cursor()
     return key
 
 
@@ -85,7 +85,7 @@ def paginate(
     if cursor is not None:
         last = decode_cursor(cursor, scope=scope, signer=signer)
         if len(last) != 1 or not isinstance(last[0], str):
-            raise _invalid()
+            raise _invalid_cursor()
         start = bisect_right(ordered, last[0], key=key)
     page = ordered[start : start + size]
     if start + size >= len(ordered):
@@ -98,5 +98,5 @@ def _digest(scope: str) -> str:
     return hashlib.sha256(scope.encode()).hexdigest()[:16]
 
 
-def _invalid() -> InvalidParams:
+def _invalid_cursor() -> InvalidParams:
     return InvalidParams("The cursor is not valid here; start again without one")

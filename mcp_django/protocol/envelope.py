@@ -25,9 +25,9 @@ from mcp_django.protocol.errors import (
     UnsupportedProtocolVersion,
     clip,
 )
-from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, TOKEN, Headers, check_routing
+from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, TOKEN, Headers, check_routing_headers
 from mcp_django.protocol.jsonrpc import (
-    MAX_ID,
+    MAX_ID_LENGTH,
     Batch,
     Notification,
     Request,
@@ -36,7 +36,7 @@ from mcp_django.protocol.jsonrpc import (
     read_params,
 )
 from mcp_django.protocol.methods import REQUESTS
-from mcp_django.protocol.revisions import REVISIONS, Revision, advertised, severity
+from mcp_django.protocol.revisions import REVISIONS, Revision, advertised_versions, severity
 
 # Keys of ``_meta`` --------------------------------------------------------------------------------
 
@@ -66,12 +66,12 @@ def check_author_meta(meta: Mapping[str, Any]) -> None:
         ValueError: a key breaks a rule; the message names both.
     """
     for key in meta:
-        problem = _problem(key)
+        problem = _meta_key_error(key)
         if problem:
             raise ValueError(f"_meta key {clip(repr(key))}: {problem}")
 
 
-def _problem(key: str) -> str | None:
+def _meta_key_error(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name):
         return "the name must start and end with a letter or digit, with only those and -_. between"
@@ -240,15 +240,15 @@ def classify(
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)
-        fields = _fields(params)
+        fields = _meta_fields(params)
         if _has_envelope(fields):
-            return _stateless(message.method, params, fields, headers, enabled)
-        return _unenveloped(message.method, params, _version_header(headers), enabled)
+            return _classify_stateless(message.method, params, fields, headers, enabled)
+        return _classify_without_envelope(message.method, params, _version_header(headers), enabled)
     if isinstance(message, Notification):
-        return _notification(message, _version_header(headers), enabled)
+        return _classify_notification(message, _version_header(headers), enabled)
     if isinstance(message, Response):
-        return _response(_version_header(headers), enabled)
-    return _batch(message, _version_header(headers), enabled)
+        return _classify_response(_version_header(headers), enabled)
+    return _classify_batch(message, _version_header(headers), enabled)
 
 
 def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
@@ -257,17 +257,17 @@ def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
     Raises:
         UnsupportedProtocolVersion: the header names a version that the server does not support.
     """
-    _check_header(_version_header(headers), enabled)
+    _check_version_header(_version_header(headers), enabled)
 
 
-def revision_of(
+def error_revision_of(
     message: Request | Notification | Response | Batch, session: Revision | None = None
 ) -> Revision | None:
     """Return the revision for an error about a message: its envelope's, else its session's.
 
     `None` means that the revision is not known.
     """
-    fields = _peek(message) if isinstance(message, Request | Notification) else {}
+    fields = _peek_meta(message) if isinstance(message, Request | Notification) else {}
     if not _has_envelope(fields):
         return session
     version = fields.get(PROTOCOL_VERSION)
@@ -281,27 +281,29 @@ def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]
     Raises:
         InvalidParams: the token is neither a string nor an integer.
     """
-    fields = _fields(read_params(params, _Params))
+    fields = _meta_fields(read_params(params, _Params))
     return _progress_token(fields), read_trace(fields)
 
 
-def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
+def trim_client_info(client_info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the client info to store: all of it, or only its names and version if it is large."""
-    if len(encode(said)) <= MAX_CLIENT_BYTES:
-        return dict(said)
-    names = {name: said[name] for name in ("name", "title", "version") if name in said}
+    if len(encode(client_info)) <= MAX_CLIENT_BYTES:
+        return dict(client_info)
+    names = {
+        name: client_info[name] for name in ("name", "title", "version") if name in client_info
+    }
     return {name: clip(one) for name, one in names.items() if isinstance(one, str)}
 
 
-def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
+def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return the client capabilities to store, without `experimental` if they are large.
 
     Raises:
         InvalidParams: the remaining capabilities exceed the limit.
     """
-    if len(encode(said)) <= MAX_CAPABILITIES_BYTES:
-        return dict(said)
-    standard = {name: one for name, one in said.items() if name != "experimental"}
+    if len(encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
+        return dict(capabilities)
+    standard = {name: one for name, one in capabilities.items() if name != "experimental"}
     size = len(encode(standard))
     if size > MAX_CAPABILITIES_BYTES:
         raise InvalidParams(
@@ -311,7 +313,7 @@ def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
     return standard
 
 
-def _stateless(
+def _classify_stateless(
     method: str,
     params: _Params,
     fields: Mapping[str, Any],
@@ -328,10 +330,12 @@ def _stateless(
     if client_info is not None and not isinstance(client_info, dict):
         raise InvalidEnvelope(f"params._meta: {CLIENT_INFO!r} must be an object")
     if headers is not None:
-        check_routing(headers, version=version, method=method, name=_name(method, params))
+        check_routing_headers(
+            headers, version=version, method=method, name=_expected_mcp_name(method, params)
+        )
     revision = REVISIONS.get(version)
     if revision is None or not revision.stateless or version not in enabled:
-        raise _unsupported(version, enabled)
+        raise _unsupported_version(version, enabled)
     return Stateless(
         Envelope(
             revision=revision,
@@ -344,52 +348,56 @@ def _stateless(
     )
 
 
-def _unenveloped(
+def _classify_without_envelope(
     method: str, params: _Params, header: str | None, enabled: Sequence[str]
 ) -> Handshake:
-    if method == "initialize" and _speaks_handshake(enabled):
+    if method == "initialize" and _supports_handshake(enabled):
         return Handshake()
     if method == "initialize":
         # Older clients show only the error, so the error lists the supported versions.
         asked = params.protocol_version
-        raise _unsupported(asked if isinstance(asked, str) else "", enabled)
-    _check_header(header, enabled)
-    if _is_modern(header) or not _speaks_handshake(enabled):
+        raise _unsupported_version(asked if isinstance(asked, str) else "", enabled)
+    _check_version_header(header, enabled)
+    if _is_stateless_version(header) or not _supports_handshake(enabled):
         raise InvalidEnvelope(
             f"params._meta lacks {PROTOCOL_VERSION!r} and {CLIENT_CAPABILITIES!r}"
         )
     return Handshake()
 
 
-def _notification(
+def _classify_notification(
     message: Notification, header: str | None, enabled: Sequence[str]
 ) -> Handshake | Drop:
-    if _is_modern(header) or _has_envelope(_peek(message)) or not _speaks_handshake(enabled):
+    if (
+        _is_stateless_version(header)
+        or _has_envelope(_peek_meta(message))
+        or not _supports_handshake(enabled)
+    ):
         return Drop()
-    _check_header(header, enabled)
+    _check_version_header(header, enabled)
     return Handshake()
 
 
-def _response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
+def _classify_response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
     revision = REVISIONS.get(header or "")
     if revision is not None and revision.is_alias:
         # The draft allowed clients to post responses, but no request waits for one.
         return Drop()
-    if _is_modern(header) or not _speaks_handshake(enabled):
+    if _is_stateless_version(header) or not _supports_handshake(enabled):
         raise InvalidRequest("Clients do not send responses at this revision")
-    _check_header(header, enabled)
+    _check_version_header(header, enabled)
     return Handshake()
 
 
-def _batch(message: Batch, header: str | None, enabled: Sequence[str]) -> Handshake:
+def _classify_batch(message: Batch, header: str | None, enabled: Sequence[str]) -> Handshake:
     enveloped = any(
-        isinstance(member, Request | Notification) and _has_envelope(_peek(member))
+        isinstance(member, Request | Notification) and _has_envelope(_peek_meta(member))
         for member in message.members
     )
     some_batches = any(REVISIONS[version].batches for version in enabled)
-    if enveloped or _is_modern(header) or not some_batches:
+    if enveloped or _is_stateless_version(header) or not some_batches:
         raise InvalidRequest("This revision does not support batches; send one message at a time")
-    _check_header(header, enabled)
+    _check_version_header(header, enabled)
     return Handshake()
 
 
@@ -400,36 +408,36 @@ def _version_header(headers: Headers | None) -> str | None:
     return ", ".join(headers.getlist(MCP_PROTOCOL_VERSION))
 
 
-def _check_header(header: str | None, enabled: Sequence[str]) -> None:
+def _check_version_header(header: str | None, enabled: Sequence[str]) -> None:
     if header is not None and header not in enabled:
-        raise _unsupported(header, enabled)
+        raise _unsupported_version(header, enabled)
 
 
-def _unsupported(requested: str, enabled: Sequence[str]) -> UnsupportedProtocolVersion:
-    supported = advertised(enabled, requested=requested)
+def _unsupported_version(requested: str, enabled: Sequence[str]) -> UnsupportedProtocolVersion:
+    supported = advertised_versions(enabled, requested=requested)
     return UnsupportedProtocolVersion(
         f"Protocol version {clip(requested)!r} is not supported; use {', '.join(supported)}",
         data={"supported": supported, "requested": requested},
     )
 
 
-def _is_modern(header: str | None) -> bool:
+def _is_stateless_version(header: str | None) -> bool:
     revision = REVISIONS.get(header or "")
     return revision is not None and revision.stateless
 
 
-def _speaks_handshake(enabled: Sequence[str]) -> bool:
+def _supports_handshake(enabled: Sequence[str]) -> bool:
     return any(not REVISIONS[version].stateless for version in enabled)
 
 
-def _fields(params: _Params) -> Mapping[str, Any]:
+def _meta_fields(params: _Params) -> Mapping[str, Any]:
     return params.meta if isinstance(params.meta, dict) else {}
 
 
-def _peek(message: Request | Notification) -> Mapping[str, Any]:
+def _peek_meta(message: Request | Notification) -> Mapping[str, Any]:
     """Return the `_meta` of a message, empty if the message is malformed."""
     try:
-        return _fields(read_params(message.params, _Params))
+        return _meta_fields(read_params(message.params, _Params))
     except InvalidParams:
         return {}
 
@@ -438,7 +446,7 @@ def _has_envelope(fields: Mapping[str, Any]) -> bool:
     return not _ENVELOPE_KEYS.isdisjoint(fields)
 
 
-def _name(method: str, params: _Params) -> str | None:
+def _expected_mcp_name(method: str, params: _Params) -> str | None:
     """Return the value that `Mcp-Name` must repeat; the handler rejects a body without it."""
     known = REQUESTS.get(method)
     if known is None or known.name_member is None:
@@ -460,11 +468,11 @@ def _log_level(fields: Mapping[str, Any]) -> str | None:
 
 def _progress_token(fields: Mapping[str, Any]) -> str | int | None:
     token = fields.get(PROGRESS_TOKEN)
-    if token is None or (isinstance(token, str) and len(token) <= MAX_ID):
+    if token is None or (isinstance(token, str) and len(token) <= MAX_ID_LENGTH):
         return token
     if isinstance(token, int) and not isinstance(token, bool):
         return token
     raise InvalidParams(
-        f"params._meta: {PROGRESS_TOKEN!r} must be an integer or a string of at most {MAX_ID} "
+        f"params._meta: {PROGRESS_TOKEN!r} must be an integer or a string of at most {MAX_ID_LENGTH} "
         "characters"
     )

@@ -194,13 +194,13 @@ class InternalError(MCPError):
 
 def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
     """Return the `error` member for `exc`, with the code that `revision` uses for it."""
-    error: dict[str, Any] = {"code": code_in(revision, exc.code), "message": exc.message}
+    error: dict[str, Any] = {"code": error_code_in(revision, exc.code), "message": exc.message}
     if exc.data is not None:
         error["data"] = dict(exc.data)
     return error
 
 
-def code_in(revision: Revision | None, code: int) -> int:
+def error_code_in(revision: Revision | None, code: int) -> int:
     """Return the code that `revision` uses for `code`; `None` is a revision not yet known."""
     return code if revision is None else revision.error_codes.get(code, code)
 
@@ -216,25 +216,25 @@ def http_status(exc: MCPError, revision: Revision | None) -> int:
 
 # MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
 
-ASKABLE = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
+KNOWN_CAPABILITIES = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
 """The client capabilities that a component may require.
 
 A dot stands for one level of nesting: `elicitation.url` is `{"elicitation": {"url": {}}}`.
 """
 
 
-def check_askable(name: str) -> None:
+def check_capability_name(name: str) -> None:
     """Reject a name that is not a known client capability.
 
     Raises:
         ValueError: the name is unknown; the message lists the known names.
     """
-    if name not in ASKABLE:
-        known = ", ".join(map(repr, ASKABLE))
+    if name not in KNOWN_CAPABILITIES:
+        known = ", ".join(map(repr, KNOWN_CAPABILITIES))
         raise ValueError(f"{name!r} is not a client capability; use one of {known}")
 
 
-def declares(capabilities: Mapping[str, Any], name: str) -> bool:
+def declares_capability(capabilities: Mapping[str, Any], name: str) -> bool:
     """Return whether a client that declares `capabilities` supports `name`.
 
     `elicitation` is form mode, which an empty declaration also includes; a client that declares
@@ -251,7 +251,7 @@ def declares(capabilities: Mapping[str, Any], name: str) -> bool:
     return True
 
 
-def requirement(names: Iterable[str]) -> dict[str, Any]:
+def capabilities_declaration(names: Iterable[str]) -> dict[str, Any]:
     """Return the capabilities `names` in the format in which a client declares them."""
     required: dict[str, Any] = {}
     wanted = frozenset(names)
@@ -281,6 +281,6 @@ def declares_extension(capabilities: Mapping[str, Any], name: str) -> bool:
     return isinstance(extensions, Mapping) and isinstance(extensions.get(name), Mapping)
 
 
-def required_extension(name: str) -> dict[str, Any]:
+def extension_declaration(name: str) -> dict[str, Any]:
     """Return the extension in the format in which a client declares it."""
     return {"extensions": {name: {}}}

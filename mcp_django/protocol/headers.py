@@ -27,7 +27,7 @@ MCP_PARAM_PREFIX = "mcp-param-"
 SESSION_ID = "mcp-session-id"
 LAST_EVENT_ID = "last-event-id"
 
-ANNOTATION = "x-mcp-header"
+HEADER_KEYWORD = "x-mcp-header"
 """The schema keyword that names the header in which a property is repeated."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -111,7 +111,9 @@ def _environ_lines(environ: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def encode_value(text: str) -> str:
     """Return `text` as a header value, in Base64 if a header cannot contain it unchanged."""
-    is_literal = _is_visible(text) and text == text.strip(_WHITESPACE) and not _has_sentinel(text)
+    is_literal = (
+        _is_printable_ascii(text) and text == text.strip(_WHITESPACE) and not _has_sentinel(text)
+    )
     if is_literal:
         return text
     return f"{_SENTINEL_PREFIX}{base64.b64encode(text.encode()).decode()}{_SENTINEL_SUFFIX}"
@@ -123,7 +125,7 @@ def decode_value(text: str) -> str:
     Raises:
         HeaderMismatch: the value contains characters that are not allowed, or invalid Base64.
     """
-    _check_visible(text)
+    _check_printable_ascii(text)
     if not _has_sentinel(text):
         return text
     encoded = text.removeprefix(_SENTINEL_PREFIX).removesuffix(_SENTINEL_SUFFIX)
@@ -133,12 +135,12 @@ def decode_value(text: str) -> str:
         raise HeaderMismatch("A header value is not UTF-8 encoded in Base64") from exc
 
 
-def _is_visible(text: str) -> bool:
+def _is_printable_ascii(text: str) -> bool:
     return text.isascii() and text.replace("\t", " ").isprintable()
 
 
-def _check_visible(text: str) -> None:
-    if not _is_visible(text):
+def _check_printable_ascii(text: str) -> None:
+    if not _is_printable_ascii(text):
         raise HeaderMismatch("A header value contains characters outside printable ASCII")
 
 
@@ -151,7 +153,7 @@ def _has_sentinel(text: str) -> bool:
     )
 
 
-def check_routing(headers: Headers, *, version: str, method: str, name: str | None) -> None:
+def check_routing_headers(headers: Headers, *, version: str, method: str, name: str | None) -> None:
     """Compare the standard headers with the body; `name` is `None` if the body has no name.
 
     Raises:
@@ -159,23 +161,23 @@ def check_routing(headers: Headers, *, version: str, method: str, name: str | No
     """
     _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
-    if name is not None and (given := decode_value(_only_line(headers, "Mcp-Name"))) != name:
+    if name is not None and (given := decode_value(_single_value(headers, "Mcp-Name"))) != name:
         raise HeaderMismatch(f"Mcp-Name is {clip(given)!r}, but the body says {clip(name)!r}")
 
 
 def _check_equal(headers: Headers, header: str, expected: str) -> None:
-    value = _only_line(headers, header)
+    value = _single_value(headers, header)
     if value != expected:
         raise HeaderMismatch(f"{header} is {clip(value)!r}, but the body says {clip(expected)!r}")
 
 
-def _only_line(headers: Headers, header: str) -> str:
+def _single_value(headers: Headers, header: str) -> str:
     lines = headers.getlist(header)
     if not lines:
         raise HeaderMismatch(f"{header} is missing")
     if len(lines) > 1:
         raise HeaderMismatch(f"{header} is repeated")
-    _check_visible(lines[0])
+    _check_printable_ascii(lines[0])
     return lines[0]
 
 
@@ -196,7 +198,7 @@ def header_parameters(input_schema: Schema) -> tuple[HeaderParameter, ...]:
         ValueError: a property breaks a rule; the message names both. Clients hide a tool with
             such a schema, so it must not be published.
     """
-    parameters = tuple(_annotated(input_schema, (), is_property=False))
+    parameters = tuple(_find_annotated(input_schema, (), is_property=False))
     seen: dict[str, HeaderParameter] = {}
     for parameter in parameters:
         other = seen.setdefault(parameter.header.lower(), parameter)
@@ -207,10 +209,10 @@ def header_parameters(input_schema: Schema) -> tuple[HeaderParameter, ...]:
     return parameters
 
 
-def _annotated(
+def _find_annotated(
     schema: Schema, path: tuple[str, ...], *, is_property: bool
 ) -> Iterator[HeaderParameter]:
-    if ANNOTATION in schema:
+    if HEADER_KEYWORD in schema:
         if not is_property:
             raise _schema_error(
                 path, "only a property reachable through `properties` alone can have it"
@@ -220,14 +222,16 @@ def _annotated(
     if isinstance(properties, Mapping):
         for name, inner in properties.items():
             if isinstance(inner, Mapping):
-                yield from _annotated(inner, (*path, name), is_property=is_property or not path)
+                yield from _find_annotated(
+                    inner, (*path, name), is_property=is_property or not path
+                )
     for keyword, inner in subschemas(schema):
         if keyword != "properties":
-            yield from _annotated(inner, (*path, keyword), is_property=False)
+            yield from _find_annotated(inner, (*path, keyword), is_property=False)
 
 
 def _parameter(schema: Schema, path: tuple[str, ...]) -> HeaderParameter:
-    header, type_ = schema[ANNOTATION], schema.get("type")
+    header, type_ = schema[HEADER_KEYWORD], schema.get("type")
     if not isinstance(header, str) or not TOKEN.fullmatch(header):
         raise _schema_error(path, f"{clip(repr(header))} is not a header name (RFC 9110 token)")
     if type_ not in ("string", "integer", "boolean"):
@@ -238,10 +242,10 @@ def _parameter(schema: Schema, path: tuple[str, ...]) -> HeaderParameter:
 
 
 def _schema_error(path: tuple[str, ...], rule: str) -> ValueError:
-    return ValueError(f"{ANNOTATION} on {'.'.join(path) or 'the root'!r}: {rule}")
+    return ValueError(f"{HEADER_KEYWORD} on {'.'.join(path) or 'the root'!r}: {rule}")
 
 
-def check_params(
+def check_param_headers(
     headers: Headers, arguments: Mapping[str, Any], parameters: Sequence[HeaderParameter]
 ) -> None:
     """Compare the `Mcp-Param-*` headers with the arguments of a tool call.
@@ -251,15 +255,15 @@ def check_params(
     """
     for parameter in parameters:
         header = f"Mcp-Param-{parameter.header}"
-        value = _argument(arguments, parameter.path)
+        value = _argument_at(arguments, parameter.path)
         if value is None:
             if header in headers:
                 raise HeaderMismatch(f"{header} repeats an argument that the body does not have")
-        elif not _is_same(decode_value(_only_line(headers, header)), value):
+        elif not _matches_argument(decode_value(_single_value(headers, header)), value):
             raise HeaderMismatch(f"{header} differs from the body")
 
 
-def _argument(arguments: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+def _argument_at(arguments: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     value: Any = arguments
     for name in path:
         if not isinstance(value, Mapping):
@@ -268,7 +272,7 @@ def _argument(arguments: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return value
 
 
-def _is_same(text: str, value: Any) -> bool:
+def _matches_argument(text: str, value: Any) -> bool:
     if isinstance(value, str):
         return text == value
     if isinstance(value, bool):

@@ -27,10 +27,10 @@ from mcp_django.protocol.errors import (
 
 # Messages received and sent -----------------------------------------------------------------------
 
-MAX_ID = 16 * 1024
+MAX_ID_LENGTH = 16 * 1024
 """Maximum number of characters of a string id. Ids are repeated in responses and stored."""
 
-RequestId: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
+RequestId: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID_LENGTH)] | int
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Response(msgspec.Struct, frozen=True):
     error: bytes | None = None
 
 
-class Failure(msgspec.Struct, frozen=True):
+class DecodingFailure(msgspec.Struct, frozen=True):
     """A message that could not be decoded, with the error to send."""
 
     error: MCPError
@@ -76,11 +76,11 @@ class Batch(msgspec.Struct, frozen=True):
     A malformed member is a `Failure` at its position.
     """
 
-    members: tuple[Request | Notification | Response | Failure, ...]
+    members: tuple[Request | Notification | Response | DecodingFailure, ...]
 
 
 Message: TypeAlias = Request | Notification | Response
-Decoded: TypeAlias = Message | Batch | Failure
+Decoded: TypeAlias = Message | Batch | DecodingFailure
 
 
 def request_id_of(message: object) -> RequestId | None:
@@ -88,27 +88,27 @@ def request_id_of(message: object) -> RequestId | None:
 
     The id of a response is one of this server's own, to which no error response is sent.
     """
-    return message.id if isinstance(message, Request | Failure) else None
+    return message.id if isinstance(message, Request | DecodingFailure) else None
 
 
-def request(id: RequestId, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+def build_request(id: RequestId, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a request from the server to the client."""
-    return {"id": id, **notification(method, params)}
+    return {"id": id, **build_notification(method, params)}
 
 
-def result_message(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
+def build_result(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a successful response."""
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
-def error_message(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any]:
+def build_error(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any]:
     """Return an error response; `id` is omitted if it is not known."""
     if id is None:
         return {"jsonrpc": "2.0", "error": error}
     return {"jsonrpc": "2.0", "id": id, "error": error}
 
 
-def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def build_notification(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a notification."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
@@ -120,14 +120,14 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[s
 
 T = TypeVar("T")
 
-MAX_BATCH = 100
+MAX_BATCH_MESSAGES = 100
 """Maximum number of messages in a batch; a larger array is rejected without decoding them."""
 
 _BOM = b"\xef\xbb\xbf"
 _ABSENT = msgspec.Raw()
 
 
-class _Typed(msgspec.Struct):
+class _PlainMessage(msgspec.Struct):
     """A well-formed request or notification, as almost every body is."""
 
     jsonrpc: Literal["2.0"]
@@ -142,16 +142,16 @@ class _Typed(msgspec.Struct):
 # body. A struct skips the elements beyond its last field.
 _Members = msgspec.defstruct(
     "_Members",
-    [(f"member_{i}", msgspec.Raw, _ABSENT) for i in range(MAX_BATCH + 1)],
+    [(f"member_{i}", msgspec.Raw, _ABSENT) for i in range(MAX_BATCH_MESSAGES + 1)],
     array_like=True,
 )
 
-_typed = msgspec.json.Decoder(_Typed)
-_syntax = msgspec.json.Decoder(msgspec.Raw)
-_members = msgspec.json.Decoder(_Members)
+_plain_decoder = msgspec.json.Decoder(_PlainMessage)
+_syntax_decoder = msgspec.json.Decoder(msgspec.Raw)
+_batch_decoder = msgspec.json.Decoder(_Members)
 
 
-def _plain(value: object) -> str | int | float:
+def _to_plain_scalar(value: object) -> str | int | float:
     """Return the plain value of an instance of a scalar's subclass, such as Django's `SafeString`.
 
     The encoder accepts only the exact types. Methods that a subclass overrides are not called.
@@ -165,7 +165,7 @@ def _plain(value: object) -> str | int | float:
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encoder = msgspec.json.Encoder(enc_hook=_to_plain_scalar)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
@@ -177,9 +177,9 @@ def decode(body: bytes) -> Decoded:
             body.decode()
         return _decode_valid_utf8(body)
     except UnicodeDecodeError:
-        return Failure(ParseError("The message is not valid UTF-8"))
+        return DecodingFailure(ParseError("The message is not valid UTF-8"))
     except RecursionError:
-        return Failure(ParseError("The message is nested too deep"))
+        return DecodingFailure(ParseError("The message is nested too deep"))
 
 
 def _decode_valid_utf8(body: bytes) -> Decoded:
@@ -187,11 +187,11 @@ def _decode_valid_utf8(body: bytes) -> Decoded:
     if message is not None:
         return message
     if body.startswith(_BOM):
-        return Failure(ParseError("The message begins with a byte order mark"))
+        return DecodingFailure(ParseError("The message begins with a byte order mark"))
     try:
-        _syntax.decode(body)
+        _syntax_decoder.decode(body)
     except msgspec.MsgspecError as exc:
-        return Failure(ParseError(f"The message is not JSON: {exc}"))
+        return DecodingFailure(ParseError(f"The message is not JSON: {exc}"))
     if body.lstrip().startswith(b"["):
         return _decode_batch(body)
     return _diagnose(body)
@@ -199,7 +199,7 @@ def _decode_valid_utf8(body: bytes) -> Decoded:
 
 def _decode_typed(body: bytes) -> Message | None:
     try:
-        typed = _typed.decode(body)
+        typed = _plain_decoder.decode(body)
     except msgspec.MsgspecError:
         return None
     params = bytes(typed.params) or b"{}"
@@ -210,17 +210,19 @@ def _decode_typed(body: bytes) -> Message | None:
     return Request(typed.id, typed.method, params)
 
 
-def _decode_batch(body: bytes) -> Batch | Failure:
-    fields = msgspec.structs.astuple(_members.decode(body))
+def _decode_batch(body: bytes) -> Batch | DecodingFailure:
+    fields = msgspec.structs.astuple(_batch_decoder.decode(body))
     raws = [raw for raw in map(bytes, fields) if raw]
     if not raws:
-        return Failure(InvalidRequest("A batch must have at least one message"))
-    if len(raws) > MAX_BATCH:
-        return Failure(InvalidRequest(f"A batch must have at most {MAX_BATCH} messages"))
+        return DecodingFailure(InvalidRequest("A batch must have at least one message"))
+    if len(raws) > MAX_BATCH_MESSAGES:
+        return DecodingFailure(
+            InvalidRequest(f"A batch must have at most {MAX_BATCH_MESSAGES} messages")
+        )
     members = tuple(_decode_typed(raw) or _diagnose(raw) for raw in raws)
     answers = any(isinstance(member, Response) for member in members)
     if answers and any(isinstance(member, Request | Notification) for member in members):
-        return Failure(
+        return DecodingFailure(
             InvalidRequest("A batch must contain either responses or requests, not both")
         )
     return Batch(members)
@@ -238,7 +240,7 @@ def read_params(raw: bytes, type: type[T]) -> T:
     try:
         params: T = decoder.decode(raw)
     except msgspec.ValidationError as exc:
-        raise InvalidParams(_explain(exc)) from exc
+        raise InvalidParams(_format_validation_error(exc)) from exc
     except msgspec.MsgspecError as exc:
         raise InvalidParams("params: not JSON") from exc
     except RecursionError as exc:
@@ -246,7 +248,7 @@ def read_params(raw: bytes, type: type[T]) -> T:
     return params
 
 
-def _explain(exc: msgspec.ValidationError) -> str:
+def _format_validation_error(exc: msgspec.ValidationError) -> str:
     """Turn "Expected `str`, got `int` - at `$.name`" into "params.name: expected …"."""
     rule, _, path = str(exc).partition(" - at `$")
     return f"params{path.rstrip('`')}: {clip(rule[0].lower() + rule[1:])}"
@@ -265,11 +267,11 @@ def encode(message: Any) -> bytes:
     except RecursionError as exc:
         raise ValueError("The message is nested too deep") from exc
     if b"null" in body:
-        _refuse_non_finite(message)
+        _reject_non_finite(message)
     return body
 
 
-def _refuse_non_finite(message: Any) -> None:
+def _reject_non_finite(message: Any) -> None:
     # The encoder writes NaN and infinity as null, so only a message with a null can contain one.
     values = [message]
     while values:
@@ -291,10 +293,10 @@ def _refuse_non_finite(message: Any) -> None:
 # Up to this absolute value, a float represents every integer exactly.
 _EXACT_FLOAT = 2**53
 
-_ID = f'"id" must be an integer or a string of at most {MAX_ID} characters'
+_ID_RULE = f'"id" must be an integer or a string of at most {MAX_ID_LENGTH} characters'
 
 
-class _Loose(msgspec.Struct):
+class _AnyMessage(msgspec.Struct):
     """Any object, with the members that determine the kind of message."""
 
     jsonrpc: msgspec.Raw = _ABSENT
@@ -305,58 +307,60 @@ class _Loose(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-class _Error(msgspec.Struct):
+class _ErrorObject(msgspec.Struct):
     """The required members of an error object."""
 
     code: int
     message: str
 
 
-_loose = msgspec.json.Decoder(_Loose)
-_text = msgspec.json.Decoder(str)
-_id = msgspec.json.Decoder(str | int | float)
-_error = msgspec.json.Decoder(_Error)
+_any_decoder = msgspec.json.Decoder(_AnyMessage)
+_string_decoder = msgspec.json.Decoder(str)
+_id_decoder = msgspec.json.Decoder(str | int | float)
+_error_decoder = msgspec.json.Decoder(_ErrorObject)
 
 
-def _diagnose(body: bytes) -> Message | Failure:
+def _diagnose(body: bytes) -> Message | DecodingFailure:
     """Return the message in valid JSON, or a `Failure` with the reason."""
     try:
-        loose = _loose.decode(body)
+        loose = _any_decoder.decode(body)
     except msgspec.ValidationError:
-        return Failure(InvalidRequest("A message must be a JSON object"))
+        return DecodingFailure(InvalidRequest("A message must be a JSON object"))
     is_answer = bool(bytes(loose.result) or bytes(loose.error))
     if is_answer and not bytes(loose.method):
         return _read_response(loose)
     request_id = _read_id(loose.id)
     if _read_text(loose.jsonrpc) != "2.0":
-        return Failure(InvalidRequest('"jsonrpc" must be "2.0"'), request_id)
+        return DecodingFailure(InvalidRequest('"jsonrpc" must be "2.0"'), request_id)
     if is_answer:
-        return Failure(
+        return DecodingFailure(
             InvalidRequest('"method" cannot be combined with "result" or "error"'), request_id
         )
     method = _read_text(loose.method)
     if method is None:
-        return Failure(InvalidRequest('"method" must be a string'), request_id)
+        return DecodingFailure(InvalidRequest('"method" must be a string'), request_id)
     return _read_call(loose, method, request_id)
 
 
-def _read_call(loose: _Loose, method: str, request_id: RequestId | None) -> Message | Failure:
+def _read_call(
+    loose: _AnyMessage, method: str, request_id: RequestId | None
+) -> Message | DecodingFailure:
     has_id = bool(bytes(loose.id))
     if has_id and request_id is None:
-        return Failure(InvalidRequest(_ID))
+        return DecodingFailure(InvalidRequest(_ID_RULE))
     params = bytes(loose.params)
     if params in (b"", b"null"):
         params = b"{}"
     if request_id is None:
         if params.startswith(b"{"):
             return Notification(method, params)
-        return Failure(InvalidRequest('"params" must be an object'), silent=True)
+        return DecodingFailure(InvalidRequest('"params" must be an object'), silent=True)
     if params.startswith(b"{"):
         return Request(request_id, method, params)
-    return Failure(InvalidEnvelope('"params" must be an object'), request_id)
+    return DecodingFailure(InvalidEnvelope('"params" must be an object'), request_id)
 
 
-def _read_response(loose: _Loose) -> Response | Failure:
+def _read_response(loose: _AnyMessage) -> Response | DecodingFailure:
     result, error = bytes(loose.result), bytes(loose.error)
     request_id = _read_id(loose.id)
     if _read_text(loose.jsonrpc) != "2.0":
@@ -368,33 +372,33 @@ def _read_response(loose: _Loose) -> Response | Failure:
     elif result and not result.startswith(b"{"):
         problem = '"result" must be an object'
     elif request_id is None and (result or bytes(loose.id) not in (b"", b"null")):
-        problem = _ID
+        problem = _ID_RULE
     else:
         return Response(request_id, result or None, error or None)
-    return Failure(InvalidRequest(problem), silent=True)
+    return DecodingFailure(InvalidRequest(problem), silent=True)
 
 
 def _read_text(raw: msgspec.Raw) -> str | None:
     try:
-        return _text.decode(raw)
+        return _string_decoder.decode(raw)
     except msgspec.MsgspecError:
         return None
 
 
 def _read_id(raw: msgspec.Raw) -> RequestId | None:
     try:
-        value: str | int | float = _id.decode(raw)
+        value: str | int | float = _id_decoder.decode(raw)
     except msgspec.MsgspecError:
         return None
     if isinstance(value, float):
         # JSON has one number type: 1.0 is the integer 1, as long as the conversion is exact.
         return int(value) if value.is_integer() and abs(value) <= _EXACT_FLOAT else None
-    return None if isinstance(value, str) and len(value) > MAX_ID else value
+    return None if isinstance(value, str) and len(value) > MAX_ID_LENGTH else value
 
 
 def _is_error(raw: bytes) -> bool:
     try:
-        _error.decode(raw)
+        _error_decoder.decode(raw)
     except msgspec.MsgspecError:
         return False
     return True

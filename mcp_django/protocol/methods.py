@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mcp_django.protocol.errors import SKILLS, TASKS
-from mcp_django.protocol.revisions import DRAFT_2026_V1, HANDSHAKE, MODERN, V2025_11_25, Revision
+from mcp_django.protocol.revisions import DRAFT_2026_V1, HANDSHAKE, STATELESS, V2025_11_25, Revision
 
 
 def _versions(revisions: Iterable[Revision]) -> frozenset[str]:
@@ -15,8 +15,8 @@ def _versions(revisions: Iterable[Revision]) -> frozenset[str]:
 
 
 _HANDSHAKE = _versions(HANDSHAKE)
-_MODERN = _versions(MODERN)
-_ALL = _HANDSHAKE | _MODERN
+_STATELESS = _versions(STATELESS)
+_ALL = _HANDSHAKE | _STATELESS
 _DRAFT = _versions([DRAFT_2026_V1])
 _WITH_TASKS = _versions(revision for revision in HANDSHAKE if revision.tasks)
 
@@ -34,7 +34,7 @@ class Method:
     """The member of `params` that the `Mcp-Name` header repeats."""
     cacheable: bool = False
     """Complete results have `ttlMs` and `cacheScope` if the revision defines them."""
-    may_ask: bool = False
+    may_request_input: bool = False
     """The result may be `input_required`."""
     is_list: bool = False
     """The method takes a `cursor` and returns a page."""
@@ -45,9 +45,15 @@ class Method:
 _METHODS = (
     Method(name="initialize", revisions=_HANDSHAKE),
     Method(name="ping", revisions=_HANDSHAKE),
-    Method(name="server/discover", revisions=_MODERN, cacheable=True),
+    Method(name="server/discover", revisions=_STATELESS, cacheable=True),
     Method(name="tools/list", revisions=_ALL, capability="tools", cacheable=True, is_list=True),
-    Method(name="tools/call", revisions=_ALL, capability="tools", name_member="name", may_ask=True),
+    Method(
+        name="tools/call",
+        revisions=_ALL,
+        capability="tools",
+        name_member="name",
+        may_request_input=True,
+    ),
     Method(
         name="resources/list",
         revisions=_ALL,
@@ -68,7 +74,7 @@ _METHODS = (
         capability="resources",
         name_member="uri",
         cacheable=True,
-        may_ask=True,
+        may_request_input=True,
     ),
     Method(name="resources/subscribe", revisions=_HANDSHAKE, capability="resources"),
     Method(name="resources/unsubscribe", revisions=_HANDSHAKE, capability="resources"),
@@ -78,13 +84,13 @@ _METHODS = (
         revisions=_ALL,
         capability="prompts",
         name_member="name",
-        may_ask=True,
+        may_request_input=True,
     ),
     Method(name="completion/complete", revisions=_ALL, capability="completions"),
     Method(name="logging/setLevel", revisions=_HANDSHAKE, capability="logging"),
     Method(
         name="skills/list",
-        revisions=_MODERN,
+        revisions=_STATELESS,
         capability="resources",
         cacheable=True,
         is_list=True,
@@ -92,32 +98,32 @@ _METHODS = (
     ),
     Method(
         name="skills/get",
-        revisions=_MODERN,
+        revisions=_STATELESS,
         capability="resources",
         cacheable=True,
         extension=SKILLS,
     ),
     Method(
         name="resources/directory/read",
-        revisions=_MODERN,
+        revisions=_STATELESS,
         capability="resources",
         is_list=True,
         extension=SKILLS,
     ),
-    Method(name="subscriptions/listen", revisions=_MODERN),
+    Method(name="subscriptions/listen", revisions=_STATELESS),
     Method(
         name="tasks/get",
-        revisions=_WITH_TASKS | _MODERN,
+        revisions=_WITH_TASKS | _STATELESS,
         name_member="taskId",
         extension=TASKS,
     ),
     Method(
         name="tasks/cancel",
-        revisions=_WITH_TASKS | _MODERN,
+        revisions=_WITH_TASKS | _STATELESS,
         name_member="taskId",
         extension=TASKS,
     ),
-    Method(name="tasks/update", revisions=_MODERN, name_member="taskId", extension=TASKS),
+    Method(name="tasks/update", revisions=_STATELESS, name_member="taskId", extension=TASKS),
     Method(name="tasks/result", revisions=_WITH_TASKS, extension=TASKS),
     Method(name="tasks/list", revisions=_WITH_TASKS, is_list=True, extension=TASKS),
 )
@@ -125,7 +131,7 @@ _METHODS = (
 REQUESTS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _METHODS})
 """Requests from client to server."""
 
-LISTS = frozenset(method.name for method in _METHODS if method.is_list)
+LIST_METHODS = frozenset(method.name for method in _METHODS if method.is_list)
 """The methods that return a page."""
 
 SERVER_REQUESTS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -160,8 +166,8 @@ SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         "notifications/resources/list_changed": _ALL,
         "notifications/resources/updated": _ALL,
         "notifications/elicitation/complete": _versions([V2025_11_25]) | _DRAFT,
-        "notifications/subscriptions/acknowledged": _MODERN,
-        "notifications/tasks": _MODERN,
+        "notifications/subscriptions/acknowledged": _STATELESS,
+        "notifications/tasks": _STATELESS,
         "notifications/tasks/status": _WITH_TASKS,
     }
 )

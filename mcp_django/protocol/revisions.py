@@ -95,7 +95,7 @@ class Revision:
     error_codes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     """The error codes that differ: from the code of this package to that of the revision."""
 
-    def asks(self, name: str) -> bool:
+    def defines_capability(self, name: str) -> bool:
         """Return whether the revision defines the client capability `name`, one of `ASKABLE`."""
         return {
             "elicitation": self.elicitation_form,
@@ -181,14 +181,14 @@ DRAFT_2026_V1 = replace(
     ),
 )
 
-MODERN: tuple[Revision, ...] = (V2026_07_28, DRAFT_2026_V1)
+STATELESS: tuple[Revision, ...] = (V2026_07_28, DRAFT_2026_V1)
 """Stateless revisions, newest first; the draft follows the revision that it became."""
 
 HANDSHAKE: tuple[Revision, ...] = (V2025_11_25, V2025_06_18, V2025_03_26, V2024_11_05)
 """Revisions that start with `initialize`, newest first."""
 
 REVISIONS: Mapping[str, Revision] = MappingProxyType(
-    {revision.version: revision for revision in (*MODERN, *HANDSHAKE)}
+    {revision.version: revision for revision in (*STATELESS, *HANDSHAKE)}
 )
 """Every revision by its version string, newest first."""
 
@@ -198,7 +198,7 @@ DEFAULT_HANDSHAKE = V2025_03_26
 """The revision assumed for a client without a session and a version header."""
 
 
-def advertised(enabled: Iterable[str], *, requested: str | None = None) -> list[str]:
+def advertised_versions(enabled: Iterable[str], *, requested: str | None = None) -> list[str]:
     """Return the versions to list in a discover result or an unsupported-version error.
 
     Stateless versions come first, then the handshake versions. If a request has a handshake
@@ -206,7 +206,7 @@ def advertised(enabled: Iterable[str], *, requested: str | None = None) -> list[
     cannot loop. The draft is listed only for a request that uses it.
     """
     versions = frozenset(enabled)
-    modern = [r.version for r in MODERN if r.version in versions and not r.is_alias]
+    modern = [r.version for r in STATELESS if r.version in versions and not r.is_alias]
     handshake = [r.version for r in HANDSHAKE if r.version in versions]
     asked = None if requested is None else REVISIONS.get(requested)
     if asked is None:

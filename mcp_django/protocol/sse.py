@@ -10,7 +10,7 @@ import codecs
 import re
 from dataclasses import dataclass
 
-COMMENT = b": keep-alive\n\n"
+KEEPALIVE_COMMENT = b": keep-alive\n\n"
 """Keeps an idle stream open through proxies; clients ignore it."""
 
 _LINE_BREAK = re.compile(rb"\r\n|\r|\n")
@@ -31,9 +31,9 @@ def encode_event(
     """
     lines: list[bytes] = []
     if event is not None and data is not None:
-        lines.append(b"event: " + _one_line(event))
+        lines.append(b"event: " + _encode_line(event))
     if id is not None:
-        lines.append(b"id: " + _one_line(id))
+        lines.append(b"id: " + _encode_line(id))
     if retry is not None:
         lines.append(b"retry: %d" % retry)
     if data is not None:
@@ -41,7 +41,7 @@ def encode_event(
     return b"\n".join(lines) + b"\n\n"
 
 
-def _one_line(text: str) -> bytes:
+def _encode_line(text: str) -> bytes:
     # Clients ignore an id with NUL, and could then not resume the stream at this event.
     if any(character in text for character in "\r\n\0"):
         raise ValueError("An event's id or name must not contain a line break or NUL")
@@ -49,7 +49,7 @@ def _one_line(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ServerSentEvent:
     """One event as a client receives it."""
 
     data: str
@@ -58,7 +58,7 @@ class Event:
     """The last id on the stream so far, from this event or an earlier one."""
 
 
-class Decoder:
+class EventDecoder:
     """Decodes the bytes of a stream into events, however the stream is split into chunks."""
 
     def __init__(self) -> None:
@@ -72,9 +72,9 @@ class Decoder:
         self._data: list[str] = []
         self._event = ""
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Return the events that `chunk` completes."""
-        events: list[Event] = []
+        events: list[ServerSentEvent] = []
         for line in self._lines(self._text.decode(chunk)):
             if line:
                 self._read_field(line)
@@ -110,9 +110,9 @@ class Decoder:
         elif name == "retry" and _MILLISECONDS.fullmatch(value):
             self.retry = int(value)
 
-    def _dispatch(self) -> list[Event]:
+    def _dispatch(self) -> list[ServerSentEvent]:
         data, event = self._data, self._event or "message"
         self._data, self._event = [], ""
         if not data:
             return []
-        return [Event(data="\n".join(data), event=event, id=self.last_event_id)]
+        return [ServerSentEvent(data="\n".join(data), event=event, id=self.last_event_id)]

@@ -13,7 +13,7 @@ from typing import Any
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # The zero-width joiners that Persian and Indic scripts need.
 _JOINERS = frozenset("\u200c\u200d")
-_PLAIN = _JOINERS | frozenset("\n\t")
+_UNESCAPED = _JOINERS | frozenset("\n\t")
 
 
 def storable(value: Any) -> Any:
@@ -30,23 +30,23 @@ def storable(value: Any) -> Any:
     return value
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a text with invisible characters escaped; every database can store the result."""
-    return _with_plain(text, _PLAIN)
+    return _escape_except(text, _UNESCAPED)
 
 
-def one_line(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """Return the text as `visible` does, on one line, so that it cannot fake a second log line."""
-    return _with_plain(text, _JOINERS)
+    return _escape_except(text, _JOINERS)
 
 
-def _with_plain(text: str, plain: frozenset[str]) -> str:
+def _escape_except(text: str, allowed: frozenset[str]) -> str:
     if text.isprintable():
         return text
-    return "".join(one if one in plain else _seen(one) for one in text)
+    return "".join(one if one in allowed else _escape_character(one) for one in text)
 
 
-def _seen(character: str) -> str:
+def _escape_character(character: str) -> str:
     if unicodedata.category(character) not in _INVISIBLE:
         return character
     return f"\\u{{{ord(character):x}}}"

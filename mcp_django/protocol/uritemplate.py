@@ -72,7 +72,7 @@ class _Variable:
     name: str
     is_path: bool
 
-    def fits(self, text: str) -> bool:
+    def accepts(self, text: str) -> bool:
         return bool(text) and (self.is_path or not _DELIMITER.search(text))
 
 
@@ -194,7 +194,7 @@ class URITemplate:
         if not self._path:
             return None if rest else []
         texts = self._split(rest, separators)
-        fit = texts and all(v.fits(text) for v, text in zip(self._path, texts, strict=True))
+        fit = texts and all(v.accepts(text) for v, text in zip(self._path, texts, strict=True))
         return texts if fit else None
 
     def _split(self, rest: str, separators: list[str]) -> list[str] | None:

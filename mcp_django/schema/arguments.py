@@ -19,7 +19,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from mcp_django.protocol.errors import MCPDjangoError
-from mcp_django.protocol.headers import ANNOTATION, TOKEN
+from mcp_django.protocol.headers import HEADER_KEYWORD, TOKEN
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
@@ -54,7 +54,7 @@ class ArgumentSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ValidationProblem:
     """One error in the arguments or the result."""
 
     path: str
@@ -66,11 +66,11 @@ class Problem:
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.message}" if self.path else self.message
-        return text if self.value is MISSING else f"{text} (got {shorten(self.value)})"
+        return text if self.value is MISSING else f"{text} (got {to_short_json(self.value)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownName(Problem):
+class UnknownNameProblem(ValidationProblem):
     """A name that is not declared; `str()` adds the most similar declared name."""
 
     name: str
@@ -80,19 +80,19 @@ class UnknownName(Problem):
         # A comparison takes milliseconds, and a caller could send a thousand names.
         is_short = len(self.name) <= MAX_SHOWN_CHARACTERS
         nearest = get_close_matches(self.name, self.known, n=1) if is_short else []
-        hint = f"; did you mean {quote(nearest[0])}?" if nearest else ""
-        return f"{Problem.__str__(self)}{hint}"
+        hint = f"; did you mean {to_json_text(nearest[0])}?" if nearest else ""
+        return f"{ValidationProblem.__str__(self)}{hint}"
 
 
 class InvalidArguments(MCPDjangoError):
     """The arguments are not valid; the text has one line for each problem."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ValidationProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(describe(self.problems))
+        super().__init__(format_problems(self.problems))
 
 
-def describe(problems: Sequence[Problem]) -> str:
+def format_problems(problems: Sequence[ValidationProblem]) -> str:
     """Return one line for each problem, up to `MAX_SHOWN_PROBLEMS`, and the number of others."""
     lines = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
     left = len(problems) - MAX_SHOWN_PROBLEMS
@@ -112,12 +112,12 @@ def format_path(steps: Iterable[str | int]) -> str:
     return text
 
 
-def quote(value: Any) -> str:
+def to_json_text(value: Any) -> str:
     """Return a value as JSON, the format in which the model wrote it."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def shorten(value: Any) -> str:
+def to_short_json(value: Any) -> str:
     """Return the start of a value as JSON, without encoding the rest, which may be megabytes."""
     text = ""
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
@@ -127,13 +127,15 @@ def shorten(value: Any) -> str:
     return text
 
 
-def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Problem:
+def unknown_argument_problem(
+    name: str, known: Iterable[str], *, path: str = ""
+) -> ValidationProblem:
     """Return the problem for a name that is not declared."""
     names = tuple(known)
     noun = "member" if path else "argument"
-    return UnknownName(
+    return UnknownNameProblem(
         path=path,
-        message=f"unknown {noun} {quote(name)}; known: {', '.join(names) or '(none)'}",
+        message=f"unknown {noun} {to_json_text(name)}; known: {', '.join(names) or '(none)'}",
         name=name,
         known=names,
     )
@@ -163,4 +165,4 @@ class Header:
     def __get_pydantic_json_schema__(
         self, schema: Any, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {**handler(schema), ANNOTATION: self.name}
+        return {**handler(schema), HEADER_KEYWORD: self.name}

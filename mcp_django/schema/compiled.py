@@ -23,14 +23,14 @@ from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
     InvalidArguments,
-    Problem,
+    ValidationProblem,
     format_path,
-    shorten,
-    unknown_argument,
+    to_short_json,
+    unknown_argument_problem,
 )
-from mcp_django.schema.problems import fill, of_kind, one_of
+from mcp_django.schema.problems import enum_rule, format_rule, type_rule
 from mcp_django.schema.signature import OutputMismatch
-from mcp_django.schema.structure import Path, Schema, alternatives, resolve, walk
+from mcp_django.schema.structure import Path, Schema, alternatives, resolve_reference, walk
 from mcp_django.schema.values import decode_arguments, finite_float, jsonable
 
 DIALECTS = (
@@ -52,12 +52,12 @@ class CompiledSchema:
             for _, member in walk(self.schema):
                 _check_dialect(member)
                 _check_reference(self.schema, member)
-                _check_progress(self.schema, member)
+                _check_reference_loop(self.schema, member)
             self._validate = compile_schema(self.schema)
         except (TypeError, ValueError) as exc:
             raise ImproperlyConfigured(f"{what} is not valid: {exc}") from exc
 
-    def problems(self, value: Any) -> tuple[Problem, ...]:
+    def find_problems(self, value: Any) -> tuple[ValidationProblem, ...]:
         """Return one problem for each rule that a JSON value breaks."""
         if self._validate is None:
             return tuple(_check_names(value, self.schema))
@@ -82,15 +82,15 @@ def _check_reference(root: Schema, schema: Schema) -> None:
                 "fetched; copy the definition into $defs"
             )
         is_pointer = reference.startswith("#/") or reference == "#"
-        if is_pointer and not isinstance(resolve(root, reference), dict | bool):
+        if is_pointer and not isinstance(resolve_reference(root, reference), dict | bool):
             raise ValueError(f"it refers to {reference!r}, which is not a schema")
 
 
-def _check_progress(root: Schema, schema: Schema) -> None:
+def _check_reference_loop(root: Schema, schema: Schema) -> None:
     """Reject a reference that leads back to itself without a member or an item in between."""
     if "$ref" not in schema:
         return
-    pending, seen = [resolve(root, schema["$ref"])], [schema]
+    pending, seen = [resolve_reference(root, schema["$ref"])], [schema]
     while pending:
         member = pending.pop()
         if member is schema:
@@ -99,29 +99,29 @@ def _check_progress(root: Schema, schema: Schema) -> None:
             )
         if isinstance(member, dict) and not any(member is other for other in seen):
             seen.append(member)
-            pending.extend(_in_place(root, member))
+            pending.extend(_in_place_subschemas(root, member))
 
 
-def _in_place(root: Schema, schema: Schema) -> Iterator[Any]:
+def _in_place_subschemas(root: Schema, schema: Schema) -> Iterator[Any]:
     for keyword in ("anyOf", "oneOf", "allOf"):
         yield from schema.get(keyword, ())
     for keyword in ("not", "if", "then", "else"):
         yield schema.get(keyword)
     if "$ref" in schema:
-        yield resolve(root, schema["$ref"])
+        yield resolve_reference(root, schema["$ref"])
 
 
-def _check_names(value: Any, schema: Schema) -> Iterator[Problem]:
+def _check_names(value: Any, schema: Schema) -> Iterator[ValidationProblem]:
     if not isinstance(value, dict) or schema.get("type") != "object":
         return
     for name in schema.get("required", ()):
         if name not in value:
-            yield Problem(path=format_path((name,)), message="is required")
+            yield ValidationProblem(path=format_path((name,)), message="is required")
     properties = schema.get("properties", {})
     if schema.get("additionalProperties") is False and "patternProperties" not in schema:
         for name in value:
             if name not in properties:
-                yield unknown_argument(name, properties)
+                yield unknown_argument_problem(name, properties)
 
 
 # Violations in plain words ------------------------------------------------------------------------
@@ -146,7 +146,7 @@ _RULES: Mapping[str, str] = {
     "maxProperties": "must have at most {limit} members",
 }
 
-_CLOSED = frozenset({"additionalProperties", "unevaluatedProperties"})
+_CLOSING_KEYWORDS = frozenset({"additionalProperties", "unevaluatedProperties"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,63 +163,67 @@ class Violation:
     """Whether a key of the value is invalid, not the value itself."""
 
 
-def explain_violations(violations: Iterable[Violation], root: Schema) -> tuple[Problem, ...]:
+def explain_violations(
+    violations: Iterable[Violation], root: Schema
+) -> tuple[ValidationProblem, ...]:
     """Return the problems of the data, in the order of the violations."""
-    found = (problem for one in violations for problem in _problems(one, root))
+    found = (problem for one in violations for problem in _explain_violation(one, root))
     problems = islice(found, MAX_KEPT_PROBLEMS)
     # There is a violation for each missing member, and each of them lists all missing members.
     return tuple({str(problem): problem for problem in problems}.values())
 
 
-def _problems(violation: Violation, root: Schema) -> Iterator[Problem]:
+def _explain_violation(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
     keyword, limit = violation.keyword, violation.schema.get(violation.keyword, MISSING)
     if keyword == "required" and isinstance(limit, list):
-        yield from _missing(violation, limit)
-    elif keyword in _CLOSED and limit is False and isinstance(violation.value, dict):
-        yield from _unknown(violation, root)
+        yield from _missing_members(violation, limit)
+    elif keyword in _CLOSING_KEYWORDS and limit is False and isinstance(violation.value, dict):
+        yield from _unknown_members(violation, root)
     else:
-        rule = _rule(keyword, limit)
-        yield Problem(
+        rule = _rule_text(keyword, limit)
+        yield ValidationProblem(
             path=format_path(violation.path),
             value=MISSING if violation.is_key else violation.value,
             message=f"each key {rule}" if violation.is_key else rule,
         )
 
 
-def _missing(violation: Violation, required: Iterable[str]) -> Iterator[Problem]:
+def _missing_members(violation: Violation, required: Iterable[str]) -> Iterator[ValidationProblem]:
     for name in required:
         if name not in violation.value:
-            yield Problem(path=format_path((*violation.path, name)), message="is required")
+            yield ValidationProblem(
+                path=format_path((*violation.path, name)), message="is required"
+            )
 
 
-def _unknown(violation: Violation, root: Schema) -> Iterator[Problem]:
+def _unknown_members(violation: Violation, root: Schema) -> Iterator[ValidationProblem]:
     members = list(alternatives(root, violation.schema))
     known = dict.fromkeys(name for member in members for name in member.get("properties", ()))
     if any("patternProperties" in member for member in members):
         # The names are not matched against the patterns: the author's patterns, applied to the
         # caller's names by a backtracking engine, can take forever.
-        yield Problem(
+        yield ValidationProblem(
             path=format_path(violation.path),
             message=f"has a member that is not allowed; known: {', '.join(known) or 'none'}",
         )
         return
     for name in violation.value:
         if name not in known:
-            yield unknown_argument(name, known, path=format_path(violation.path))
+            yield unknown_argument_problem(name, known, path=format_path(violation.path))
 
 
-def _rule(keyword: str, limit: Any) -> str:
+def _rule_text(keyword: str, limit: Any) -> str:
     if limit is False:
         return "is not allowed"
     if limit is MISSING:
         return "does not fit the schema"
     if keyword in _RULES:
-        return fill(_RULES[keyword], {"limit": limit})
+        return format_rule(_RULES[keyword], {"limit": limit})
     if keyword == "type":
-        return of_kind(*limit) if isinstance(limit, list) else of_kind(limit)
+        return type_rule(*limit) if isinstance(limit, list) else type_rule(limit)
     if keyword in {"enum", "const"}:
-        return one_of(limit if keyword == "enum" else [limit])
-    return f"must fit {shorten({keyword: limit})}"
+        return enum_rule(limit if keyword == "enum" else [limit])
+    return f"must fit {to_short_json({keyword: limit})}"
 
 
 # Validation libraries -----------------------------------------------------------------------------
@@ -233,7 +237,7 @@ Validate = Callable[[Any], Iterable[Violation]]
 
 def validation_engine() -> str | None:
     """Return the name of the validation library to use, or `None` if none is installed."""
-    return next((name for name in _COMPILERS if _load(name) is not None), None)
+    return next((name for name in _COMPILERS if _import_optional(name) is not None), None)
 
 
 def compile_schema(schema: Schema) -> Validate | None:
@@ -246,14 +250,14 @@ def compile_schema(schema: Schema) -> Validate | None:
     return None if name is None else _COMPILERS[name](importlib.import_module(name), schema)
 
 
-def _load(name: str) -> ModuleType | None:
+def _import_optional(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except ImportError:
         return None
 
 
-def _compile_rust(library: Any, schema: Schema) -> Validate:
+def _compile_jsonschema_rs(library: Any, schema: Schema) -> Validate:
     try:
         validator = library.validator_for(schema, validate_formats=False)
     except library.ValidationError as exc:
@@ -263,7 +267,7 @@ def _compile_rust(library: Any, schema: Schema) -> Validate:
         for error in validator.iter_errors(value):
             yield Violation(
                 keyword=str(error.schema_path[-1]),
-                schema=_follow(schema, error.schema_path[:-1]),
+                schema=_schema_at(schema, error.schema_path[:-1]),
                 path=tuple(error.instance_path),
                 value=error.instance,
                 is_key="propertyNames" in error.schema_path,
@@ -272,17 +276,17 @@ def _compile_rust(library: Any, schema: Schema) -> Validate:
     return validate
 
 
-def _follow(root: Schema, path: Iterable[str | int]) -> Schema:
+def _schema_at(root: Schema, path: Iterable[str | int]) -> Schema:
     here: Any = root
     for step in path:
         # Releases differ in whether the path has a step for a reference.
-        here = resolve(root, here["$ref"]) if step == "$ref" else here[step]
+        here = resolve_reference(root, here["$ref"]) if step == "$ref" else here[step]
         if not isinstance(here, dict | list):
             return {}
     return here if isinstance(here, dict) else {}
 
 
-def _compile_python(library: Any, schema: Schema) -> Validate:
+def _compile_jsonschema(library: Any, schema: Schema) -> Validate:
     kind = library.validators.validator_for(schema, default=library.Draft202012Validator)
     try:
         kind.check_schema(schema)
@@ -306,15 +310,15 @@ def _compile_python(library: Any, schema: Schema) -> Validate:
 
 # The faster one first.
 _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
-    "jsonschema_rs": _compile_rust,
-    "jsonschema": _compile_python,
+    "jsonschema_rs": _compile_jsonschema_rs,
+    "jsonschema": _compile_jsonschema,
 }
 
 
 # Arguments and results ----------------------------------------------------------------------------
 
 
-class RawArguments:
+class JSONSchemaArguments:
     """Validates arguments against a JSON Schema and returns them as plain JSON values.
 
     The schema is published unchanged; `portable.lint` reports what hosts do not support.
@@ -342,14 +346,14 @@ class RawArguments:
         known = self.json_schema.get("properties", {})
         if self._closed and (unknown := [name for name in arguments if name not in known]):
             raise InvalidArguments(
-                [unknown_argument(name, known) for name in unknown[:MAX_KEPT_PROBLEMS]]
+                [unknown_argument_problem(name, known) for name in unknown[:MAX_KEPT_PROBLEMS]]
             )
-        if problems := self._schema.problems(arguments):
+        if problems := self._schema.find_problems(arguments):
             raise InvalidArguments(problems)
         return arguments
 
 
-class RawOutput:
+class JSONSchemaOutput:
     """Validates results against a JSON Schema and returns them as plain JSON values."""
 
     def __init__(self, output_schema: Mapping[str, Any]) -> None:
@@ -365,7 +369,7 @@ class RawOutput:
         try:
             plain = jsonable(value)
         except (TypeError, ValueError) as exc:
-            raise OutputMismatch([Problem(path="", message=str(exc))]) from exc
-        if problems := self._schema.problems(plain):
+            raise OutputMismatch([ValidationProblem(path="", message=str(exc))]) from exc
+        if problems := self._schema.find_problems(plain):
             raise OutputMismatch(problems)
         return plain

@@ -24,9 +24,15 @@ from django.utils.choices import CallableChoiceIterator, flatten_choices
 from django.utils.dateparse import parse_date, parse_datetime, parse_time
 from django.utils.html import strip_tags
 
-from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, MISSING, InvalidArguments, Problem, quote
-from mcp_django.schema.portable import RULES, portable_input, with_sentence
-from mcp_django.schema.problems import wrong_kind
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    MISSING,
+    InvalidArguments,
+    ValidationProblem,
+    to_json_text,
+)
+from mcp_django.schema.portable import RULES_KEYWORD, append_sentence, portable_input
+from mcp_django.schema.problems import type_error_rule
 from mcp_django.schema.structure import JSON_TYPES, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
 
@@ -44,17 +50,17 @@ class FormArguments:
         self,
         form_class: FormClass,
         *,
-        is_made_elsewhere: bool = False,
-        without: Collection[str] = (),
+        is_created_by_view: bool = False,
+        excluded: Collection[str] = (),
     ) -> None:
-        if not is_made_elsewhere:
+        if not is_created_by_view:
             _check_constructor(form_class)
         self._form_class = form_class
         fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
         self._fields = {
             name: field
             for name, field in fields.items()
-            if not field.disabled and name not in without
+            if not field.disabled and name not in excluded
         }
         self._shape = _form_schema(form_class, self._fields)
         self.json_schema = portable_input(self._shape)
@@ -65,13 +71,13 @@ class FormArguments:
         Raises:
             InvalidArguments: the form is not valid; the model can correct the call.
         """
-        arguments = self.check(decode_arguments(raw))
-        form = self._form_class(data=self.data(arguments, prefix=self._form_class.prefix))
+        arguments = self.check_members(decode_arguments(raw))
+        form = self._form_class(data=self.form_data(arguments, prefix=self._form_class.prefix))
         if not form.is_valid():
-            raise InvalidArguments(self.problems(form, arguments))
+            raise InvalidArguments(self.form_problems(form, arguments))
         return {"form": form}
 
-    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def check_members(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments after checking names and types; the form is not validated.
 
         Raises:
@@ -85,32 +91,36 @@ class FormArguments:
             raise InvalidArguments(problems)
         return known
 
-    def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+    def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name, value in arguments.items():
-            rule = wrong_kind(value, self.json_schema["properties"].get(name, {}))
+            rule = type_error_rule(value, self.json_schema["properties"].get(name, {}))
             if rule is not None:
-                yield Problem(path=name, value=value, message=rule)
+                yield ValidationProblem(path=name, value=value, message=rule)
 
-    def data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
+    def form_data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
         """Return the data that the form's widgets would submit, by the names of the inputs."""
         data: dict[str, Any] = {}
         for name, field in self._fields.items():
-            value = _form_value(field, arguments[name]) if name in arguments else _initial(field)
+            value = (
+                _form_value(field, arguments[name]) if name in arguments else _initial_value(field)
+            )
             key = f"{prefix}-{name}" if prefix else name
             if value is not None:
                 data |= widget_entries(field.widget, key, value)
         return data
 
-    def problems(self, form: forms.BaseForm, arguments: dict[str, Any]) -> Iterator[Problem]:
+    def form_problems(
+        self, form: forms.BaseForm, arguments: dict[str, Any]
+    ) -> Iterator[ValidationProblem]:
         """Yield the errors of the form as problems of the arguments."""
         for name, errors in form.errors.get_json_data().items():
             schema = self._shape["properties"].get(name, {})
             is_shown = name in arguments and not schema.get("writeOnly")
             for error in errors:
-                yield Problem(
+                yield ValidationProblem(
                     path="" if name == NON_FIELD_ERRORS else name,
                     value=arguments[name] if is_shown else MISSING,
-                    message=_rule(error),
+                    message=_rule_text(error),
                 )
 
 
@@ -145,10 +155,12 @@ def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schem
         if field.initial is None:
             required += [name] if field.required else []
         elif not callable(field.initial):
-            schema = with_default(schema, field.prepare_value(field.initial))
+            schema = add_default(schema, field.prepare_value(field.initial))
         if isinstance(field.widget, forms.PasswordInput):
             schema = {**schema, "writeOnly": True}
-        properties[name] = described(schema, name, label=field.label, help_text=field.help_text)
+        properties[name] = add_description(
+            schema, name, label=field.label, help_text=field.help_text
+        )
     return {
         "type": "object",
         "properties": properties,
@@ -157,12 +169,12 @@ def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schem
     }
 
 
-def _initial(field: forms.Field) -> Any:
+def _initial_value(field: forms.Field) -> Any:
     initial = field.initial() if callable(field.initial) else field.initial
     return field.prepare_value(initial)
 
 
-def _rule(error: dict[str, str]) -> str:
+def _rule_text(error: dict[str, str]) -> str:
     return "is required" if error["code"] == "required" else error["message"].rstrip(".")
 
 
@@ -171,11 +183,11 @@ def _rule(error: dict[str, str]) -> str:
 MAX_LABELS = 40
 
 
-def described(schema: Schema, name: str, *, label: Any, help_text: Any) -> Schema:
+def add_description(schema: Schema, name: str, *, label: Any, help_text: Any) -> Schema:
     """Return the schema with the label and the help text of the field as its description."""
-    text = "" if label is None or _is_name(str(label), name) else str(label)
+    text = "" if label is None or _repeats_name(str(label), name) else str(label)
     for sentence in (strip_tags(str(help_text or "")), schema.get("description", "")):
-        text = with_sentence(text, sentence) if sentence else text
+        text = append_sentence(text, sentence) if sentence else text
     return {**schema, "description": text} if text else schema
 
 
@@ -188,7 +200,9 @@ def choice_schema(choices: Iterable[tuple[Any, Any]]) -> Schema:
         return {"type": "string"}
     schema: Schema = {"enum": [value for value, _ in pairs]}
     labels = [
-        f"{quote(value)} = {label}" for value, label in pairs if not _is_name(label, str(value))
+        f"{to_json_text(value)} = {label}"
+        for value, label in pairs
+        if not _repeats_name(label, str(value))
     ]
     if 0 < len(labels) <= MAX_LABELS:
         schema["description"] = f"Values: {', '.join(labels)}."
@@ -217,25 +231,27 @@ def decimal_schema(field: Any) -> Schema:
         if value is not None
     ]
     schema = {"type": "string", "format": "decimal"}
-    return {**schema, RULES: ", ".join(rules)} if rules else schema
+    return {**schema, RULES_KEYWORD: ", ".join(rules)} if rules else schema
 
 
-def fixed_schema(**schema: Any) -> Callable[[Any], Schema]:
+def constant_schema(**schema: Any) -> Callable[[Any], Schema]:
     """Return a function that returns the same schema for every field."""
     return lambda field: dict(schema)
 
 
 def number_schema(kind: str) -> Callable[[Any], Schema]:
     """Return a function that returns the schema of a numeric field with its bounds."""
-    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
+    return lambda field: add_bounds(
+        {"type": kind}, minimum=field.min_value, maximum=field.max_value
+    )
 
 
-def bounded(schema: Schema, **bounds: Any) -> Schema:
+def add_bounds(schema: Schema, **bounds: Any) -> Schema:
     """Return the schema with those of the bounds that are not `None`."""
     return schema | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
 
 
-def with_default(schema: Schema, default: Any) -> Schema:
+def add_default(schema: Schema, default: Any) -> Schema:
     """Return the schema with a default, unless JSON cannot represent the default."""
     try:
         return {**schema, "default": jsonable(default)}
@@ -247,7 +263,7 @@ def _json_or_text(value: Any) -> Any:
     return value if type(value) in JSON_TYPES else str(value)
 
 
-def _is_name(label: str, name: str) -> bool:
+def _repeats_name(label: str, name: str) -> bool:
     return label.strip().casefold() in {name.casefold(), pretty_name(name).casefold()}
 
 
@@ -269,12 +285,16 @@ def field_schema(field: forms.Field) -> Schema:
 def _form_value(field: forms.Field, value: Any) -> Any:
     """Return a JSON value in the form in which the field's widget would pass it on."""
     for kind in type(field).__mro__:
-        if kind in _VALUES:
-            return _VALUES[kind](value)
-    return [_text_of(item) for item in value] if isinstance(value, list) else _text_of(value)
+        if kind in _VALUE_CONVERTERS:
+            return _VALUE_CONVERTERS[kind](value)
+    return (
+        [_number_to_text(item) for item in value]
+        if isinstance(value, list)
+        else _number_to_text(value)
+    )
 
 
-def _text_of(value: Any) -> Any:
+def _number_to_text(value: Any) -> Any:
     """Return a number as text, because some fields expect text as submitted by HTML."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else value
@@ -285,12 +305,12 @@ def _string(**more: Any) -> Callable[[Any], Schema]:
 
 
 def _text(field: Any) -> Schema:
-    return bounded({"type": "string"}, minLength=field.min_length, maxLength=field.max_length)
+    return add_bounds({"type": "string"}, minLength=field.min_length, maxLength=field.max_length)
 
 
 def _boolean(field: Any) -> Schema:
     # A required checkbox must be checked.
-    return {"type": "boolean"} | ({RULES: "true"} if field.required else {})
+    return {"type": "boolean"} | ({RULES_KEYWORD: "true"} if field.required else {})
 
 
 def _choice(field: Any) -> Schema:
@@ -299,7 +319,7 @@ def _choice(field: Any) -> Schema:
     return choice_schema(flatten_choices(field.choices))
 
 
-def _row(field: Any) -> Schema:
+def _model_choice(field: Any) -> Schema:
     options = field.queryset.model._meta
     name = field.to_field_name
     return key_schema(options.get_field(name) if name else options.pk)
@@ -309,7 +329,7 @@ def _array_of(item: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
     return lambda field: {"type": "array", "items": item(field)}
 
 
-def _refuse(field: Any) -> Schema:
+def _unsupported_field(field: Any) -> Schema:
     raise ImproperlyConfigured(
         f"A {type(field).__name__} cannot be filled from JSON. Remove it from the form, or use "
         "separate fields for its contents."
@@ -321,28 +341,28 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     forms.EmailField: _string(format="email"),
     forms.URLField: _string(format="uri"),
     forms.SlugField: _text,
-    forms.UUIDField: fixed_schema(type="string", format="uuid"),
-    forms.JSONField: fixed_schema(),
+    forms.UUIDField: constant_schema(type="string", format="uuid"),
+    forms.JSONField: constant_schema(),
     forms.IntegerField: number_schema("integer"),
     forms.FloatField: number_schema("number"),
     forms.DecimalField: decimal_schema,
     forms.BooleanField: _boolean,
-    forms.NullBooleanField: fixed_schema(type="boolean"),
-    forms.DateField: fixed_schema(type="string", format="date"),
-    forms.DateTimeField: fixed_schema(type="string", format="date-time"),
-    forms.SplitDateTimeField: fixed_schema(type="string", format="date-time"),
-    forms.TimeField: fixed_schema(type="string", format="time"),
-    forms.DurationField: fixed_schema(type="string", format="duration"),
+    forms.NullBooleanField: constant_schema(type="boolean"),
+    forms.DateField: constant_schema(type="string", format="date"),
+    forms.DateTimeField: constant_schema(type="string", format="date-time"),
+    forms.SplitDateTimeField: constant_schema(type="string", format="date-time"),
+    forms.TimeField: constant_schema(type="string", format="time"),
+    forms.DurationField: constant_schema(type="string", format="duration"),
     forms.ChoiceField: _choice,
     forms.MultipleChoiceField: _array_of(_choice),
-    forms.ModelChoiceField: _row,
-    forms.ModelMultipleChoiceField: _array_of(_row),
-    forms.MultiValueField: _refuse,
-    forms.FileField: _refuse,
+    forms.ModelChoiceField: _model_choice,
+    forms.ModelMultipleChoiceField: _array_of(_model_choice),
+    forms.MultiValueField: _unsupported_field,
+    forms.FileField: _unsupported_field,
 }
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+def _iso_parser(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     """Return a converter for ISO 8601, the format of the schema; fields may parse other formats."""
 
     def convert(value: Any) -> Any:
@@ -355,10 +375,10 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-_VALUES: Mapping[type, Callable[[Any], Any]] = {
+_VALUE_CONVERTERS: Mapping[type, Callable[[Any], Any]] = {
     forms.JSONField: json.dumps,
-    forms.DateField: _parsed(parse_date),
-    forms.DateTimeField: _parsed(parse_datetime),
-    forms.SplitDateTimeField: _parsed(parse_datetime),
-    forms.TimeField: _parsed(parse_time),
+    forms.DateField: _iso_parser(parse_date),
+    forms.DateTimeField: _iso_parser(parse_datetime),
+    forms.SplitDateTimeField: _iso_parser(parse_datetime),
+    forms.TimeField: _iso_parser(parse_time),
 }

@@ -21,15 +21,15 @@ from django.utils.translation import get_language
 from pydantic import BaseModel
 from typing_extensions import get_type_hints, is_typeddict
 
-from mcp_django.schema.arguments import InvalidArguments, Problem, quote
+from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, to_json_text
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.secrets import asks_for_secret
-from mcp_django.schema.signature import SignatureArguments, shown
+from mcp_django.schema.signature import SignatureArguments, format_hint
 from mcp_django.schema.structure import Schema
 
 # Types are usually created once; the limit protects the memory if a tool creates one per call.
-REMEMBERED_FORMS = 256
+MAX_CACHED_FORMS = 256
 FIELD = "value"
 
 
@@ -41,7 +41,7 @@ class ElicitationForm(Protocol):
     uses_database: bool
     """Whether parsing an answer may query the database."""
 
-    def read(self, content: Mapping[str, Any]) -> Any:
+    def parse_answer(self, content: Mapping[str, Any]) -> Any:
         """Return the value of an answer; members without a field are ignored.
 
         Raises:
@@ -50,7 +50,7 @@ class ElicitationForm(Protocol):
         ...
 
 
-def elicitation_form(declared: Any) -> ElicitationForm:
+def build_elicitation_form(declared: Any) -> ElicitationForm:
     """Return the form for a declaration.
 
     Raises:
@@ -63,22 +63,24 @@ def elicitation_form(declared: Any) -> ElicitationForm:
     try:
         # Python ignores the order of choices when it compares types, so the key has their source
         # text. Labels depend on the language.
-        return _remembered(declared, shown(declared), get_language())
+        return _build_form_cached(declared, format_hint(declared), get_language())
     except TypeError:
         # The annotation contains an unhashable value.
-        return _form(declared)
+        return _build_form(declared)
 
 
-def _form(declared: Any, *_key: Any) -> ElicitationForm:
+def _build_form(declared: Any, *_key: Any) -> ElicitationForm:
     try:
         if isinstance(declared, type) and issubclass(declared, BaseForm):
             return _DjangoForm(declared)
         return _TypedForm(declared)
     except NotFlatError as exc:
-        raise ImproperlyConfigured(f"{shown(declared)} cannot be used as a form: {exc}.") from exc
+        raise ImproperlyConfigured(
+            f"{format_hint(declared)} cannot be used as a form: {exc}."
+        ) from exc
 
 
-_remembered = lru_cache(REMEMBERED_FORMS)(_form)
+_build_form_cached = lru_cache(MAX_CACHED_FORMS)(_build_form)
 
 
 class _NoFields:
@@ -89,7 +91,7 @@ class _NoFields:
     def __init__(self) -> None:
         self.json_schema: Schema = {"type": "object", "properties": {}}
 
-    def read(self, content: Mapping[str, Any]) -> None:
+    def parse_answer(self, content: Mapping[str, Any]) -> None:
         """Return `None`, because an accepted form without fields has no value."""
 
 
@@ -103,29 +105,29 @@ class _TypedForm:
 
     def __init__(self, hint: Any) -> None:
         self._is_single = not _has_fields(hint)
-        self._arguments = SignatureArguments(_asking_for(hint))
+        self._arguments = SignatureArguments(_function_with_parameter(hint))
         whole = self._arguments.json_schema
-        shape = whole if self._is_single else _described(hint, whole["properties"][FIELD])
+        shape = whole if self._is_single else _add_descriptions(hint, whole["properties"][FIELD])
         self.json_schema = flat_form(shape)
         # Required members that may be null: in a form, an empty field means `None`.
-        self._filled = {
+        self._null_members = {
             name: None
             for name in shape.get("required", ())
             if name not in self.json_schema.get("required", ())
         }
 
-    def read(self, content: Mapping[str, Any]) -> Any:
+    def parse_answer(self, content: Mapping[str, Any]) -> Any:
         """Return an instance of the type."""
         known = self.json_schema["properties"]
         given = {name: value for name, value in content.items() if name in known}
-        filled = {**self._filled, **given}
+        filled = {**self._null_members, **given}
         raw = json.dumps(filled if self._is_single else {FIELD: filled}).encode()
         try:
             return self._arguments.parse(raw)[FIELD]
         except InvalidArguments as exc:
-            raise InvalidArguments(map(self._own, exc.problems)) from None
+            raise InvalidArguments(map(self._rename_problem, exc.problems)) from None
 
-    def _own(self, problem: Problem) -> Problem:
+    def _rename_problem(self, problem: ValidationProblem) -> ValidationProblem:
         """Return the problem with the name of the field that the user sees."""
         path = problem.path if self._is_single else problem.path.removeprefix(FIELD).lstrip(".")
         return dataclasses.replace(problem, path=path)
@@ -140,12 +142,12 @@ class _DjangoForm:
         self._arguments = FormArguments(form_class)
         schema = self._arguments.json_schema
         titled = {
-            name: _titled(form_class.base_fields[name], member)  # type: ignore[attr-defined]
+            name: _add_titles(form_class.base_fields[name], member)  # type: ignore[attr-defined]
             for name, member in schema["properties"].items()
         }
         self.json_schema = flat_form({**schema, "properties": titled})
 
-    def read(self, content: Mapping[str, Any]) -> BaseForm:
+    def parse_answer(self, content: Mapping[str, Any]) -> BaseForm:
         """Return the bound, valid form."""
         known = self.json_schema["properties"]
         given = {name: value for name, value in content.items() if name in known}
@@ -166,16 +168,16 @@ class _HandwrittenForm:
         except NotFlatError as exc:
             raise ImproperlyConfigured(f"The form's schema is not valid: {exc}.") from exc
 
-    def read(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def parse_answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer unchanged, without members that have no field."""
         known = self.json_schema.get("properties", {})
         given = {name: value for name, value in content.items() if name in known}
-        if problems := self._compiled.problems(given):
+        if problems := self._compiled.find_problems(given):
             raise InvalidArguments(problems)
         return given
 
 
-def _asking_for(hint: Any) -> Any:
+def _function_with_parameter(hint: Any) -> Any:
     """Return a function with the type as its only parameter, as `SignatureArguments` needs one."""
 
     def ask(value: Any) -> None:
@@ -193,7 +195,7 @@ def _has_fields(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
-def _described(hint: Any, shape: Schema) -> Schema:
+def _add_descriptions(hint: Any, shape: Schema) -> Schema:
     """Return the schema with plain strings in `Annotated` as descriptions of the members."""
     try:
         hints = get_type_hints(hint, include_extras=True)
@@ -217,7 +219,7 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
     return getattr(annotation, "__metadata__", ())
 
 
-def _titled(field: Any, member: Schema) -> Schema:
+def _add_titles(field: Any, member: Schema) -> Schema:
     """Return the schema of a choice field with the labels of the form as titles."""
     if not isinstance(field, ChoiceField) or isinstance(field, ModelChoiceField):
         return member
@@ -280,7 +282,7 @@ def flat_form(schema: Schema) -> Schema:
     given = schema.get("properties", {})
     if schema.get("type") != "object" or schema.get("additionalProperties", False) is not False:
         raise NotFlatError("a form must be an object with named fields and no others")
-    properties = {name: _field(name, member) for name, member in given.items()}
+    properties = {name: _form_field(name, member) for name, member in given.items()}
     may_be_null = {name for name, member in given.items() if _without_null(member) != member}
     required = [n for n in schema.get("required", ()) if n in properties and n not in may_be_null]
     form: Schema = {"type": "object", "properties": properties}
@@ -300,7 +302,7 @@ def check_flat(schema: Schema) -> None:
         _check_keywords({*member} - {*properties[name]}, f"{name}: ")
         for keyword, meant in properties[name].items():
             if keyword not in member or member[keyword] != meant:
-                raise NotFlatError(f'{name}: write "{keyword}": {quote(meant)}')
+                raise NotFlatError(f'{name}: write "{keyword}": {to_json_text(meant)}')
     for name in schema.get("required", ()):
         if name not in properties:
             raise NotFlatError(f"{name} is required, but has no field")
@@ -313,8 +315,8 @@ def _check_keywords(odd: Iterable[str], place: str) -> None:
         raise NotFlatError(f"{place}{names} is not allowed in a form; remove it")
 
 
-def _field(name: str, member: Any) -> Schema:
-    member = _typed(_without_null(member)) if isinstance(member, dict) else {}
+def _form_field(name: str, member: Any) -> Schema:
+    member = _normalize_choices(_without_null(member)) if isinstance(member, dict) else {}
     if asks_for_secret(name, member):
         raise NotFlatError(
             f"{name} looks like a secret, which must not pass through the client; send the user "
@@ -338,8 +340,8 @@ def _field(name: str, member: Any) -> Schema:
     if not _is_default(kept.get("default"), kind):
         kept.pop("default", None)
     if kind == "array":
-        kept["items"] = _items(name, member.get("items"))
-    return _bounded(kept, member) if kind == "integer" else kept
+        kept["items"] = _choice_items(name, member.get("items"))
+    return _inclusive_bounds(kept, member) if kind == "integer" else kept
 
 
 def _without_null(member: Any) -> Any:
@@ -356,7 +358,7 @@ def _is_null(alternative: Any) -> bool:
     return isinstance(alternative, dict) and alternative.get("type") == "null"
 
 
-def _typed(member: Schema) -> Schema:
+def _normalize_choices(member: Schema) -> Schema:
     """Return the schema with `const` as an `enum`, and with the type that hosts require."""
     if "const" in member:
         member = {**{k: v for k, v in member.items() if k != "const"}, "enum": [member["const"]]}
@@ -367,10 +369,10 @@ def _is_choice(member: Schema) -> bool:
     values = member.get("enum")
     if values is not None:
         return bool(values) and all(isinstance(value, str) for value in values)
-    return _are_titled(member.get("oneOf"))
+    return _are_titled_choices(member.get("oneOf"))
 
 
-def _are_titled(options: Any) -> bool:
+def _are_titled_choices(options: Any) -> bool:
     """Return whether these are choices with titles."""
     return bool(options) and all(
         isinstance(one, dict) and isinstance(one.get("const"), str) and "title" in one
@@ -378,10 +380,10 @@ def _are_titled(options: Any) -> bool:
     )
 
 
-def _items(name: str, items: Any) -> Schema:
-    choices = _typed(items) if isinstance(items, dict) else {}
+def _choice_items(name: str, items: Any) -> Schema:
+    choices = _normalize_choices(items) if isinstance(items, dict) else {}
     titled = choices.get("anyOf", choices.get("oneOf"))
-    if _are_titled(titled):
+    if _are_titled_choices(titled):
         return {"anyOf": titled}
     if "enum" in choices and _is_choice(choices):
         return {"type": "string", "enum": choices["enum"]}
@@ -393,7 +395,7 @@ def _is_default(value: Any, kind: str) -> bool:
     return isinstance(value, _DEFAULTS[kind]) and (kind == "boolean") == isinstance(value, bool)
 
 
-def _bounded(kept: Schema, member: Schema) -> Schema:
+def _inclusive_bounds(kept: Schema, member: Schema) -> Schema:
     """Return the schema of an integer with exclusive bounds converted to inclusive ones."""
     bounds = dict(kept)
     if isinstance(low := member.get("exclusiveMinimum"), int | float):

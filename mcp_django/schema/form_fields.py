@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.compiled import CompiledSchema
-from mcp_django.schema.structure import Schema, resolve
+from mcp_django.schema.structure import Schema, resolve_reference
 from mcp_django.schema.values import finite_float, is_too_deep
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
@@ -36,11 +36,11 @@ _FORMATS: Mapping[str, str] = {
 # Longer text gets a multi-line control.
 _MAX_LINE = 255
 # Maximum length of a chain of references; legitimate schemas have shorter ones.
-_MAX_STEPS = 16
+_MAX_REFERENCES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class FieldShape:
     """The form control for a value; ``schema`` has no references and no null.
 
     ``choices`` are pairs of value and title, ``item`` is the shape of the items of a list, and
@@ -51,8 +51,8 @@ class Shape:
     schema: Schema
     is_nullable: bool = False
     choices: tuple[tuple[Any, str], ...] = ()
-    item: Shape | None = None
-    members: Mapping[str, Shape] | None = None
+    item: FieldShape | None = None
+    members: Mapping[str, FieldShape] | None = None
 
     @property
     def is_text(self) -> bool:
@@ -60,39 +60,44 @@ class Shape:
         return self.kind in ("text", "long", "secret", "file")
 
 
-def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
+def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldShape:
     """Return the shape of a schema; ``can_nest`` is false inside an object."""
     if not isinstance(schema, dict):
-        return Shape(kind="json", schema={})
-    settled, is_nullable = _settled(schema, root)
+        return FieldShape(kind="json", schema={})
+    settled, is_nullable = _resolve_schema(schema, root)
     chosen = _choices_of(settled)
     if chosen and any(value is None for value, _ in chosen):
         is_nullable = True
         chosen = [one for one in chosen if one[0] is not None]
     if chosen:
-        return Shape(kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(chosen))
-    kind, details = _kind(settled, root, can_nest=can_nest)
-    return Shape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
+        return FieldShape(
+            kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(chosen)
+        )
+    kind, details = _control_kind(settled, root, can_nest=can_nest)
+    return FieldShape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
 
 
-def title_of(value: Any) -> str:
+def display_text(value: Any) -> str:
     """Return a value as text for display."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def bounds(shape: Shape) -> tuple[float, float]:
+def number_bounds(shape: FieldShape) -> tuple[float, float]:
     """Return the minimum and the maximum of a numeric shape."""
     schema, whole = shape.schema, shape.kind == "integer"
-    low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
+    low, high = (
+        number_keyword(schema, "minimum", -math.inf),
+        number_keyword(schema, "maximum", math.inf),
+    )
     if whole:
-        above = number_in(schema, "exclusiveMinimum", -math.inf)
-        below = number_in(schema, "exclusiveMaximum", math.inf)
+        above = number_keyword(schema, "exclusiveMinimum", -math.inf)
+        below = number_keyword(schema, "exclusiveMaximum", math.inf)
         low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
         high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
     return low, high
 
 
-def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
+def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
     """Return the number that a schema has for a keyword, or a default."""
     value = schema.get(keyword, otherwise)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -102,23 +107,27 @@ def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> floa
 def _choices_of(schema: Schema) -> list[tuple[Any, str]]:
     """Return the choices as pairs of value and title; empty if the values are not enumerated."""
     if "const" in schema:
-        return [(schema["const"], title_of(schema["const"]))]
+        return [(schema["const"], display_text(schema["const"]))]
     titled = schema.get("oneOf") or schema.get("anyOf")
     if titled and all(isinstance(one, dict) and "const" in one for one in titled):
-        return [(one["const"], str(one.get("title") or title_of(one["const"]))) for one in titled]
+        return [
+            (one["const"], str(one.get("title") or display_text(one["const"]))) for one in titled
+        ]
     values = schema.get("enum")
     if not isinstance(values, list):
         return []
     titles = schema.get("enumNames")
     if not isinstance(titles, list) or len(titles) != len(values):
-        titles = [title_of(value) for value in values]
+        titles = [display_text(value) for value in values]
     return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
 
 
-def _kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[str, Any]]:
+def _control_kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[str, Any]]:
     if schema.get("anyOf") or schema.get("oneOf"):
         members = schema.get("anyOf") or schema.get("oneOf") or ()
-        kinds = {_settled(one, root)[0].get("type") for one in members if isinstance(one, dict)}
+        kinds = {
+            _resolve_schema(one, root)[0].get("type") for one in members if isinstance(one, dict)
+        }
         return ("mixed" if kinds <= _SCALARS else "json"), {}
     kind = schema.get("type")
     if isinstance(kind, list):
@@ -132,7 +141,7 @@ def _kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[st
     properties = schema.get("properties")
     if kind == "object" and isinstance(properties, dict) and properties and can_nest:
         members = {
-            name: shape_of(member, root, can_nest=False) for name, member in properties.items()
+            name: field_shape(member, root, can_nest=False) for name, member in properties.items()
         }
         return "object", {"members": members}
     return "json", {}
@@ -153,7 +162,7 @@ def _text_kind(schema: Schema) -> str:
 
 
 def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
-    item = shape_of(schema.get("items"), root, can_nest=False)
+    item = field_shape(schema.get("items"), root, can_nest=False)
     if item.kind == "choice" and not item.is_nullable:
         return "choices", {"choices": item.choices}
     if item.kind in ("json", "object", "choices", "lines", "file", "secret") or item.is_nullable:
@@ -161,15 +170,15 @@ def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
     return "lines", {"item": item}
 
 
-def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
+def _resolve_schema(schema: Schema, root: Schema) -> tuple[Schema, bool]:
     """Return the schema with its references resolved, and whether it also allows null."""
     is_nullable = False
-    for _step in range(_MAX_STEPS):
+    for _step in range(_MAX_REFERENCES):
         if "$ref" in schema:
-            target = resolve(root, str(schema["$ref"]))
-            schema = _over(target, schema, "$ref")
+            target = resolve_reference(root, str(schema["$ref"]))
+            schema = _merge_target(target, schema, "$ref")
         elif len(schema.get("allOf") or ()) == 1:
-            schema = _over(schema["allOf"][0], schema, "allOf")
+            schema = _merge_target(schema["allOf"][0], schema, "allOf")
         else:
             keyword = next((one for one in ("anyOf", "oneOf") if schema.get(one)), "")
             others = [one for one in schema.get(keyword, ()) if not _is_null(one)]
@@ -179,7 +188,7 @@ def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
             if len(others) != 1:
                 schema = {**schema, keyword: others}
                 break
-            schema = _over(others[0], schema, keyword)
+            schema = _merge_target(others[0], schema, keyword)
     kinds = schema.get("type")
     if isinstance(kinds, list) and "null" in kinds:
         left = [one for one in kinds if one != "null"]
@@ -187,7 +196,7 @@ def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
     return schema, is_nullable
 
 
-def _over(target: Any, schema: Schema, keyword: str) -> Schema:
+def _merge_target(target: Any, schema: Schema, keyword: str) -> Schema:
     around = {key: value for key, value in schema.items() if key != keyword}
     return {**target, **around} if isinstance(target, dict) else around
 
@@ -204,24 +213,24 @@ def _is_null(schema: Any) -> bool:
 # round trip.
 
 
-def reader_of(shape: Shape) -> Callable[[str], Any]:
+def input_parser(shape: FieldShape) -> Callable[[str], Any]:
     """Return a function that parses the entered text for a shape."""
 
     def read(text: str) -> Any:
-        return _READERS[shape.kind](text, shape)
+        return _PARSERS[shape.kind](text, shape)
 
     return read
 
 
-def _integer(text: str, shape: Shape) -> int:
+def _integer(text: str, shape: FieldShape) -> int:
     try:
         value = int(text)
     except ValueError:
         raise ValidationError(_("Enter a whole number.")) from None
-    return int(_bounded(value, shape))
+    return int(_check_bounds(value, shape))
 
 
-def _float(text: str, shape: Shape) -> float:
+def _float(text: str, shape: FieldShape) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -230,11 +239,11 @@ def _float(text: str, shape: Shape) -> float:
         raise ValidationError(_("Enter a number."))
     # Send 5 as it was entered, not as 5.0.
     is_whole = value.is_integer() and abs(value) < 2**53
-    return _bounded(int(value) if is_whole else value, shape)
+    return _check_bounds(int(value) if is_whole else value, shape)
 
 
-def _bounded(value: float, shape: Shape) -> float:
-    low, high = bounds(shape)
+def _check_bounds(value: float, shape: FieldShape) -> float:
+    low, high = number_bounds(shape)
     if value < low:
         raise ValidationError(_("Enter a number of at least %(limit)s."), params={"limit": low})
     if value > high:
@@ -242,26 +251,26 @@ def _bounded(value: float, shape: Shape) -> float:
     return value
 
 
-def _date(text: str, shape: Shape) -> str:
-    _parsed(text, parse_date, _("Enter a date, such as 2026-03-01."))
+def _date(text: str, shape: FieldShape) -> str:
+    _parse_with(text, parse_date, _("Enter a date, such as 2026-03-01."))
     return text.strip()
 
 
-def _time(text: str, shape: Shape) -> str:
-    _parsed(text, parse_time, _("Enter a time, such as 14:30."))
+def _time(text: str, shape: FieldShape) -> str:
+    _parse_with(text, parse_time, _("Enter a time, such as 14:30."))
     return text.strip()
 
 
-def _datetime(text: str, shape: Shape) -> str:
+def _datetime(text: str, shape: FieldShape) -> str:
     """Return a date and time in ISO 8601; text without an offset is in the site's time zone."""
     wrong = _("Enter a date and a time, such as 2026-03-01T14:30.")
-    found: datetime = _parsed(text, parse_datetime, wrong)
+    found: datetime = _parse_with(text, parse_datetime, wrong)
     if settings.USE_TZ and timezone.is_naive(found):
         found = timezone.make_aware(found)
     return found.isoformat()
 
 
-def _parsed(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
+def _parse_with(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     try:
         found = parse(text.strip())
     except ValueError:
@@ -271,29 +280,29 @@ def _parsed(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     return found
 
 
-def _typed_text(text: str, shape: Shape) -> str:
+def _typed_text(text: str, shape: FieldShape) -> str:
     return text.strip()
 
 
-def _boolean(text: str, shape: Shape) -> bool:
+def _boolean(text: str, shape: FieldShape) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise ValidationError(_("Enter true or false."))
     return text.strip().lower() == "true"
 
 
-def _lines(text: str, shape: Shape) -> list[Any]:
+def _lines(text: str, shape: FieldShape) -> list[Any]:
     item = shape.item
     assert item is not None
     # Whitespace may be significant in text; empty lines are ignored.
     lines = [line for line in text.split("\n") if line.strip()]
-    read = _READERS.get(item.kind)
+    read = _PARSERS.get(item.kind)
     return lines if read is None else [read(line, item) for line in lines]
 
 
-def _json(text: str, shape: Shape) -> Any:
-    value = _read_json(text)
+def _json(text: str, shape: FieldShape) -> Any:
+    value = _parse_json(text)
     try:
-        problems = CompiledSchema(shape.schema, what="schema").problems(value)
+        problems = CompiledSchema(shape.schema, what="schema").find_problems(value)
     except ImproperlyConfigured:
         # The schema has references into the root schema; the server validates the value anyway.
         problems = ()
@@ -302,14 +311,14 @@ def _json(text: str, shape: Shape) -> Any:
     return value
 
 
-def _read_json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Return the JSON value of a text.
 
     Raises:
         ValidationError: the text is not valid JSON, or the value cannot be sent.
     """
     try:
-        value = json.loads(text, parse_float=finite_float, parse_constant=_refused)
+        value = json.loads(text, parse_float=finite_float, parse_constant=_reject_constant)
         raw = encode(value)
     except (ValueError, OverflowError, RecursionError):
         raise ValidationError(_("Enter valid JSON.")) from None
@@ -318,22 +327,22 @@ def _read_json(text: str) -> Any:
     return value
 
 
-def _refused(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def _whole(text: str, shape: Shape) -> Any:
+def _unvalidated_json(text: str, shape: FieldShape) -> Any:
     # Not validated here, so that the user can see how the server rejects invalid arguments.
-    return _read_json(text)
+    return _parse_json(text)
 
 
-def _mixed(text: str, shape: Shape) -> Any:
+def _mixed(text: str, shape: FieldShape) -> Any:
     """Return the text parsed as JSON if its type is allowed, else the text: `"5"` is a string."""
     members = shape.schema.get("anyOf") or shape.schema.get("oneOf")
     declared = shape.schema.get("type") if members is None else [m.get("type") for m in members]
     kinds = set(declared) if isinstance(declared, list) else {declared}
     try:
-        value = _read_json(text)
+        value = _parse_json(text)
     except ValidationError:
         value = text
     fits = {
@@ -352,7 +361,7 @@ def _mixed(text: str, shape: Shape) -> Any:
     )
 
 
-_READERS: Mapping[str, Callable[[str, Shape], Any]] = {
+_PARSERS: Mapping[str, Callable[[str, FieldShape], Any]] = {
     "integer": _integer,
     "number": _float,
     "boolean": _boolean,
@@ -363,6 +372,6 @@ _READERS: Mapping[str, Callable[[str, Shape], Any]] = {
     "uri": _typed_text,
     "lines": _lines,
     "json": _json,
-    "whole": _whole,
+    "whole": _unvalidated_json,
     "mixed": _mixed,
 }

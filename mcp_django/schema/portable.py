@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeGuard
 
-from mcp_django.schema.arguments import quote
+from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import (
     JSON_TYPES,
     Path,
     Schema,
     accepts_null,
-    children,
-    inline,
+    direct_subschemas,
+    inline_references,
     map_children,
-    merge,
+    merge_schemas,
     walk,
 )
 
@@ -56,18 +56,18 @@ def portable_output(schema: Schema) -> Schema:
 
 
 def _rewrite(schema: Schema, *, is_input: bool) -> Schema:
-    result: Schema = _tidy(inline(schema), is_input=is_input)
+    result: Schema = _rewrite_recursively(inline_references(schema), is_input=is_input)
     # A rewrite may remove the last reference that made a type recursive.
     has_references = "$defs" in result or "definitions" in result
     return _rewrite(result, is_input=is_input) if has_references and result != schema else result
 
 
-def _tidy(schema: Any, *, is_input: bool) -> Any:
+def _rewrite_recursively(schema: Any, *, is_input: bool) -> Any:
     if schema is True:
         return {}
     if not isinstance(schema, dict):
         return schema
-    result = map_children(schema, partial(_tidy, is_input=is_input))
+    result = map_children(schema, partial(_rewrite_recursively, is_input=is_input))
     # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
@@ -81,7 +81,7 @@ def _tidy(schema: Any, *, is_input: bool) -> Any:
 # Each step rewrites one schema, whose subschemas are already rewritten. All steps together make an
 # arbitrary schema portable. ``lint`` describes what hosts do without them.
 
-RULES: Final = "x-rules"
+RULES_KEYWORD: Final = "x-rules"
 """Rules in words that portable keywords cannot express; added to the description."""
 
 _FORMATS: Final = frozenset(
@@ -109,29 +109,31 @@ _FORMATS_IN_WORDS: Mapping[str, str] = {
     "multi-host-uri": "a URI, which may have several hosts",
 }
 
-_NOISE = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
+_DROPPED_KEYWORDS = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
 
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_MEANT_FOR: Mapping[str, tuple[str, ...]] = {
+_KEYWORDS_BY_TYPE: Mapping[str, tuple[str, ...]] = {
     "string": ("minLength", "maxLength", "pattern", "format", "contentEncoding"),
     "number": _NUMERIC,
     "integer": _NUMERIC,
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
 }
-_TYPED = frozenset(keyword for keywords in _MEANT_FOR.values() for keyword in keywords)
+_TYPED_KEYWORDS = frozenset(
+    keyword for keywords in _KEYWORDS_BY_TYPE.values() for keyword in keywords
+)
 _BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]], ...] = (
     ("exclusiveMinimum", "minimum", max, "greater than", lambda bound: math.floor(bound) + 1),
     ("exclusiveMaximum", "maximum", min, "less than", lambda bound: math.ceil(bound) - 1),
 )
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number as text without a trailing `.0`: `5`, not `5.0`."""
     return str(value).removesuffix(".0")
 
 
-def with_sentence(text: str, sentence: str) -> str:
+def append_sentence(text: str, sentence: str) -> str:
     """Return `text` with a sentence appended, and with a full stop between them if needed."""
     text = text.rstrip()
     if not text:
@@ -139,9 +141,9 @@ def with_sentence(text: str, sentence: str) -> str:
     return f"{text} {sentence}" if re.search(r"[.!?:]$", text) else f"{text}. {sentence}"
 
 
-def _without_noise(schema: Schema) -> Schema:
+def _drop_keywords(schema: Schema) -> Schema:
     """Remove keywords that repeat a name or are not for hosts."""
-    return {key: value for key, value in schema.items() if key not in _NOISE}
+    return {key: value for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
 
 
 def _enum_for_const(schema: Schema) -> Schema:
@@ -159,7 +161,9 @@ def _one_type_each(schema: Schema) -> Schema:
         types = list(dict.fromkeys(JSON_TYPES.get(type(value), "string") for value in values))
     if not isinstance(types, list) or "anyOf" in schema:
         return schema
-    shared = {key: value for key, value in schema.items() if key not in _TYPED | {"type", "enum"}}
+    shared = {
+        key: value for key, value in schema.items() if key not in _TYPED_KEYWORDS | {"type", "enum"}
+    }
     members = [_of_type(schema, kind) for kind in types]
     members = [member for member in members if member.get("enum") != []]
     return {**members[0], **shared} if len(members) == 1 else {"anyOf": members, **shared}
@@ -167,7 +171,7 @@ def _one_type_each(schema: Schema) -> Schema:
 
 def _of_type(schema: Schema, kind: str) -> Schema:
     member: Schema = {"type": kind}
-    member |= {key: schema[key] for key in _MEANT_FOR.get(kind, ()) if key in schema}
+    member |= {key: schema[key] for key in _KEYWORDS_BY_TYPE.get(kind, ()) if key in schema}
     if "enum" in schema and kind != "null":
         member["enum"] = [value for value in schema["enum"] if _is_of_type(value, kind)]
     return member
@@ -187,7 +191,7 @@ def _any_of_for_combinations(schema: Schema) -> Schema:
         members = _distinct(result.get(keyword, []))
         if len(members) == 1 and isinstance(members[0], dict):
             beside = {key: value for key, value in result.items() if key != keyword}
-            merged = merge(members[0], beside)
+            merged = merge_schemas(members[0], beside)
             result = merged if "allOf" not in merged else result
         elif members:
             result[keyword] = members
@@ -216,7 +220,7 @@ def _any_of(kinds: list[Any]) -> Any:
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
 
 
-def _items_always(schema: Schema) -> Schema:
+def _add_items(schema: Schema) -> Schema:
     """Add `items` to an array without it, because some hosts then drop the whole server."""
     is_bare = schema.get("type") == "array" and not isinstance(schema.get("items"), dict | list)
     return {**schema, "items": {}} if is_bare else schema
@@ -234,7 +238,9 @@ def _inclusive_bounds(schema: Schema) -> Schema:
         closed = step(bound) if is_whole else bound
         result[plain] = tighter(closed, result.get(plain, closed))
         if not is_whole and result[plain] == bound:
-            result[RULES] = _also(result.get(RULES), f"{words} {number(bound)}")
+            result[RULES_KEYWORD] = _append_rule(
+                result.get(RULES_KEYWORD), f"{words} {format_number(bound)}"
+            )
     return result
 
 
@@ -243,7 +249,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _also(rules: str | None, rule: str) -> str:
+def _append_rule(rules: str | None, rule: str) -> str:
     return f"{rules}, {rule}" if rules else rule
 
 
@@ -256,17 +262,19 @@ def _standard_formats(schema: Schema) -> Schema:
     if name == "password":
         return {**result, "writeOnly": True}
     if words := _FORMATS_IN_WORDS.get(str(name)):
-        result[RULES] = f"{words}, {schema[RULES]}" if RULES in schema else words
+        result[RULES_KEYWORD] = (
+            f"{words}, {schema[RULES_KEYWORD]}" if RULES_KEYWORD in schema else words
+        )
     return result
 
 
 def _rules_in_words(schema: Schema) -> Schema:
     """Move the rules in words to the description."""
-    if RULES not in schema:
+    if RULES_KEYWORD not in schema:
         return schema
-    result = {key: value for key, value in schema.items() if key != RULES}
-    result["description"] = with_sentence(
-        result.get("description", ""), f"Must be {schema[RULES]}."
+    result = {key: value for key, value in schema.items() if key != RULES_KEYWORD}
+    result["description"] = append_sentence(
+        result.get("description", ""), f"Must be {schema[RULES_KEYWORD]}."
     )
     return result
 
@@ -279,13 +287,13 @@ def _without_optional_null(schema: Schema) -> Schema:
     required = schema.get("required", ())
     return schema | {
         "properties": {
-            name: member if name in required else _not_null(member)
+            name: member if name in required else _remove_null(member)
             for name, member in properties.items()
         }
     }
 
 
-def _not_null(schema: Any) -> Any:
+def _remove_null(schema: Any) -> Any:
     # With a default other than null, `null` and omitting the member are different.
     if not isinstance(schema, dict) or schema.get("default") is not None:
         return schema
@@ -293,7 +301,7 @@ def _not_null(schema: Any) -> Any:
     if "anyOf" in result:
         members = [member for member in result.pop("anyOf") if member != {"type": "null"}]
         if len(members) == 1:
-            return _not_null(merge(members[0], result))
+            return _remove_null(merge_schemas(members[0], result))
         result["anyOf"] = members
     if not accepts_null(result, result):
         result.pop("default", None)
@@ -301,12 +309,12 @@ def _not_null(schema: Any) -> Any:
 
 
 _REWRITES: tuple[Callable[[Schema], Schema], ...] = (
-    _without_noise,
+    _drop_keywords,
     _enum_for_const,
     _one_type_each,
     _any_of_for_combinations,
     _items_for_tuples,
-    _items_always,
+    _add_items,
     _inclusive_bounds,
     _standard_formats,
     _rules_in_words,
@@ -320,10 +328,10 @@ _REWRITES: tuple[Callable[[Schema], Schema], ...] = (
 # be ``null``. This is opt-in, because the dialect is less expressive: it has no defaults and no
 # maps with free keys.
 
-_UNKNOWN_KEYWORDS = frozenset({"default", "uniqueItems"})
+_NON_STRICT_KEYWORDS = frozenset({"default", "uniqueItems"})
 
 
-def strict(schema: Schema) -> Schema:
+def to_strict(schema: Schema) -> Schema:
     """Return a portable schema in the strict dialect.
 
     Raises:
@@ -351,7 +359,7 @@ def _strict(schema: Any, *, root: Schema) -> Any:
         return schema
     complete = _all_required(schema, root=root) if schema.get("type") == "object" else schema
     result = map_children(complete, lambda child: _strict(child, root=root))
-    return {key: value for key, value in result.items() if key not in _UNKNOWN_KEYWORDS}
+    return {key: value for key, value in result.items() if key not in _NON_STRICT_KEYWORDS}
 
 
 def _all_required(schema: Schema, *, root: Schema) -> Schema:
@@ -371,8 +379,8 @@ def _nullable(member: Schema, root: Schema) -> Schema:
     default = member.pop("default", None)
     shared = {"description": member.pop("description")} if "description" in member else {}
     if default is not None:
-        sentence = f"Default: {quote(default)}."
-        shared["description"] = with_sentence(shared.get("description", ""), sentence)
+        sentence = f"Default: {to_json_text(default)}."
+        shared["description"] = append_sentence(shared.get("description", ""), sentence)
     if accepts_null(root, member):
         return {**member, **shared}
     kinds = member.pop("anyOf") if set(member) == {"anyOf"} else [member]
@@ -389,7 +397,7 @@ MAX_PORTABLE_DEPTH = 10
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf", "not", "if")
 
-_KEYWORDS: Mapping[str, str] = {
+_KEYWORD_FINDINGS: Mapping[str, str] = {
     "$ref": "uses a reference; write the definition where it is used",
     "oneOf": "uses oneOf; write anyOf",
     "allOf": "uses allOf; write one schema with all members",
@@ -431,10 +439,10 @@ def _lint_root(schema: Schema) -> list[str]:
 def _lint_member(path: Path, schema: Schema) -> list[str]:
     findings = [
         text
-        for keyword, text in _KEYWORDS.items()
+        for keyword, text in _KEYWORD_FINDINGS.items()
         if keyword in schema and (path or keyword not in _COMBINATIONS)
     ]
-    findings += [text for matches, text in _SHAPES if matches(schema)]
+    findings += [text for matches, text in _STRUCTURE_FINDINGS if matches(schema)]
     if _depth(path) == MAX_PORTABLE_DEPTH + 1:
         findings.append(f"is nested deeper than {MAX_PORTABLE_DEPTH} levels")
     return findings
@@ -453,7 +461,7 @@ def _has_bare_array(schema: Schema) -> bool:
 def _has_boolean_schema(schema: Schema) -> bool:
     return any(
         isinstance(child, bool) and path not in {("additionalProperties",), ("items",)}
-        for path, child in children(schema)
+        for path, child in direct_subschemas(schema)
     )
 
 
@@ -467,7 +475,7 @@ def _nests_arrays_of_objects(schema: Schema) -> bool:
     return isinstance(inner, dict) and inner.get("type") == "object"
 
 
-_SHAPES: tuple[tuple[Callable[[Schema], bool], str], ...] = (
+_STRUCTURE_FINDINGS: tuple[tuple[Callable[[Schema], bool], str], ...] = (
     (lambda schema: isinstance(schema.get("type"), list), "has several types; write anyOf"),
     (lambda schema: "enum" in schema and "type" not in schema, "has an enum without a type"),
     (_has_bare_array, "is an array without items"),

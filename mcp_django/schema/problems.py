@@ -18,28 +18,30 @@ from pydantic_core import ErrorDetails
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
-    Problem,
+    ValidationProblem,
     format_path,
-    quote,
-    unknown_argument,
+    to_json_text,
+    unknown_argument_problem,
 )
-from mcp_django.schema.portable import number
-from mcp_django.schema.structure import Path, Schema, at
+from mcp_django.schema.portable import format_number
+from mcp_django.schema.structure import Path, Schema, schemas_at
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CHOICE = frozenset({"enum", "literal_error"})
 _ABSENT = frozenset({"missing", "missing_argument"})
-_OWN = frozenset({"value_error", "assertion_error"})
+_AUTHOR_ERRORS = frozenset({"value_error", "assertion_error"})
 _KEY = "[key]"
-_NOWHERE = object()
+_NOT_FOUND = object()
 
 
-def explain(exc: ValidationError, data: Any, schema: Schema) -> tuple[Problem, ...]:
+def explain_errors(
+    exc: ValidationError, data: Any, schema: Schema
+) -> tuple[ValidationProblem, ...]:
     """Return the problems of `data`; `schema` provides the known names and choices."""
     if exc.error_count() > MAX_KEPT_PROBLEMS:
         known = ", ".join(schema.get("properties", ())) or "none"
         message = f"the arguments have {exc.error_count()} errors; known: {known}"
-        return (Problem(path="", message=message),)
+        return (ValidationProblem(path="", message=message),)
     located = [_locate(details, data) for details in exc.errors(include_url=False)]
     # A union inside a union reports the same problem several times.
     return tuple({str(problem): problem for problem in _problems(located, schema)}.values())
@@ -62,36 +64,36 @@ def _locate(details: ErrorDetails, data: Any) -> _Located:
     steps = details["loc"]
     for index, step in enumerate(steps):
         is_absent = index == len(steps) - 1 and details["type"] in _ABSENT
-        inner = _inside(data, step)
-        if inner is not _NOWHERE or is_absent:
+        inner = _member_at(data, step)
+        if inner is not _NOT_FOUND or is_absent:
             path, data = (*path, step), inner
         elif union is None and step != _KEY:
             union, branch = path, str(step)
     return _Located(details=details, path=path, union=union, branch=branch)
 
 
-def _inside(data: Any, step: str | int) -> Any:
+def _member_at(data: Any, step: str | int) -> Any:
     """Return the member that a step of a location names, or `_NOWHERE` if there is none."""
     if isinstance(data, dict):
-        return data.get(step, _NOWHERE)
+        return data.get(step, _NOT_FOUND)
     if isinstance(data, str | int | float | None):
-        return _NOWHERE
+        return _NOT_FOUND
     if isinstance(step, int):
         return data[step] if isinstance(data, list | tuple) and step < len(data) else None
-    return getattr(data, step, _NOWHERE)
+    return getattr(data, step, _NOT_FOUND)
 
 
-def _problems(located: list[_Located], schema: Schema) -> Iterator[Problem]:
+def _problems(located: list[_Located], schema: Schema) -> Iterator[ValidationProblem]:
     seen: set[Path] = set()
     for error in located:
         if error.union is None:
             yield _problem(error, schema)
         elif error.union not in seen:
             seen.add(error.union)
-            yield from _nearest([e for e in located if e.union == error.union], schema)
+            yield from _closest_alternative([e for e in located if e.union == error.union], schema)
 
 
-def _nearest(errors: list[_Located], schema: Schema) -> Iterator[Problem]:
+def _closest_alternative(errors: list[_Located], schema: Schema) -> Iterator[ValidationProblem]:
     branches: dict[str, list[_Located]] = {}
     for error in errors:
         branches.setdefault(error.branch, []).append(error)
@@ -102,38 +104,44 @@ def _nearest(errors: list[_Located], schema: Schema) -> Iterator[Problem]:
     if inside:
         yield from (_problem(error, schema) for error in min(inside, key=len))
     else:
-        yield _either([_problem(error, schema) for error in errors])
+        yield _combine_problems([_problem(error, schema) for error in errors])
 
 
-def _either(problems: list[Problem]) -> Problem:
+def _combine_problems(problems: list[ValidationProblem]) -> ValidationProblem:
     first = problems[0]
     messages = list(dict.fromkeys(problem.message for problem in problems))
     words = [
         message.removeprefix("must be ") if index else message
         for index, message in enumerate(messages)
     ]
-    return Problem(path=first.path, value=first.value, message=" or ".join(words))
+    return ValidationProblem(path=first.path, value=first.value, message=" or ".join(words))
 
 
-def _problem(error: _Located, schema: Schema) -> Problem:
+def _problem(error: _Located, schema: Schema) -> ValidationProblem:
     details = error.details
     kind = details["type"]
     if kind in _UNKNOWN:
         *around, name = error.path
-        return unknown_argument(str(name), _names(at(schema, around)), path=format_path(around))
+        return unknown_argument_problem(
+            str(name), _names(schemas_at(schema, around)), path=format_path(around)
+        )
     is_key = _KEY in details["loc"]
-    choices = _choices(at(schema, error.path)) if kind in _CHOICE and not is_key else []
-    rule = one_of(choices) if choices else _rule_of(kind, details.get("ctx", {}), details["msg"])
-    return Problem(
+    choices = _choices(schemas_at(schema, error.path)) if kind in _CHOICE and not is_key else []
+    rule = (
+        enum_rule(choices) if choices else _rule_text(kind, details.get("ctx", {}), details["msg"])
+    )
+    return ValidationProblem(
         path=format_path(error.path),
-        value=MISSING if _says_nothing(details) else details["input"],
+        value=MISSING if _hides_value(details) else details["input"],
         message=f"the key {rule}" if is_key else rule,
     )
 
 
-def _says_nothing(details: ErrorDetails) -> bool:
+def _hides_value(details: ErrorDetails) -> bool:
     # The message of an author's validator for an object names the members that it concerns.
-    is_own = details["type"] in _OWN and not isinstance(details["input"], str | int | float)
+    is_own = details["type"] in _AUTHOR_ERRORS and not isinstance(
+        details["input"], str | int | float
+    )
     return details["type"] in _ABSENT or details["type"] == "json_invalid" or is_own
 
 
@@ -153,7 +161,7 @@ def _choices(schemas: Iterable[Schema]) -> list[Any]:
 
 MAX_CHOICES = 30
 
-_OF_TYPE: Mapping[str, str] = {
+_TYPE_NAMES: Mapping[str, str] = {
     "string": "a string",
     "integer": "an integer",
     "number": "a number",
@@ -162,8 +170,8 @@ _OF_TYPE: Mapping[str, str] = {
     "object": "an object",
     "null": "null",
 }
-_NUMBER, _TEXT = _OF_TYPE["number"], _OF_TYPE["string"]
-_ARRAY, _OBJECT = _OF_TYPE["array"], _OF_TYPE["object"]
+_NUMBER, _TEXT = _TYPE_NAMES["number"], _TYPE_NAMES["string"]
+_ARRAY, _OBJECT = _TYPE_NAMES["array"], _TYPE_NAMES["object"]
 _DATE, _TIME = "a date like 2026-12-31", "a time like 23:59:00"
 _DATETIME = "a date and time like 2026-12-31T23:59:00Z"
 _BOUNDS = {
@@ -174,7 +182,7 @@ _BOUNDS = {
     "multiple_of": "a multiple of {multiple_of}",
     "finite_number": "a finite number",
 }
-_KINDS = {
+_TYPE_RULES = {
     "none_required": "null",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -227,7 +235,7 @@ _KINDS = {
     "url_syntax_violation": "a URL",
     "url_scheme": "a URL with one of the schemes {expected_schemes}",
 }
-_RULES = {error: f"must be {words}" for error, words in {**_BOUNDS, **_KINDS}.items()} | {
+_RULES = {error: f"must be {words}" for error, words in {**_BOUNDS, **_TYPE_RULES}.items()} | {
     "missing": "is required",
     "missing_argument": "is required",
     "missing_keyword_only_argument": "is required",
@@ -260,29 +268,29 @@ _CONVERTIBLE: Mapping[str, Any] = {
 _SINGULAR = re.compile(r"\b1 (character|byte|item|member|digit|decimal place)s\b")
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
+def format_rule(template: str, values: Mapping[str, Any]) -> str:
     """Return the template with its values, with singular nouns and integers as such: `1 item`."""
     plain = {
-        key: number(value) if isinstance(value, float) else str(value)
+        key: format_number(value) if isinstance(value, float) else str(value)
         for key, value in values.items()
     }
     return _SINGULAR.sub(r"1 \1", template.format_map(plain))
 
 
-def one_of(choices: Sequence[Any]) -> str:
+def enum_rule(choices: Sequence[Any]) -> str:
     """Return the rule for an enumeration, such as `must be one of "formal", "warm"`."""
     if len(choices) == 1:
-        return f"must be {quote(choices[0])}"
-    shown = ", ".join(quote(choice) for choice in choices[:MAX_CHOICES])
+        return f"must be {to_json_text(choices[0])}"
+    shown = ", ".join(to_json_text(choice) for choice in choices[:MAX_CHOICES])
     return f"must be one of {shown}" + (", …" if len(choices) > MAX_CHOICES else "")
 
 
-def of_kind(*types: str) -> str:
+def type_rule(*types: str) -> str:
     """Return the rule for one or more JSON types, such as `must be a string or null`."""
-    return "must be " + " or ".join(_OF_TYPE[kind] for kind in types)
+    return "must be " + " or ".join(_TYPE_NAMES[kind] for kind in types)
 
 
-def wrong_kind(value: Any, schema: Schema) -> str | None:
+def type_error_rule(value: Any, schema: Schema) -> str | None:
     """Return the rule that a value breaks if its type cannot be converted, else `None`.
 
     Forms parse text: `5` and `"5"` are the same to them. They would also accept the text of a list,
@@ -292,14 +300,14 @@ def wrong_kind(value: Any, schema: Schema) -> str | None:
     if value is None:
         return "is required" if kind else None
     if kind == "array" and isinstance(value, list):
-        rules = (wrong_kind(item, schema["items"]) for item in value)
+        rules = (type_error_rule(item, schema["items"]) for item in value)
         return next((f"each item {rule}" for rule in rules if rule), None)
     fitting = _CONVERTIBLE.get(str(kind), object)
     is_flag = isinstance(value, bool) and kind in {"string", "integer", "number"}
-    return of_kind(str(kind)) if is_flag or not isinstance(value, fitting) else None
+    return type_rule(str(kind)) if is_flag or not isinstance(value, fitting) else None
 
 
-def _rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
+def _rule_text(error: str, context: Mapping[str, Any], message: str) -> str:
     """Return the rule that was broken, such as `must be greater than 0`.
 
     `message` is pydantic's; it is used for error types without a rule.
@@ -307,4 +315,4 @@ def _rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
     template = _RULES.get(error)
     if template is None:
         return message.replace("Input should be", "must be").replace("Input should", "must")
-    return fill(template, context)
+    return format_rule(template, context)

@@ -14,17 +14,17 @@ import traceback
 from collections.abc import Collection
 from contextlib import suppress
 
-from mcp_django.schema.structure import Path, Schema, at
+from mcp_django.schema.structure import Path, Schema, schemas_at
 
 HIDDEN = "[hidden]"
 
 # Words of field names that elicitation forms must not have.
-SECRETS = (
+SECRET_WORDS = (
     *("password", "passwd", "passphrase", "secret", "apikey", "cvc", "cvv"),
     *("api key", "private key", "card number", "credit card"),
 )
 # Only as the last word: a "token count" is not a secret.
-SECRET_END = "token"
+SECRET_LAST_WORD = "token"
 # Words of field names that forms may have, such as a seed or a signature, but whose values are
 # shown only to the user who entered them.
 HIDDEN_WORDS = frozenset(
@@ -62,55 +62,57 @@ def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> b
     The names of the lists and objects that contain the value count as well.
     """
     *outer, name = [step for step in path if isinstance(step, str)] or [""]
-    if name in sensitive or any(one in sensitive or names_secret(one) for one in outer):
+    if name in sensitive or any(one in sensitive or is_secret_name(one) for one in outer):
         return True
     # A name that is not declared may be a misspelling of one that is.
-    members = at(root, path) or [_UNKNOWN]
-    return any(hides_secret(name, one) for one in members)
+    members = schemas_at(root, path) or [_UNKNOWN]
+    return any(is_hidden_field(name, one) for one in members)
 
 
 def asks_for_secret(name: str, member: Schema) -> bool:
     """Return whether a field asks for a secret; booleans and choices never do."""
-    return _says_secret(member) or (_is_entered(member) and _sounds(name, SECRETS))
+    return _is_declared_secret(member) or (
+        _is_free_input(member) and _has_secret_word(name, SECRET_WORDS)
+    )
 
 
-def hides_secret(name: str, member: Schema) -> bool:
+def is_hidden_field(name: str, member: Schema) -> bool:
     """Return whether the value of a field is hidden from other users."""
-    return _says_secret(member) or (_is_entered(member) and names_secret(name))
+    return _is_declared_secret(member) or (_is_free_input(member) and is_secret_name(name))
 
 
-def names_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Return whether the name is that of a secret, whatever the type of the value."""
     words = _words(name)
     return (
-        _sounds(name, SECRETS)
+        _has_secret_word(name, SECRET_WORDS)
         or not HIDDEN_WORDS.isdisjoint(words.split())
         or any(f" {one} " in words for one in HIDDEN_PHRASES)
     )
 
 
-def without_secrets(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return a text with everything that looks like a credential masked."""
-    return SECRET_VALUE.sub(_hidden, text)
+    return SECRET_VALUE.sub(_mask_match, text)
 
 
-def _hidden(found: re.Match[str]) -> str:
+def _mask_match(found: re.Match[str]) -> str:
     return f"{name}={HIDDEN}" if (name := found["name"]) else HIDDEN
 
 
-def _says_secret(member: Schema) -> bool:
+def _is_declared_secret(member: Schema) -> bool:
     return bool(member.get("writeOnly")) or member.get("format") == "password"
 
 
-def _is_entered(member: Schema) -> bool:
+def _is_free_input(member: Schema) -> bool:
     return member.get("type") in ("string", "number", "integer") and not (
         member.get("enum") or member.get("oneOf")
     )
 
 
-def _sounds(name: str, known: Collection[str]) -> bool:
+def _has_secret_word(name: str, known: Collection[str]) -> bool:
     words = _words(name)
-    return words.endswith(f" {SECRET_END} ") or any(f" {one} " in words for one in known)
+    return words.endswith(f" {SECRET_LAST_WORD} ") or any(f" {one} " in words for one in known)
 
 
 def _words(name: str) -> str:
@@ -122,7 +124,7 @@ def _words(name: str) -> str:
 LOGGERS = ("mcp_django", "mcp_django.calls", "mcp_django.security")
 
 
-class _WithoutSecrets(logging.Filter):
+class _SecretMaskingFilter(logging.Filter):
     """Masks credentials in the message and the traceback of log records; no record is dropped.
 
     An exception from a tool may contain the tool's arguments or a URL. If a traceback contains a
@@ -136,24 +138,24 @@ class _WithoutSecrets(logging.Filter):
         # logging handler reports it; the request must not fail.
         with suppress(Exception):
             message = record.getMessage()
-            shown = without_secrets(message)
+            shown = mask_secrets(message)
             if shown != message:
                 record.msg, record.args = shown, ()
         if record.exc_info:
             told = "".join(traceback.format_exception(*record.exc_info)).rstrip()
-            shown = without_secrets(told)
+            shown = mask_secrets(told)
             if shown != told:
                 record.exc_info, record.exc_text = None, shown
         return True
 
 
-_filter = _WithoutSecrets()
+_masking_filter = _SecretMaskingFilter()
 
 
-def install() -> None:
+def install_log_filter() -> None:
     """Add the filter to the loggers of this package (idempotent).
 
     A filter does not apply to child loggers, so each logger needs it.
     """
     for name in LOGGERS:
-        logging.getLogger(name).addFilter(_filter)
+        logging.getLogger(name).addFilter(_masking_filter)

@@ -19,21 +19,21 @@ from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
     InvalidArguments,
-    Problem,
+    ValidationProblem,
     format_path,
 )
 from mcp_django.schema.django_forms import (
-    bounded,
+    add_bounds,
+    add_default,
+    add_description,
     choice_schema,
+    constant_schema,
     decimal_schema,
-    described,
-    fixed_schema,
     key_schema,
     number_schema,
-    with_default,
 )
 from mcp_django.schema.portable import portable_input
-from mcp_django.schema.structure import Path, Schema, at, map_children
+from mcp_django.schema.structure import Path, Schema, map_children, schemas_at
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 
@@ -43,7 +43,7 @@ class SerializerArguments:
     def __init__(self, serializer_class: type[serializers.BaseSerializer[Any]]) -> None:
         self._serializer_class = serializer_class
         try:
-            self._shape = _schema(serializer_class())
+            self._shape = _field_schema(serializer_class())
             self.json_schema = portable_input(self._shape)
         except (ImproperlyConfigured, ValueError) as exc:
             raise ImproperlyConfigured(f"{serializer_class.__qualname__}: {exc}") from exc
@@ -59,11 +59,11 @@ class SerializerArguments:
             raise InvalidArguments(problems)
         serializer = self._serializer_class(data=arguments)
         if not serializer.is_valid():
-            raise InvalidArguments(explained(serializer.errors, arguments, self._shape))
+            raise InvalidArguments(explain_errors(serializer.errors, arguments, self._shape))
         return {"serializer": serializer}
 
 
-def shape_of(
+def serializer_schema(
     serializer: serializers.Serializer[Any], *, without: Iterable[str] = (), partial: bool = False
 ) -> Schema:
     """Return the JSON Schema of a serializer's writable fields, not yet portable.
@@ -74,8 +74,8 @@ def shape_of(
     Raises:
         ImproperlyConfigured: a field cannot be filled from JSON.
     """
-    shape = _serializer(serializer, without=frozenset(without))
-    return _partial(shape) if partial else shape
+    shape = _serializer_schema(serializer, without=frozenset(without))
+    return _make_partial(shape) if partial else shape
 
 
 def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, Any]]:
@@ -87,34 +87,36 @@ def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, An
     }
 
 
-def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
+def explain_errors(
+    errors: Any, data: Any, shape: Schema, path: Path = ()
+) -> Iterator[ValidationProblem]:
     """Yield problems for REST framework's nested dicts and lists of errors."""
     if isinstance(errors, dict):
         for step, inner in errors.items():
             is_own = step == api_settings.NON_FIELD_ERRORS_KEY
-            yield from explained(inner, data, shape, path if is_own else (*path, step))
+            yield from explain_errors(inner, data, shape, path if is_own else (*path, step))
         return
     for index, error in enumerate(errors if isinstance(errors, list | tuple) else [errors]):
         if isinstance(error, dict | list):
-            yield from explained(error, data, shape, (*path, index))
+            yield from explain_errors(error, data, shape, (*path, index))
         else:
             # A custom exception handler may have converted the error to plain text.
             is_missing = getattr(error, "code", "") == "required"
-            yield Problem(
+            yield ValidationProblem(
                 path=format_path(path),
-                value=_value(data, shape, path),
+                value=_value_at(data, shape, path),
                 message="is required" if is_missing else str(error).rstrip("."),
             )
 
 
-def _partial(schema: Any) -> Any:
+def _make_partial(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {name: rule for name, rule in schema.items() if name not in {"required", "default"}}
-    return map_children(kept, _partial)
+    return map_children(kept, _make_partial)
 
 
-def _schema(field: Any) -> Schema:
+def _field_schema(field: Any) -> Schema:
     for kind in type(field).__mro__:
         if kind in _SCHEMAS:
             schema = _SCHEMAS[kind](field)
@@ -122,33 +124,33 @@ def _schema(field: Any) -> Schema:
     return {}
 
 
-def _serializer(serializer: Any, *, without: frozenset[str] = frozenset()) -> Schema:
+def _serializer_schema(serializer: Any, *, without: frozenset[str] = frozenset()) -> Schema:
     writable = {
         name: field for name, field in writable_fields(serializer).items() if name not in without
     }
     return {
         "type": "object",
-        "properties": {name: _member(name, field) for name, field in writable.items()},
+        "properties": {name: _property_schema(name, field) for name, field in writable.items()},
         "required": [name for name, field in writable.items() if field.required],
         "additionalProperties": False,
     }
 
 
-def _member(name: str, field: Any) -> Schema:
+def _property_schema(name: str, field: Any) -> Schema:
     try:
-        schema = _schema(field)
+        schema = _field_schema(field)
     except ImproperlyConfigured as exc:
         raise ImproperlyConfigured(f"{name}: {exc}") from exc
     if field.style.get("input_type") == "password":
         schema = {**schema, "writeOnly": True}
     if field.default is not fields.empty and not callable(field.default):
-        schema = with_default(schema, field.default)
-    return described(schema, name, label=field.label, help_text=field.help_text)
+        schema = add_default(schema, field.default)
+    return add_description(schema, name, label=field.label, help_text=field.help_text)
 
 
 def _text(field: Any) -> Schema:
     shortest = field.min_length or (None if field.allow_blank else 1)
-    return bounded({"type": "string"}, minLength=shortest, maxLength=field.max_length)
+    return add_bounds({"type": "string"}, minLength=shortest, maxLength=field.max_length)
 
 
 def _string(**more: Any) -> Callable[[Any], Schema]:
@@ -159,9 +161,9 @@ def _choices(field: Any) -> Schema:
     return choice_schema(field.choices.items())
 
 
-def _key(field: Any) -> Schema:
+def _related_key_schema(field: Any) -> Schema:
     if field.pk_field is not None:
-        return _schema(field.pk_field)
+        return _field_schema(field.pk_field)
     return {} if field.queryset is None else key_schema(field.queryset.model._meta.pk)
 
 
@@ -174,10 +176,10 @@ def _slug(field: Any) -> Schema:
 def _array_of(item: Schema, field: Any) -> Schema:
     shortest = getattr(field, "min_length", None) or (None if field.allow_empty else 1)
     longest = getattr(field, "max_length", None)
-    return bounded({"type": "array", "items": item}, minItems=shortest, maxItems=longest)
+    return add_bounds({"type": "array", "items": item}, minItems=shortest, maxItems=longest)
 
 
-def _refuse(field: Any) -> Schema:
+def _unsupported_field(field: Any) -> Schema:
     raise ImproperlyConfigured(
         f"a {type(field).__name__} cannot be filled from JSON. Remove it from the serializer, or "
         "use separate fields for its contents."
@@ -185,40 +187,40 @@ def _refuse(field: Any) -> Schema:
 
 
 _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
-    serializers.Serializer: _serializer,
-    serializers.ListSerializer: lambda field: _array_of(_schema(field.child), field),
-    fields.BooleanField: fixed_schema(type="boolean"),
+    serializers.Serializer: _serializer_schema,
+    serializers.ListSerializer: lambda field: _array_of(_field_schema(field.child), field),
+    fields.BooleanField: constant_schema(type="boolean"),
     fields.CharField: _text,
     fields.EmailField: _string(format="email"),
     fields.URLField: _string(format="uri"),
-    fields.UUIDField: fixed_schema(type="string", format="uuid"),
+    fields.UUIDField: constant_schema(type="string", format="uuid"),
     fields.IntegerField: number_schema("integer"),
     fields.FloatField: number_schema("number"),
     fields.DecimalField: decimal_schema,
-    fields.DateTimeField: fixed_schema(type="string", format="date-time"),
-    fields.DateField: fixed_schema(type="string", format="date"),
-    fields.TimeField: fixed_schema(type="string", format="time"),
-    fields.DurationField: fixed_schema(type="string", format="duration"),
+    fields.DateTimeField: constant_schema(type="string", format="date-time"),
+    fields.DateField: constant_schema(type="string", format="date"),
+    fields.TimeField: constant_schema(type="string", format="time"),
+    fields.DurationField: constant_schema(type="string", format="duration"),
     fields.ChoiceField: _choices,
     fields.MultipleChoiceField: lambda field: _array_of(_choices(field), field),
-    fields.ListField: lambda field: _array_of(_schema(field.child), field),
+    fields.ListField: lambda field: _array_of(_field_schema(field.child), field),
     fields.DictField: lambda field: {
         "type": "object",
-        "additionalProperties": _schema(field.child),
+        "additionalProperties": _field_schema(field.child),
     },
-    fields.FileField: _refuse,
-    relations.PrimaryKeyRelatedField: _key,
+    fields.FileField: _unsupported_field,
+    relations.PrimaryKeyRelatedField: _related_key_schema,
     relations.SlugRelatedField: _slug,
-    relations.HyperlinkedRelatedField: fixed_schema(type="string", format="uri"),
-    relations.ManyRelatedField: lambda field: _array_of(_schema(field.child_relation), field),
+    relations.HyperlinkedRelatedField: constant_schema(type="string", format="uri"),
+    relations.ManyRelatedField: lambda field: _array_of(_field_schema(field.child_relation), field),
 }
 
 
-def _value(data: Any, shape: Schema, path: Path) -> Any:
+def _value_at(data: Any, shape: Schema, path: Path) -> Any:
     for step in path:
         if isinstance(data, dict):
             data = data.get(step, MISSING)
         else:
             data = data[step] if isinstance(data, list) and isinstance(step, int) else MISSING
-    is_secret = any(schema.get("writeOnly") for schema in at(shape, path))
+    is_secret = any(schema.get("writeOnly") for schema in schemas_at(shape, path))
     return MISSING if is_secret or isinstance(data, dict | list) else data

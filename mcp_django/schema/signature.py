@@ -62,21 +62,21 @@ from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import TypedDict, is_typeddict
 
 from mcp_django.protocol.errors import MCPDjangoError
-from mcp_django.schema.arguments import InvalidArguments, Problem, describe
+from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, format_problems
 from mcp_django.schema.portable import (
-    RULES,
+    RULES_KEYWORD,
     portable_input,
     portable_output,
-    strict as strict_dialect,
+    to_strict as strict_dialect,
 )
-from mcp_django.schema.problems import explain
-from mcp_django.schema.structure import Schema, inline, walk
+from mcp_django.schema.problems import explain_errors
+from mcp_django.schema.structure import Schema, inline_references, walk
 from mcp_django.schema.values import (
     CONTENT_CLASSES,
     check_finite,
     decode_arguments,
     drop_nulls,
-    is_empty,
+    has_no_arguments,
     jsonable,
 )
 
@@ -107,7 +107,7 @@ def read_parameters(
     skipped = {*skip, *_bound_names(function)}
     signature = inspect.signature(function)
     return tuple(
-        _declared(function, parameter)
+        _read_parameter(function, parameter)
         for name, parameter in signature.parameters.items()
         if name not in skipped
     )
@@ -126,51 +126,51 @@ def return_annotation(function: AnyCallable) -> Any:
         ImproperlyConfigured: the hint cannot be resolved.
     """
     hint = inspect.signature(function).return_annotation
-    return hint if hint is Signature.empty else _resolve(function, "return", hint)
+    return hint if hint is Signature.empty else _resolve_hint(function, "return", hint)
 
 
-def name_of(function: AnyCallable) -> str:
+def function_name(function: AnyCallable) -> str:
     """Return the dotted name of a function for error messages."""
-    inner = _innermost(function)
+    inner = _unwrap_function(function)
     module = getattr(inner, "__module__", None)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return f"{module}.{name}" if module else str(name)
 
 
-def _declared(function: AnyCallable, parameter: Parameter) -> DeclaredParameter:
+def _read_parameter(function: AnyCallable, parameter: Parameter) -> DeclaredParameter:
     if parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
         raise ImproperlyConfigured(
-            f"{name_of(function)} takes {parameter}, but a model must know the names of all "
+            f"{function_name(function)} takes {parameter}, but a model must know the names of all "
             "arguments. Declare each one as a separate parameter."
         )
     has_hint = parameter.annotation is not Parameter.empty
     return DeclaredParameter(
         name=parameter.name,
-        hint=_resolve(function, parameter.name, parameter.annotation) if has_hint else Any,
+        hint=_resolve_hint(function, parameter.name, parameter.annotation) if has_hint else Any,
         default=parameter.default,
     )
 
 
-def _resolve(function: AnyCallable, name: str, hint: Any) -> Any:
-    inner = _innermost(function)
+def _resolve_hint(function: AnyCallable, name: str, hint: Any) -> Any:
+    inner = _unwrap_function(function)
     carrier = SimpleNamespace(__annotations__={name: hint})
     try:
         namespace = getattr(inner, "__globals__", {})
         return get_type_hints(carrier, globalns=namespace, include_extras=True)[name]
     except (NameError, AttributeError) as exc:
         raise ImproperlyConfigured(
-            f"{name_of(function)} declares {name!r} as {shown(hint)}, which cannot be resolved "
+            f"{function_name(function)} declares {name!r} as {format_hint(hint)}, which cannot be resolved "
             f"({exc}). Define or import the type at the top level of the module, not inside "
             "a function or under TYPE_CHECKING."
         ) from exc
 
 
-def shown(hint: Any) -> str:
+def format_hint(hint: Any) -> str:
     """Return a hint as it is written in source code."""
     return hint if isinstance(hint, str) else inspect.formatannotation(hint)
 
 
-def _innermost(function: Any) -> Any:
+def _unwrap_function(function: Any) -> Any:
     """Return the unwrapped function, in whose module the hints were written."""
     while True:
         if isinstance(function, functools.partial):
@@ -217,7 +217,7 @@ def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
     return adapter.json_schema(mode=mode, schema_generator=_SchemaGenerator)
 
 
-def reason_of(exc: Exception) -> str:
+def error_reason(exc: Exception) -> str:
     """Return why a type cannot be compiled, without pydantic's advice, which does not apply."""
     return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
 
@@ -234,7 +234,7 @@ class _SchemaGenerator(GenerateJsonSchema):
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         result: JsonSchemaValue = {"type": "string", "format": "decimal"}
         if rules := _decimal_rules(schema):
-            result[RULES] = ", ".join(rules)
+            result[RULES_KEYWORD] = ", ".join(rules)
         return result
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
@@ -245,10 +245,10 @@ class _SchemaGenerator(GenerateJsonSchema):
         return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return _closed(super().dataclass_schema(schema), schema)
+        return _forbid_extra(super().dataclass_schema(schema), schema)
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        return _closed(super().typed_dict_schema(schema), schema)
+        return _forbid_extra(super().typed_dict_schema(schema), schema)
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
         for value in schema["expected"]:
@@ -261,7 +261,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         return super().literal_schema(schema)
 
 
-def _closed(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+def _forbid_extra(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     # Before 2.14, pydantic omits this for a type that inherits its configuration.
     if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
         result["additionalProperties"] = False
@@ -299,12 +299,12 @@ class SignatureArguments:
         self._positional = positional_names(function)
         self._adapter, shape = _build(function, read_parameters(function, skip=skip))
         try:
-            self._shape = inline(shape)
+            self._shape = inline_references(shape)
             portable = portable_input(self._shape)
             self.json_schema = strict_dialect(portable) if strict else portable
         except ValueError as exc:
-            raise ImproperlyConfigured(f"{name_of(function)}: {exc}") from exc
-        _refuse_paths(function, self._shape)
+            raise ImproperlyConfigured(f"{function_name(function)}: {exc}") from exc
+        _reject_paths(function, self._shape)
         self._has_decimals = any(
             member.get("format") == "decimal" for _, member in walk(self._shape)
         )
@@ -315,15 +315,15 @@ class SignatureArguments:
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        text = b"{}" if is_empty(raw) else self._prepare(raw)
+        text = b"{}" if has_no_arguments(raw) else self._prepare(raw)
         try:
             arguments: dict[str, Any] = self._adapter.validate_json(text)
         except ValidationError as exc:
             data = decode_arguments(text, parse_float=float)
-            raise InvalidArguments(explain(exc, data, self._shape)) from exc
+            raise InvalidArguments(explain_errors(exc, data, self._shape)) from exc
         except OverflowError as exc:
             # pydantic computes a duration, or a date from a number, that Python cannot represent.
-            problem = Problem(path="", message=f"a value is too large: {exc}")
+            problem = ValidationProblem(path="", message=f"a value is too large: {exc}")
             raise InvalidArguments([problem]) from exc
         return arguments
 
@@ -340,11 +340,11 @@ class SignatureArguments:
         is_inexact = self._has_decimals and _MAYBE_INEXACT.search(raw) is not None
         if b"null" not in raw and not is_inexact:
             return raw
-        arguments = decode_arguments(raw, parse_float=_exact if is_inexact else float)
+        arguments = decode_arguments(raw, parse_float=_exact_number if is_inexact else float)
         return json.dumps(drop_nulls(arguments, self._shape, self._shape)).encode()
 
 
-def _exact(text: str) -> float | str:
+def _exact_number(text: str) -> float | str:
     """Return a number as text if a float would round it; a decimal accepts both."""
     value = float(text)
     return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text
@@ -357,10 +357,10 @@ def _build(
         return _compile(parameters)
     except _NOT_BUILDABLE as exc:
         culprit = next((one for one in parameters if not _is_buildable(one)), None)
-        what = f"{culprit.name!r} as {shown(culprit.hint)}" if culprit else "its parameters"
-        reason = reason_of(exc)
+        what = f"{culprit.name!r} as {format_hint(culprit.hint)}" if culprit else "its parameters"
+        reason = error_reason(exc)
         raise ImproperlyConfigured(
-            f"{name_of(function)} declares {what}, which cannot be read from JSON: {reason}. Use "
+            f"{function_name(function)} declares {what}, which cannot be read from JSON: {reason}. Use "
             "strings, numbers, lists, dataclasses or pydantic models, and the key of a database "
             "object."
         ) from exc
@@ -406,11 +406,11 @@ def _annotation(parameter: DeclaredParameter) -> Any:
     return Annotated[(hint, *words, *rules, *fallback)] if words or rules or fallback else hint
 
 
-def _refuse_paths(function: AnyCallable, shape: Schema) -> None:
+def _reject_paths(function: AnyCallable, shape: Schema) -> None:
     for path, member in walk(shape):
         if member.get("format") in _PATH_FORMATS:
             raise ImproperlyConfigured(
-                f"{name_of(function)} takes a file system path at {'/'.join(map(str, path))}. A "
+                f"{function_name(function)} takes a file system path at {'/'.join(map(str, path))}. A "
                 "model could choose any path; use a str and open the file through a Django "
                 "storage, which allows only paths inside its own directory."
             )
@@ -422,8 +422,8 @@ def _refuse_paths(function: AnyCallable, shape: Schema) -> None:
 # they are sent (MCP 2026-07-28, "Tools", structured content). Results without a declared type are
 # converted by ``jsonable``.
 
-_TRUSTING = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
-_REVALIDATING = ConfigDict(revalidate_instances="always", **_TRUSTING)
+_OUTPUT_CONFIG = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
+_REVALIDATING_CONFIG = ConfigDict(revalidate_instances="always", **_OUTPUT_CONFIG)
 
 _BOUNDS = frozenset(
     {
@@ -437,19 +437,21 @@ _BOUNDS = frozenset(
         "pattern",
         "minItems",
         "maxItems",
-        RULES,
+        RULES_KEYWORD,
     }
 )
-_SAYS_WHAT = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+_TYPE_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _NOT_WRITABLE = (*_NOT_BUILDABLE, ValueError)
 
 
 class OutputMismatch(MCPDjangoError):
     """A function's result does not match its declaration: a bug of the site, not of the caller."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ValidationProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(f"The result does not match its declaration.\n{describe(self.problems)}")
+        super().__init__(
+            f"The result does not match its declaration.\n{format_problems(self.problems)}"
+        )
 
 
 class OutputAdapter(Protocol):
@@ -488,13 +490,16 @@ class TypedOutput:
 
     def __init__(self, annotation: Any) -> None:
         try:
-            hint = _without_laziness(annotation)
-            self._adapters = (_boxed(hint, _TRUSTING), _boxed(hint, _REVALIDATING))
-            self._shape = inline(json_schema_of(self._adapters[0], "serialization"))
-            self.json_schema = portable_output(_unboxed(self._shape))
+            hint = _iterable_as_list(annotation)
+            self._adapters = (
+                _dict_adapter(hint, _OUTPUT_CONFIG),
+                _dict_adapter(hint, _REVALIDATING_CONFIG),
+            )
+            self._shape = inline_references(json_schema_of(self._adapters[0], "serialization"))
+            self.json_schema = portable_output(_value_schema(self._shape))
         except _NOT_WRITABLE as exc:
             raise ImproperlyConfigured(
-                f"The result type {shown(annotation)} cannot be written as JSON: {reason_of(exc)}. "
+                f"The result type {format_hint(annotation)} cannot be written as JSON: {error_reason(exc)}. "
                 "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
             ) from exc
         members = [member for _, member in walk(self._shape)]
@@ -515,9 +520,9 @@ class TypedOutput:
                     return self._dump(trusting, box)
             return self._dump(revalidating, box)
         except ValidationError as exc:
-            raise OutputMismatch(explain(exc, box, self._shape)) from exc
+            raise OutputMismatch(explain_errors(exc, box, self._shape)) from exc
         except (TypeError, ValueError) as exc:
-            raise OutputMismatch([Problem(path="result", message=str(exc))]) from exc
+            raise OutputMismatch([ValidationProblem(path="result", message=str(exc))]) from exc
 
     def _dump(self, adapter: TypeAdapter[Any], box: dict[str, Any]) -> Any:
         checked = adapter.validate_python(box)
@@ -529,7 +534,7 @@ class TypedOutput:
         return plain["result"]
 
 
-def _boxed(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
+def _dict_adapter(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
     """Return an adapter for a dict with the type, because some types accept no configuration.
 
     pydantic applies the configuration to nested dataclasses and `TypedDict`s too.
@@ -537,13 +542,13 @@ def _boxed(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
     return TypeAdapter(dict[str, hint], config=config)
 
 
-def _unboxed(schema: Schema) -> Schema:
+def _value_schema(schema: Schema) -> Schema:
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     return {**schema["additionalProperties"], **definitions}
 
 
 def _admits_floats(schema: Schema) -> bool:
-    is_open = _SAYS_WHAT.isdisjoint(schema) or schema.get("additionalProperties") is True
+    is_open = _TYPE_KEYWORDS.isdisjoint(schema) or schema.get("additionalProperties") is True
     return is_open or schema.get("type") == "number"
 
 
@@ -554,8 +559,8 @@ def _admits_floats(schema: Schema) -> bool:
 
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
 _SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
-_LAZY = frozenset({Iterable, Iterator, Generator, Collection})
-_ABSTRACT = _LAZY | {
+_ITERABLE_TYPES = frozenset({Iterable, Iterator, Generator, Collection})
+_ABSTRACT = _ITERABLE_TYPES | {
     Sequence,
     MutableSequence,
     AbstractSet,
@@ -567,21 +572,21 @@ _ABSTRACT = _LAZY | {
 
 def _has_structure(annotation: Any) -> bool:
     """Return whether a return annotation gets an output schema."""
-    return not _mentions_objects(annotation) and _is_structured(annotation)
+    return not _contains_objects(annotation) and _is_structured(annotation)
 
 
-def _without_laziness(annotation: Any) -> Any:
+def _iterable_as_list(annotation: Any) -> Any:
     """Return `list[X]` for a generator, iterator or iterable of `X`, else the annotation."""
-    hint = _bare(annotation)
+    hint = _unwrap_annotation(annotation)
     origin = get_origin(hint) or hint
-    if origin not in _LAZY:
+    if origin not in _ITERABLE_TYPES:
         return annotation
     arguments = get_args(hint)
     return list[arguments[0]] if arguments else list  # type: ignore[valid-type]
 
 
 def _is_structured(annotation: Any) -> bool:
-    hint = _bare(annotation)
+    hint = _unwrap_annotation(annotation)
     origin = get_origin(hint) or hint
     if origin in {Union, UnionType}:
         members = [member for member in get_args(hint) if member is not type(None)]
@@ -598,7 +603,7 @@ def _is_structured(annotation: Any) -> bool:
     return issubclass(origin, known) or is_dataclass(origin)
 
 
-def _bare(annotation: Any) -> Any:
+def _unwrap_annotation(annotation: Any) -> Any:
     """Return the type behind `Annotated`, `NewType` and type aliases."""
     while True:
         if get_origin(annotation) is Annotated:
@@ -611,9 +616,9 @@ def _bare(annotation: Any) -> Any:
             return annotation
 
 
-def _mentions_objects(annotation: Any) -> bool:
+def _contains_objects(annotation: Any) -> bool:
     """Return whether the annotation contains content blocks or model instances."""
-    hint = _bare(annotation)
+    hint = _unwrap_annotation(annotation)
     if isinstance(hint, type) and issubclass(hint, (*CONTENT_CLASSES, Model)):
         return True
-    return any(_mentions_objects(argument) for argument in get_args(hint))
+    return any(_contains_objects(argument) for argument in get_args(hint))

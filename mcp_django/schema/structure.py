@@ -17,7 +17,7 @@ MAX_SCHEMA_DEPTH = 64
 MAX_SUBSCHEMAS = 5000
 """Larger schemas are rejected: they are not written by hand, and models cannot use them."""
 
-_ONE = (
+_SINGLE_KEYWORDS = (
     "items",
     "additionalItems",
     "additionalProperties",
@@ -31,8 +31,8 @@ _ONE = (
     "then",
     "else",
 )
-_MANY = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_NAMED = (
+_LIST_KEYWORDS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_MAPPING_KEYWORDS = (
     "properties",
     "patternProperties",
     "dependentSchemas",
@@ -55,28 +55,28 @@ JSON_TYPES: Mapping[type, str] = {
 def map_children(schema: Schema, change: Callable[[Any], Any]) -> Schema:
     """Return a copy of `schema` with `change` applied to each direct subschema."""
     result = dict(schema)
-    for keyword in _ONE:
+    for keyword in _SINGLE_KEYWORDS:
         if isinstance(schema.get(keyword), dict | bool):
             result[keyword] = change(schema[keyword])
-    for keyword in _MANY:
+    for keyword in _LIST_KEYWORDS:
         if isinstance(schema.get(keyword), list):
             result[keyword] = [change(member) for member in schema[keyword]]
-    for keyword in _NAMED:
+    for keyword in _MAPPING_KEYWORDS:
         if isinstance(schema.get(keyword), dict):
             result[keyword] = {name: change(member) for name, member in schema[keyword].items()}
     return result
 
 
-def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
+def direct_subschemas(schema: Schema) -> Iterator[tuple[Path, Any]]:
     """Yield each direct subschema of `schema` with the keywords and names that lead to it."""
-    for keyword in _ONE:
+    for keyword in _SINGLE_KEYWORDS:
         if isinstance(schema.get(keyword), dict | bool):
             yield (keyword,), schema[keyword]
-    for keyword in _MANY:
+    for keyword in _LIST_KEYWORDS:
         if isinstance(schema.get(keyword), list):
             for index, member in enumerate(schema[keyword]):
                 yield (keyword, index), member
-    for keyword in _NAMED:
+    for keyword in _MAPPING_KEYWORDS:
         if isinstance(schema.get(keyword), dict):
             for name, member in schema[keyword].items():
                 yield (keyword, name), member
@@ -100,11 +100,11 @@ def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
         if count > MAX_SUBSCHEMAS:
             raise ValueError(f"The schema has more than {MAX_SUBSCHEMAS} parts.")
         yield path, member
-        inner = [((*path, *steps), depth + 1, child) for steps, child in children(member)]
+        inner = [((*path, *steps), depth + 1, child) for steps, child in direct_subschemas(member)]
         pending.extend(reversed(inner))
 
 
-def resolve(root: Schema, pointer: str) -> Any:
+def resolve_reference(root: Schema, pointer: str) -> Any:
     """Return the target of a local reference such as `#/$defs/Order`, or `None`."""
     if pointer == "#":
         return root
@@ -132,12 +132,12 @@ def alternatives(root: Schema, schema: Any) -> Iterator[Schema]:
             continue
         yield member
         if "$ref" in member:
-            pending.append(resolve(root, member["$ref"]))
+            pending.append(resolve_reference(root, member["$ref"]))
         for keyword in ("anyOf", "oneOf", "allOf"):
             pending.extend(member.get(keyword, ()))
 
 
-def at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
+def schemas_at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
     """Return every schema that may apply to the value at `path`."""
     found = list(alternatives(root, root))
     for step in path:
@@ -159,7 +159,7 @@ def accepts_null(root: Schema, schema: Any) -> bool:
     if not isinstance(schema, dict):
         return schema is True
     if "$ref" in schema:
-        return accepts_null(root, resolve(root, schema["$ref"]))
+        return accepts_null(root, resolve_reference(root, schema["$ref"]))
     if "const" in schema:
         return schema["const"] is None
     if "enum" in schema:
@@ -187,7 +187,7 @@ _ANNOTATIONS = frozenset(
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def inline(schema: Schema) -> Schema:
+def inline_references(schema: Schema) -> Schema:
     """Return the schema with its references inlined, except those of recursive types.
 
     Raises:
@@ -196,7 +196,7 @@ def inline(schema: Schema) -> Schema:
     return _Inliner(schema).run()
 
 
-def merge(schema: Schema, beside: Schema) -> Schema:
+def merge_schemas(schema: Schema, beside: Schema) -> Schema:
     """Return a schema that combines two; it has `allOf` only if their keywords conflict."""
     clash = any(
         keyword in schema and schema[keyword] != value and not _is_annotation(keyword)
@@ -223,7 +223,7 @@ class _Inliner:
         done: dict[str, Any] = {}
         while pending := [pointer for pointer in self.kept if pointer not in done]:
             for pointer in pending:
-                done[pointer] = self._visit(resolve(self.root, pointer))
+                done[pointer] = self._visit(resolve_reference(self.root, pointer))
         for pointer, target in done.items():
             keyword, _, name = pointer.removeprefix("#/").partition("/")
             if keyword in _DEFINITIONS:
@@ -242,18 +242,20 @@ class _Inliner:
         pointer = schema.get("$ref")
         if pointer in self.recursive:
             self.kept[pointer] = None
-        elif isinstance(pointer, str) and isinstance(resolve(self.root, pointer), dict):
+        elif isinstance(pointer, str) and isinstance(resolve_reference(self.root, pointer), dict):
             return self._follow(schema)
         return map_children(schema, self._visit)
 
     def _follow(self, schema: Schema) -> Schema:
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = self._visit(resolve(self.root, schema["$ref"]))
-        return merge(target, self._visit(beside)) if isinstance(target, dict) else schema
+        target = self._visit(resolve_reference(self.root, schema["$ref"]))
+        return merge_schemas(target, self._visit(beside)) if isinstance(target, dict) else schema
 
     def _find_recursive(self) -> frozenset[str]:
         pointers = set(_pointers(self.root))
-        edges = {pointer: set(_pointers(resolve(self.root, pointer))) for pointer in pointers}
+        edges = {
+            pointer: set(_pointers(resolve_reference(self.root, pointer))) for pointer in pointers
+        }
         return frozenset(pointer for pointer in pointers if pointer in _reachable(pointer, edges))
 
 

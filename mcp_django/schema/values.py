@@ -39,7 +39,12 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from mcp_django.protocol import content
-from mcp_django.schema.arguments import InvalidArguments, Problem, format_path, unknown_argument
+from mcp_django.schema.arguments import (
+    InvalidArguments,
+    ValidationProblem,
+    format_path,
+    unknown_argument_problem,
+)
 from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
 
 # More than forms and serializers need; deeper values would exceed Python's recursion limit here.
@@ -62,7 +67,7 @@ class _ExactFloat(float):
         return self.text
 
 
-def is_empty(raw: bytes) -> bool:
+def has_no_arguments(raw: bytes) -> bool:
     """Return whether a call has no arguments."""
     return raw.strip() in {b"", b"null"}
 
@@ -75,20 +80,24 @@ def decode_arguments(
     Raises:
         InvalidArguments: the text is not a JSON object.
     """
-    if is_empty(raw):
+    if has_no_arguments(raw):
         return {}
     try:
         arguments = json.loads(raw, parse_float=parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        problem = Problem(path="", message=f"the arguments are not valid JSON: {_reason(exc)}")
+        problem = ValidationProblem(
+            path="", message=f"the arguments are not valid JSON: {_reason(exc)}"
+        )
         raise InvalidArguments([problem]) from exc
     if is_too_deep(raw, arguments):
-        problem = Problem(
+        problem = ValidationProblem(
             path="", message=f"the arguments are nested deeper than {MAX_DEPTH} levels"
         )
         raise InvalidArguments([problem])
     if not isinstance(arguments, dict):
-        problem = Problem(path="", value=arguments, message="the arguments must be an object")
+        problem = ValidationProblem(
+            path="", value=arguments, message="the arguments must be an object"
+        )
         raise InvalidArguments([problem])
     return arguments
 
@@ -115,7 +124,7 @@ def finite_float(text: str) -> float:
     """Return a number as a float, or raise `ValueError` if it is too large."""
     value = float(text)
     if not math.isfinite(value):
-        raise _NoNumberError("a number is too large")
+        raise _InvalidNumberError("a number is too large")
     return value
 
 
@@ -140,7 +149,7 @@ def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
     }
 
 
-def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Problem]:
+def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[ValidationProblem]:
     """Yield a problem for each name in `value` that a closed schema does not list."""
     if not isinstance(schema, dict):
         return
@@ -153,23 +162,23 @@ def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Proble
             if name in properties:
                 yield from unknown_members(member, properties[name], (*path, name))
             elif schema.get("additionalProperties") is False:
-                yield unknown_argument(name, properties, path=format_path(path))
+                yield unknown_argument_problem(name, properties, path=format_path(path))
 
 
 def _reason(exc: Exception) -> str:
     if isinstance(exc, RecursionError):
         return "it is nested too deep"
-    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
+    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _InvalidNumberError):
         return str(exc)
     # The remaining case is an integer with too many digits; Python's message names its settings.
     return "a number is too large"
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _NoNumberError(f"{name} is not a JSON number")
+    raise _InvalidNumberError(f"{name} is not a JSON number")
 
 
-class _NoNumberError(ValueError):
+class _InvalidNumberError(ValueError):
     """A number is not valid JSON or not supported."""
 
 
@@ -179,7 +188,7 @@ class _NoNumberError(ValueError):
 # an unambiguous JSON form are rejected with an error that says what to return instead. A model
 # instance, for example, may have columns that the caller must not see.
 
-_SOME_FIELDS = "the fields that the caller may see, as with .values('id', 'name')"
+_FIELDS_ADVICE = "the fields that the caller may see, as with .values('id', 'name')"
 
 CONTENT_CLASSES = (
     content.Text,
@@ -221,7 +230,7 @@ def check_finite(value: Any, path: Path = ()) -> None:
 
 def _convert(value: Any, path: Path) -> Any:
     if len(path) > MAX_DEPTH:
-        raise ValueError(f"{_place(path[:3])}… is nested deeper than {MAX_DEPTH} levels.")
+        raise ValueError(f"{_result_path(path[:3])}… is nested deeper than {MAX_DEPTH} levels.")
     exact = _EXACT.get(type(value))
     if exact is not None:
         return exact(value, path)
@@ -230,17 +239,17 @@ def _convert(value: Any, path: Path) -> Any:
             return convert(value, path)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path)
-    raise _refusal(value, path, "a dict, a list, a dataclass or text")
+    raise _unsupported_type(value, path, "a dict, a list, a dataclass or text")
 
 
-def _place(path: Path) -> str:
+def _result_path(path: Path) -> str:
     return format_path(("result", *path))
 
 
-def _refusal(value: Any, path: Path, instead: str) -> TypeError:
+def _unsupported_type(value: Any, path: Path, instead: str) -> TypeError:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return TypeError(
-        f"{_place(path)} is of type {name}, which cannot be converted to JSON; return {instead}."
+        f"{_result_path(path)} is of type {name}, which cannot be converted to JSON; return {instead}."
     )
 
 
@@ -251,7 +260,7 @@ def _unchanged(value: Any, path: Path) -> Any:
 def _float(value: float, path: Path) -> float:
     if not math.isfinite(value):
         raise ValueError(
-            f"{_place(path)} is {value}, which is not valid in JSON; return None instead."
+            f"{_result_path(path)} is {value}, which is not valid in JSON; return None instead."
         )
     return float(value)
 
@@ -259,7 +268,7 @@ def _float(value: float, path: Path) -> float:
 def _decimal(value: Decimal, path: Path) -> str:
     if not value.is_finite():
         raise ValueError(
-            f"{_place(path)} is {value}, which is not a finite number; return None instead."
+            f"{_result_path(path)} is {value}, which is not a finite number; return None instead."
         )
     return str(value)
 
@@ -274,7 +283,7 @@ def _key(key: Any, path: Path) -> str:
         return key
     plain = _convert(key, path)
     if isinstance(plain, dict | list):
-        raise TypeError(f"{_place(path)} has the key {key!r}; keys in JSON must be strings.")
+        raise TypeError(f"{_result_path(path)} has the key {key!r}; keys in JSON must be strings.")
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
@@ -296,7 +305,7 @@ def _tuple(value: tuple[Any, ...], path: Path) -> Any:
 
 def _queryset(value: QuerySet[Any], path: Path) -> list[Any]:
     if issubclass(value._iterable_class, ModelIterable):
-        raise _refusal(value, path, _SOME_FIELDS)
+        raise _unsupported_type(value, path, _FIELDS_ADVICE)
     return _items(value, path)
 
 
@@ -304,26 +313,26 @@ def _model(value: BaseModel, path: Path) -> Any:
     try:
         plain = to_jsonable_python(value, by_alias=True)
     except (PydanticSerializationError, UnicodeDecodeError) as exc:
-        raise TypeError(f"{_place(path)} cannot be written as JSON: {exc}") from exc
+        raise TypeError(f"{_result_path(path)} cannot be written as JSON: {exc}") from exc
     return _convert(plain, path)
 
 
-def _moment(value: dt.date | dt.time, path: Path) -> str:
+def _datetime_text(value: dt.date | dt.time, path: Path) -> str:
     """Return ISO 8601 with Z for UTC, as for results with a declared type (RFC 3339, 5.6)."""
     return value.isoformat().replace("+00:00", "Z")
 
 
-_Convert = Callable[[Any, Path], Any]
+_Converter = Callable[[Any, Path], Any]
 
 
-def _refuse(instead: str) -> _Convert:
+def _rejecter(instead: str) -> _Converter:
     def convert(value: Any, path: Path) -> Any:
-        raise _refusal(value, path, instead)
+        raise _unsupported_type(value, path, instead)
 
     return convert
 
 
-_EXACT: Mapping[type, _Convert] = {
+_EXACT: Mapping[type, _Converter] = {
     type(None): _unchanged,
     bool: _unchanged,
     int: _unchanged,
@@ -335,23 +344,23 @@ _EXACT: Mapping[type, _Convert] = {
 
 # The most specific type comes first, because content classes are dataclasses, bytes are a
 # collection, a member of TextChoices is a string, and a queryset is an asynchronous iterable.
-_CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
-    (Model, _refuse("the fields that the caller may see, in a dict or a dataclass")),
-    (Manager, _refuse(_SOME_FIELDS)),
-    (CONTENT_CLASSES, _refuse("content blocks alone or in a list, not inside another value")),
-    ((bytes, bytearray, memoryview), _refuse("Image, Audio or EmbeddedResource, or text")),
-    (HttpResponseBase, _refuse("the data of the response")),
-    (io.IOBase, _refuse("the contents of the file, as text or an EmbeddedResource")),
-    (Awaitable, _refuse("the result of awaiting it")),
+_CONVERSIONS: tuple[tuple[Any, _Converter], ...] = (
+    (Model, _rejecter("the fields that the caller may see, in a dict or a dataclass")),
+    (Manager, _rejecter(_FIELDS_ADVICE)),
+    (CONTENT_CLASSES, _rejecter("content blocks alone or in a list, not inside another value")),
+    ((bytes, bytearray, memoryview), _rejecter("Image, Audio or EmbeddedResource, or text")),
+    (HttpResponseBase, _rejecter("the data of the response")),
+    (io.IOBase, _rejecter("the contents of the file, as text or an EmbeddedResource")),
+    (Awaitable, _rejecter("the result of awaiting it")),
     (QuerySet, _queryset),
-    (AsyncIterable, _refuse("a list of its items: [item async for item in ...]")),
+    (AsyncIterable, _rejecter("a list of its items: [item async for item in ...]")),
     (Enum, lambda value, path: _convert(value.value, path)),
     (Promise, lambda value, path: str(value)),
     (str, lambda value, path: str.__str__(value)),
     (int, lambda value, path: int(value)),
     (float, _float),
     (Decimal, _decimal),
-    ((dt.date, dt.time), _moment),
+    ((dt.date, dt.time), _datetime_text),
     (dt.timedelta, lambda value, path: to_jsonable_python(value)),
     ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
     (BaseModel, _model),

@@ -13,16 +13,16 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import after, alias, before, rows, tables
+from mcp_django.storage.databases import rows, seconds_ago, seconds_from_now, tables, write_alias
 
 # As ``Approval.State`` has them; models cannot be imported before the app registry is ready.
 PENDING, GRANTED, REFUSED, USED = "pending", "granted", "refused", "used"
 # Which of several rows for one call counts: an approval, then a pending one, then a refusal.
-ORDER = (GRANTED, PENDING, REFUSED)
+STATE_PRECEDENCE = (GRANTED, PENDING, REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ApprovalSubject:
     """What an approval applies to: this call of this caller, with these arguments."""
 
     server: str
@@ -32,66 +32,68 @@ class Subject:
     arguments_digest: str
 
 
-def find(subject: Subject) -> tables.Approval | None:
+def find_approval(subject: ApprovalSubject) -> tables.Approval | None:
     """Return the row that applies to a call now, ``None`` if there is none."""
-    found = {row.state: row for row in _live(rows(tables.Approval).filter(**asdict(subject)))}
-    return next((found[state] for state in ORDER if state in found), None)
+    found = {row.state: row for row in _unexpired(rows(tables.Approval).filter(**asdict(subject)))}
+    return next((found[state] for state in STATE_PRECEDENCE if state in found), None)
 
 
-def ask(subject: Subject, **details: Any) -> tables.Approval:
+def create_pending(subject: ApprovalSubject, **details: Any) -> tables.Approval:
     """Create a pending row."""
     row = tables.Approval(
-        **asdict(subject), **details, expires_at=after(get_settings().approval_seconds)
+        **asdict(subject), **details, expires_at=seconds_from_now(get_settings().approval_seconds)
     )
-    row.save(using=alias(), force_insert=True)
-    row.refresh_from_db(using=alias())
+    row.save(using=write_alias(), force_insert=True)
+    row.refresh_from_db(using=write_alias())
     return row
 
 
-def use(row: tables.Approval) -> bool:
+def use_approval(row: tables.Approval) -> bool:
     """Use an approval for a call; ``False`` if another call has used it, or it has expired."""
-    granted = _live(rows(tables.Approval).filter(pk=row.pk, state=GRANTED))
+    granted = _unexpired(rows(tables.Approval).filter(pk=row.pk, state=GRANTED))
     return bool(granted.update(state=USED))
 
 
-def give_back(pk: int) -> None:
+def release_approval(pk: int) -> None:
     """Make an approval usable again for a later round of its call, which has done nothing yet."""
     rows(tables.Approval).filter(pk=pk, state=USED).update(state=GRANTED)
 
 
-def waiting(server: str, user_key: str) -> int:
+def count_pending(server: str, user_key: str) -> int:
     """Return how many calls of a user are pending."""
     mine = rows(tables.Approval).filter(server=server, user_key=user_key, state=PENDING)
-    return _live(mine).count()
+    return _unexpired(mine).count()
 
 
-def by_code(code: str, server: str) -> tables.Approval | None:
+def find_by_code(code: str, server: str) -> tables.Approval | None:
     """Return the row with the code in the URL of an approval page."""
     return rows(tables.Approval).filter(code=code, server=server).first()
 
 
-def is_open(row: tables.Approval) -> bool:
+def is_pending(row: tables.Approval) -> bool:
     """Return whether the row is pending and has not expired."""
-    return _live(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).exists()
+    return _unexpired(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).exists()
 
 
-def decide(row: tables.Approval, *, is_granted: bool, by: str, reason: str) -> bool:
+def save_decision(row: tables.Approval, *, is_granted: bool, by: str, reason: str) -> bool:
     """Store the approver's decision; ``False`` if there was one before, or the row has expired."""
-    decided = _live(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).update(
+    decided = _unexpired(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).update(
         state=GRANTED if is_granted else REFUSED,
         decided_at=Now(),
         decided_by=by,
         reason=reason,
-        expires_at=after(get_settings().approval_seconds),
+        expires_at=seconds_from_now(get_settings().approval_seconds),
     )
-    row.refresh_from_db(using=alias())
+    row.refresh_from_db(using=write_alias())
     return bool(decided)
 
 
-def due() -> QuerySet[tables.Approval]:
+def expired_approvals() -> QuerySet[tables.Approval]:
     """Return the rows whose retention is over."""
-    return rows(tables.Approval).filter(expires_at__lt=before(get_settings().retention.approvals))
+    return rows(tables.Approval).filter(
+        expires_at__lt=seconds_ago(get_settings().retention.approvals)
+    )
 
 
-def _live(found: QuerySet[tables.Approval]) -> QuerySet[tables.Approval]:
+def _unexpired(found: QuerySet[tables.Approval]) -> QuerySet[tables.Approval]:
     return found.filter(expires_at__gt=Now())

@@ -34,24 +34,24 @@ from mcp_django.storage.databases import tables
 logger = logging.getLogger("mcp_django")
 
 Fields = Mapping[str, Any]
-Tell = Callable[[Fields], None]
+Receiver = Callable[[Fields], None]
 # Columns that are known only at the end of a call. The update leaves the others, which have most of
 # the indexes.
-_OF_END = frozenset({"outcome", "code", "reason", "ms", "rows", "bytes", "problems"})
+_END_COLUMNS = frozenset({"outcome", "code", "reason", "ms", "rows", "bytes", "problems"})
 # The columns whose values need preparation for the database.
-_PREPARED = (DateTimeField, JSONField)
+_PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueuedRow:
     """A row to write, or with ``pk`` the end of an existing one; ``tell`` is called before."""
 
     fields: Fields
     pk: int | None = None
-    tell: Tell | None = None
+    receiver: Receiver | None = None
 
 
-def write(lines: Sequence[Line]) -> None:
+def write_rows(lines: Sequence[QueuedRow]) -> None:
     """Write many rows. A row that the database rejects as invalid is logged and left out.
 
     Raises:
@@ -60,40 +60,40 @@ def write(lines: Sequence[Line]) -> None:
     # Updates first, since they can be repeated if the inserts fail.
     for line in lines:
         if line.pk is not None:
-            _update(line.pk, line.fields)
+            _update_row(line.pk, line.fields)
     new = [line.fields for line in lines if line.pk is None]
     try:
-        _insert_all(new)
+        _insert_rows(new)
     except (DataError, IntegrityError):
         # One of them is invalid; the others have to be stored nevertheless.
         for fields in new:
-            _insert_one(fields)
+            _try_insert_row(fields)
 
 
-def _insert(fields: Fields) -> int:
+def _insert_row(fields: Fields) -> int:
     """Write a row, and return its primary key.
 
     Raises:
         Error: the database did not store it.
     """
     row = tables.Call(**fields)
-    with _alone():
+    with _savepoint():
         row.save(using=_alias(), force_insert=True)
     return int(row.pk)
 
 
-def _update(pk: int, fields: Fields) -> None:
+def _update_row(pk: int, fields: Fields) -> None:
     """Write the end of a row.
 
     Raises:
         Error: the database did not store it.
     """
-    known = {name: value for name, value in fields.items() if name in _OF_END}
-    with _alone():
+    known = {name: value for name, value in fields.items() if name in _END_COLUMNS}
+    with _savepoint():
         _rows().filter(pk=pk).update(**known)
 
 
-def _insert_all(every: Sequence[Fields]) -> None:
+def _insert_rows(every: Sequence[Fields]) -> None:
     """Insert rows without model instances, which would take longer than the rest of a call."""
     if not every:
         return
@@ -104,7 +104,7 @@ def _insert_all(every: Sequence[Fields]) -> None:
         (
             field.attname,
             field.get_default(),
-            field.get_db_prep_save if isinstance(field, _PREPARED) else None,
+            field.get_db_prep_save if isinstance(field, _PREPARED_FIELDS) else None,
         )
         for field in fields
     ]
@@ -124,9 +124,9 @@ def _insert_all(every: Sequence[Fields]) -> None:
             cursor.execute(f"{into} {places}", list(chain.from_iterable(part)))
 
 
-def _insert_one(fields: Fields) -> None:
+def _try_insert_row(fields: Fields) -> None:
     try:
-        _insert(fields)
+        _insert_row(fields)
     except (DataError, IntegrityError):
         logger.exception("A row of the call log cannot be stored.")
 
@@ -144,7 +144,7 @@ def _is_in_transaction() -> bool:
     return bool(connections[_alias()].in_atomic_block)
 
 
-def _alone() -> Any:
+def _savepoint() -> Any:
     """Return a savepoint if in a transaction, so that an error does not break that transaction.
 
     Outside of one, a single statement needs no transaction, which would cost two round trips more.
@@ -162,7 +162,7 @@ MAX_BACKOFF_SECONDS = 30.0
 # How long a process that ends waits for the last rows.
 CLOSE_SECONDS = 5.0
 
-Bell = queue.SimpleQueue[threading.Event | Tell | None]
+WakeQueue = queue.SimpleQueue[threading.Event | Receiver | None]
 """Wakes the thread that writes; an event is set after the rows are written."""
 
 
@@ -170,24 +170,24 @@ class CallLog:
     """Writes the call log of this process; thread-safe."""
 
     def __init__(self) -> None:
-        self.is_muted = False
+        self.is_disabled = False
         """Disables the call log, for tests of other things."""
-        self.is_hurrying = False
+        self.is_stopping = False
         """The process stops: from now on rows are written immediately."""
         self.lost = 0
         """How many rows were dropped because the database did not store them in time."""
-        self._begin()
-        os.register_at_fork(after_in_child=self._begin)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
         atexit.register(self.close)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         # Reentrant, unlike a lock: finalizers add rows as well, at any moment.
-        self._lines: deque[Line] = deque()
-        self._bell: Bell = queue.SimpleQueue()
-        self._is_rung = False
+        self._queue: deque[QueuedRow] = deque()
+        self._wake_queue: WakeQueue = queue.SimpleQueue()
+        self._is_woken = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._patience = FLUSH_SECONDS
+        self._flush_delay = FLUSH_SECONDS
 
     # In the thread of a call --------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class CallLog:
         In a transaction of the site, other connections would not see the row; in a test, no
         background thread may use the database; and a process that stops cannot wait.
         """
-        if self.is_hurrying or self.is_under_test():
+        if self.is_stopping or self.is_under_test():
             return True
         return _is_in_transaction()
 
@@ -211,7 +211,7 @@ class CallLog:
         Raises:
             Error: the database did not store it.
         """
-        return _insert(fields)
+        return _insert_row(fields)
 
     def update(self, pk: int, fields: Fields) -> None:
         """Write the end of a row now.
@@ -219,47 +219,47 @@ class CallLog:
         Raises:
             Error: the database did not store it.
         """
-        _update(pk, fields)
+        _update_row(pk, fields)
 
     def remove(self, pk: int) -> None:
         """Delete a row whose call has another one."""
-        with _alone():
+        with _savepoint():
             _rows().filter(pk=pk).delete()
 
-    def add(self, line: Line) -> None:
+    def add(self, line: QueuedRow) -> None:
         """Queue a row to be written soon; never waits."""
-        self._lines.append(line)
-        if len(self._lines) > MAX_WAITING:
+        self._queue.append(line)
+        if len(self._queue) > MAX_WAITING:
             self._drop_oldest()
         # Waking a thread costs more than the rest, so it is not done for each row.
-        is_full = len(self._lines) >= FLUSH_ROWS and self._bell.empty()
-        is_heard = line.tell is not None and self._bell.qsize() < MAX_WAITING
-        if is_heard or is_full or not self._is_rung:
-            self._is_rung = True
-            self._bell.put(line.tell)
-        if not self._is_served:
+        is_full = len(self._queue) >= FLUSH_ROWS and self._wake_queue.empty()
+        is_heard = line.receiver is not None and self._wake_queue.qsize() < MAX_WAITING
+        if is_heard or is_full or not self._is_woken:
+            self._is_woken = True
+            self._wake_queue.put(line.receiver)
+        if not self._is_writer_alive:
             self._start()
 
     @property
-    def _is_served(self) -> bool:
+    def _is_writer_alive(self) -> bool:
         """Return whether the thread that writes is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def _drop_oldest(self) -> None:
         # The thread that writes may have taken it meanwhile.
         with suppress(IndexError):
-            self._lines.popleft()
+            self._queue.popleft()
             self.lost += 1
 
     def _start(self) -> None:
         # If the lock is taken, another caller is starting the thread; a finalizer must not wait.
         if self._starting.acquire(blocking=False):
             try:
-                if not self._is_served:
+                if not self._is_writer_alive:
                     thread = threading.Thread(
-                        target=self._serve,
+                        target=self._run_writer,
                         name="mcp-calls",
-                        args=(self._bell, self._lines),
+                        args=(self._wake_queue, self._queue),
                         daemon=True,
                     )
                     thread.start()
@@ -271,54 +271,56 @@ class CallLog:
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Write the rows that were added before; return whether the thread tried to in time."""
-        if not self._is_served:
-            if not self._lines:
+        if not self._is_writer_alive:
+            if not self._queue:
                 return True
             self._start()
         tried = threading.Event()
-        self._bell.put(tried)
+        self._wake_queue.put(tried)
         return tried.wait(seconds)
 
-    def hurry(self, then: Callable[[], None]) -> None:
+    def flush_and_stop(self, then: Callable[[], None]) -> None:
         """Write the queued rows, call ``then``, and queue nothing from now on: the process stops.
 
         May be called by a signal handler.
         """
-        self.is_hurrying = True
-        if not self._is_served:
+        self.is_stopping = True
+        if not self._is_writer_alive:
             then()
         else:
-            self._bell.put(_Then(then))
+            self._wake_queue.put(_CallbackEvent(then))
 
     def close(self) -> None:
         """Write the queued rows at the end of the process."""
-        self.is_hurrying = True
+        self.is_stopping = True
         self.flush()
 
     # In the thread that writes ------------------------------------------------------------------
 
-    def _serve(self, bell: Bell, lines: deque[Line]) -> None:
-        waiting: deque[Line] = deque()
+    def _run_writer(self, bell: WakeQueue, lines: deque[QueuedRow]) -> None:
+        waiting: deque[QueuedRow] = deque()
         while True:
             asked = self._wait(bell, lines, waiting)
             # Before the rows are taken: a row that is added afterwards wakes the thread again.
-            self._is_rung = False
-            self._take(lines, waiting)
-            if self._store(waiting):
-                self._patience = FLUSH_SECONDS
+            self._is_woken = False
+            self._collect(lines, waiting)
+            if self._write_waiting(waiting):
+                self._flush_delay = FLUSH_SECONDS
             else:
-                self._patience = min(MAX_BACKOFF_SECONDS, 2 * self._patience)
-            if self.is_hurrying:
+                self._flush_delay = min(MAX_BACKOFF_SECONDS, 2 * self._flush_delay)
+            if self.is_stopping:
                 # Persistent connections too: no later request of this thread closes them.
                 with suppress(Exception):
                     connections.close_all()
             if asked is not None:
                 asked.set()
 
-    def _wait(self, bell: Bell, lines: deque[Line], waiting: deque[Line]) -> threading.Event | None:
+    def _wait(
+        self, bell: WakeQueue, lines: deque[QueuedRow], waiting: deque[QueuedRow]
+    ) -> threading.Event | None:
         """Wait until it is time to write; return the event to set afterwards, if there is one."""
-        failed = self._patience > FLUSH_SECONDS
-        until = time.monotonic() + self._patience if waiting else None
+        failed = self._flush_delay > FLUSH_SECONDS
+        until = time.monotonic() + self._flush_delay if waiting else None
         while failed or len(waiting) + len(lines) < FLUSH_ROWS:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
@@ -328,12 +330,12 @@ class CallLog:
             if isinstance(asked, threading.Event):
                 return asked
             if asked is not None:
-                self._take(lines, waiting)
+                self._collect(lines, waiting)
             if until is None:
-                until = time.monotonic() + (0 if self.is_hurrying else self._patience)
+                until = time.monotonic() + (0 if self.is_stopping else self._flush_delay)
         return None
 
-    def _take(self, lines: deque[Line], waiting: deque[Line]) -> None:
+    def _collect(self, lines: deque[QueuedRow], waiting: deque[QueuedRow]) -> None:
         """Take the added rows, and call ``tell`` of each."""
         while lines:
             try:
@@ -342,17 +344,17 @@ class CallLog:
                 # The oldest was dropped meanwhile.
                 break
             # Without ``tell``, which is called once, however often the write is retried.
-            waiting.append(Line(line.fields, line.pk))
-            if line.tell is not None:
+            waiting.append(QueuedRow(line.fields, line.pk))
+            if line.receiver is not None:
                 try:
-                    line.tell(line.fields)
+                    line.receiver(line.fields)
                 except Exception:
                     logger.exception("A receiver of a call record failed.")
             if len(waiting) > MAX_WAITING:
                 waiting.popleft()
                 self.lost += 1
 
-    def _store(self, waiting: deque[Line]) -> bool:
+    def _write_waiting(self, waiting: deque[QueuedRow]) -> bool:
         """Write the waiting rows; return whether that succeeded, otherwise they keep waiting."""
         if not waiting:
             return True
@@ -360,7 +362,7 @@ class CallLog:
             close_old_connections()
             while waiting:
                 part = [waiting[n] for n in range(min(FLUSH_ROWS, len(waiting)))]
-                write(part)
+                write_rows(part)
                 for _ in part:
                     waiting.popleft()
         except Error as exc:
@@ -383,7 +385,7 @@ class CallLog:
         return True
 
 
-class _Then(threading.Event):
+class _CallbackEvent(threading.Event):
     """An event that calls a function when it is set."""
 
     def __init__(self, then: Callable[[], None]) -> None:

@@ -18,61 +18,61 @@ from django.utils import timezone
 
 from mcp_django.conf import get_settings
 from mcp_django.storage import approval_rows, databases
-from mcp_django.storage.databases import before, rows, tables
-from mcp_django.storage.versions import CLOCK, MANAGED
+from mcp_django.storage.databases import rows, seconds_ago, tables
+from mcp_django.storage.versions import CLOCK, OVERRIDES
 
-CHUNK = 500
+CHUNK_SIZE = 500
 # The process that ended a session may still be writing to it.
 GRACE_SECONDS = 60
 SWEEP_SECONDS = 60
 # Functions of other apps, each of which returns the expired rows to delete, by name.
-extra: list[Callable[[], dict[str, QuerySet[Any]]]] = []
+extra_cleanups: list[Callable[[], dict[str, QuerySet[Any]]]] = []
 
 
-def prune(report: Callable[[str, int], Any] | None = None) -> int:
+def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
     """Delete all expired rows, and return how many."""
     _close_late_tasks()
     total = 0
-    for name, due in _due().items():
-        count = sum(iter(partial(_sweep, due), 0))
+    for name, due in _expired_rows().items():
+        count = sum(iter(partial(_delete_chunk, due), 0))
         total += count
         if report is not None:
             report(name, count)
     return total
 
 
-def is_due() -> bool:
+def take_sweep_lease() -> bool:
     """Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
-    return databases.take("sweep", seconds=SWEEP_SECONDS)
+    return databases.take_lease("sweep", seconds=SWEEP_SECONDS)
 
 
-def sweep_chunk() -> int:
+def delete_expired_chunk() -> int:
     """Delete one chunk of expired rows, and return how many; 0 if there are none."""
     _close_late_tasks()
-    return next(filter(None, map(_sweep, _due().values())), 0)
+    return next(filter(None, map(_delete_chunk, _expired_rows().values())), 0)
 
 
-def _due() -> dict[str, QuerySet[Any]]:
+def _expired_rows() -> dict[str, QuerySet[Any]]:
     settings = get_settings()
     retention = settings.retention
-    idle = before(settings.session_idle + GRACE_SECONDS)
-    over = Q(expires_at__lt=before(GRACE_SECONDS)) | Q(seen_at__lt=idle)
-    topics = rows(tables.Topic).filter(changed_at__lt=before(settings.session_max_age))
-    others = {name: due for more in extra for name, due in more().items()}
+    idle = seconds_ago(settings.session_idle + GRACE_SECONDS)
+    over = Q(expires_at__lt=seconds_ago(GRACE_SECONDS)) | Q(seen_at__lt=idle)
+    topics = rows(tables.Topic).filter(changed_at__lt=seconds_ago(settings.session_max_age))
+    others = {name: due for more in extra_cleanups for name, due in more().items()}
     return {
         **others,
         "streams": rows(tables.Stream).filter(expires_at__lt=Now()),
         "sessions": rows(tables.Session).filter(over),
-        "approvals": approval_rows.due(),
+        "approvals": approval_rows.expired_approvals(),
         # Clients can read an expired task for a moment.
-        "tasks": rows(tables.Task).filter(expires_at__lt=before(GRACE_SECONDS)),
+        "tasks": rows(tables.Task).filter(expires_at__lt=seconds_ago(GRACE_SECONDS)),
         "attachments": rows(tables.Attachment).filter(expires_at__lt=Now()),
-        "inbox": rows(tables.Inbox).filter(created_at__lt=before(retention.inbox)),
+        "inbox": rows(tables.Inbox).filter(created_at__lt=seconds_ago(retention.inbox)),
         "leases": rows(tables.Lease).filter(until__lt=Now()),
-        "workers": rows(tables.Worker).filter(beat_at__lt=before(retention.workers)),
-        "security_events": _older(tables.AuthEvent, retention.security_events),
-        "calls": _older(tables.Call, retention.calls),
-        "topics": topics.exclude(pk__in=[MANAGED.digest, CLOCK.digest]),
+        "workers": rows(tables.Worker).filter(beat_at__lt=seconds_ago(retention.workers)),
+        "security_events": _older_than(tables.AuthEvent, retention.security_events),
+        "calls": _older_than(tables.Call, retention.calls),
+        "topics": topics.exclude(pk__in=[OVERRIDES.digest, CLOCK.digest]),
     }
 
 
@@ -80,21 +80,21 @@ def _close_late_tasks() -> None:
     # Imported here to avoid a circular import by way of ``pubsub``.
     from mcp_django.storage import task_rows
 
-    task_rows.close_late()
+    task_rows.close_expired()
 
 
-def _older(model: type[Model], retention: float) -> QuerySet[Any]:
+def _older_than(model: type[Model], retention: float) -> QuerySet[Any]:
     """Return the rows of a log that are older than its retention."""
-    return _routed(model).filter(at__lt=timezone.now() - timedelta(seconds=retention))
+    return _routed_rows(model).filter(at__lt=timezone.now() - timedelta(seconds=retention))
 
 
-def _routed(model: type[Model]) -> QuerySet[Any]:
+def _routed_rows(model: type[Model]) -> QuerySet[Any]:
     """Return the rows of a table that may be routed to a database of its own."""
     return model._default_manager.using(router.db_for_write(model))
 
 
-def _sweep(due: QuerySet[Any]) -> int:
-    pks = list(due.values_list("pk", flat=True)[:CHUNK])
+def _delete_chunk(due: QuerySet[Any]) -> int:
+    pks = list(due.values_list("pk", flat=True)[:CHUNK_SIZE])
     if pks:
         # Filtered again: rows that were renewed meanwhile stay.
         due.filter(pk__in=pks).delete()
@@ -106,7 +106,7 @@ def _sweep(due: QuerySet[Any]) -> int:
 FORGOTTEN = "forgotten"
 
 
-def forget(name: str, *, key: str | None) -> dict[str, int]:
+def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
     """Anonymize a user, and return the number of changed rows of each kind.
 
     ``key`` is the key of an existing user; a deleted one is found by the name alone. Everything
@@ -118,7 +118,7 @@ def forget(name: str, *, key: str | None) -> dict[str, int]:
     """
     mine = Q(user_name=name) if key is None else Q(user_key=key)
     return {
-        "calls": _change(
+        "calls": _update_in_chunks(
             tables.Call,
             mine,
             user_key=FORGOTTEN,
@@ -130,8 +130,10 @@ def forget(name: str, *, key: str | None) -> dict[str, int]:
             client_id="",
             trace_id="",
         ),
-        "calls_in_fact_by": _change(tables.Call, Q(acting_user=name), acting_user=FORGOTTEN),
-        "approvals": _change(
+        "calls_in_fact_by": _update_in_chunks(
+            tables.Call, Q(acting_user=name), acting_user=FORGOTTEN
+        ),
+        "approvals": _update_in_chunks(
             tables.Approval,
             mine,
             user_key=FORGOTTEN,
@@ -141,7 +143,7 @@ def forget(name: str, *, key: str | None) -> dict[str, int]:
             arguments_digest="",
             preview=None,
         ),
-        "decisions": _change(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
+        "decisions": _update_in_chunks(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
         # Those of a deleted user were deleted with the user.
         "tasks": 0 if key is None else _delete_tasks(key),
     }
@@ -153,14 +155,14 @@ def _delete_tasks(key: str) -> int:
     return deleted
 
 
-def _change(model: type[Model], mine: Q, **changes: Any) -> int:
+def _update_in_chunks(model: type[Model], mine: Q, **changes: Any) -> int:
     """Change the rows in chunks, so that no lock lasts long, and return how many."""
-    found = _routed(model)
+    found = _routed_rows(model)
     total = 0
     # In the order of primary keys: a user named "forgotten" would otherwise match forever.
     last = 0
     while pks := list(
-        found.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK]
+        found.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK_SIZE]
     ):
         total += found.filter(pk__in=pks).update(**changes)
         last = pks[-1]

@@ -48,14 +48,14 @@ else:
     tables = SimpleLazyObject(lambda: import_module("mcp_django.models"))
 
 
-def alias() -> str:
+def write_alias() -> str:
     """Return the alias of the database that has all rows of this package."""
     return router.db_for_write(tables.Session)
 
 
 def rows(model: type[M]) -> QuerySet[M]:
     """Return the rows of a table of this package."""
-    return model._default_manager.using(alias())
+    return model._default_manager.using(write_alias())
 
 
 def digest_of_network(network: str | None) -> str:
@@ -70,24 +70,24 @@ def digest_of_network(network: str | None) -> str:
 
 def atomic() -> Any:
     """Return a transaction of this package. It has to begin with its write (see the module)."""
-    return transaction.atomic(using=alias())
+    return transaction.atomic(using=write_alias())
 
 
 def is_in_transaction() -> bool:
     """Return whether this thread has an open transaction of the site on the package's database."""
-    connection = connections[alias()]
+    connection = connections[write_alias()]
     if connection.in_atomic_block:
         # That of a test is never committed, and no other connection sees its rows.
-        return not is_of_test(connection.atomic_blocks[0])
+        return not is_test_transaction(connection.atomic_blocks[0])
     return connection.connection is not None and not connection.autocommit
 
 
-def is_of_test(block: Any) -> bool:
+def is_test_transaction(block: Any) -> bool:
     """Return whether a transaction is the one around a test, which Django itself ignores."""
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)
 
 
-def insist(work: Callable[[], T]) -> T:
+def retry_on_conflict(work: Callable[[], T]) -> T:
     """Run a transaction, and retry it if it failed only because of a conflict with another one."""
     give_up = time.monotonic() + CONFLICT_SECONDS
     while True:
@@ -108,7 +108,7 @@ def _is_conflict(exc: Exception) -> bool:
     return bool(cause is not None and cause.args and cause.args[0] in (1020, 1213))
 
 
-def is_held(found: QuerySet[Any]) -> bool:
+def is_locked(found: QuerySet[Any]) -> bool:
     """Return whether another transaction has locked a row; call it in a transaction.
 
     Only for rows that exist. For a database without row locks the result is always false.
@@ -118,17 +118,17 @@ def is_held(found: QuerySet[Any]) -> bool:
     return not found.select_for_update(skip_locked=True).values_list("pk").first()
 
 
-def after(seconds: float) -> Any:
+def seconds_from_now(seconds: float) -> Any:
     """Return the time so many seconds from now, as an expression of the database's clock."""
-    return _moment(Now() + Value(timedelta(seconds=seconds)))
+    return _datetime_expression(Now() + Value(timedelta(seconds=seconds)))
 
 
-def before(seconds: float) -> Any:
+def seconds_ago(seconds: float) -> Any:
     """Return the time so many seconds ago, as an expression of the database's clock."""
-    return _moment(Now() - Value(timedelta(seconds=seconds)))
+    return _datetime_expression(Now() - Value(timedelta(seconds=seconds)))
 
 
-def _moment(expression: Combinable) -> Any:
+def _datetime_expression(expression: Combinable) -> Any:
     return ExpressionWrapper(expression, output_field=DateTimeField())
 
 
@@ -140,15 +140,17 @@ def _moment(expression: Combinable) -> Any:
 P = ParamSpec("P")
 
 
-async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_db_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a short function that uses the database in the storage thread, and return its result."""
-    work = partial(_tended, partial(function, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_thread(), work)
+    work = partial(_with_fresh_connections, partial(function, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_db_executor(), work)
 
 
-def submit(function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+def submit_to_db_thread(
+    function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs
+) -> None:
     """Run a function in the storage thread soon; it has to handle its own errors."""
-    _thread().submit(_tended, partial(function, *args, **kwargs))
+    _db_executor().submit(_with_fresh_connections, partial(function, *args, **kwargs))
 
 
 def is_on_loop() -> bool:
@@ -160,17 +162,17 @@ def is_on_loop() -> bool:
     return True
 
 
-def _thread() -> ThreadPoolExecutor:
-    return _thread_of(os.getpid())
+def _db_executor() -> ThreadPoolExecutor:
+    return _db_executor_of(os.getpid())
 
 
 @cache
-def _thread_of(pid: int) -> ThreadPoolExecutor:
+def _db_executor_of(pid: int) -> ThreadPoolExecutor:
     # A forked child has none of its parent's threads.
     return ThreadPoolExecutor(1, thread_name_prefix="mcp-clerk")
 
 
-def _tended(function: Callable[[], T]) -> T:
+def _with_fresh_connections(function: Callable[[], T]) -> T:
     close_old_connections()
     try:
         return function()
@@ -183,13 +185,13 @@ def _tended(function: Callable[[], T]) -> T:
 # A lease is a row that only one process or one request has for some time.
 
 
-def take(name: str, *, seconds: float) -> bool:
+def take_lease(name: str, *, seconds: float) -> bool:
     """Take a lease for so many seconds by the database's clock; return whether it was free.
 
     A name has at most 100 characters. Of several concurrent callers one gets the lease.
     """
     leases = rows(tables.Lease)
-    if leases.filter(pk=name, until__lte=Now()).update(until=after(seconds)):
+    if leases.filter(pk=name, until__lte=Now()).update(until=seconds_from_now(seconds)):
         return True
-    _, is_new = leases.get_or_create(pk=name, defaults={"until": after(seconds)})
+    _, is_new = leases.get_or_create(pk=name, defaults={"until": seconds_from_now(seconds)})
     return is_new

@@ -16,11 +16,11 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Length, Now
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import atomic, before, rows, tables
+from mcp_django.storage.databases import atomic, rows, seconds_ago, tables
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class InboxMessage:
     """A message of the inbox."""
 
     session_pk: int
@@ -29,14 +29,14 @@ class Letter:
     payload: str
 
 
-def put(session_pk: int, kind: str, ref: str, payload: str = "") -> None:
+def put_message(session_pk: int, kind: str, ref: str, payload: str = "") -> None:
     """Store a message for the process that waits for it."""
     rows(tables.Inbox).bulk_create(
         [tables.Inbox(session_id=session_pk, kind=kind, ref=ref, payload=payload)]
     )
 
 
-def put_newest(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
+def put_bounded(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
     """Store a message that perhaps no process waits for.
 
     It replaces one of the same reference, and the session keeps at most ``keep`` messages of the
@@ -45,18 +45,22 @@ def put_newest(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
     alike = rows(tables.Inbox).filter(session=session_pk, kind=kind)
     crowded = alike.order_by("-pk").values_list("pk", flat=True)[keep - 1 :]
     alike.filter(Q(ref=ref) | Q(pk__in=list(crowded))).delete()
-    put(session_pk, kind, ref)
+    put_message(session_pk, kind, ref)
 
 
-def refs(session_pk: int, wanted: Iterable[str], *, since: float | None = None) -> list[str]:
+def refs_with_messages(
+    session_pk: int, wanted: Iterable[str], *, since: float | None = None
+) -> list[str]:
     """Return those references that have a message, stored at most ``since`` seconds ago."""
     found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(wanted)).order_by("pk")
     if since is not None:
-        found = found.filter(created_at__gte=before(since))
+        found = found.filter(created_at__gte=seconds_ago(since))
     return list(dict.fromkeys(found.values_list("ref", flat=True)))
 
 
-def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> list[Letter]:
+def take_messages(
+    session_pk: int, refs: Iterable[str], *, limit: int | None = None
+) -> list[InboxMessage]:
     """Delete and return the messages of these references, the oldest first, each once."""
     found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
     columns = ("pk", "session_id", "kind", "ref", "payload")
@@ -65,7 +69,7 @@ def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> l
         with atomic():
             deleted, _ = rows(tables.Inbox).filter(pk=pk).delete()
         if deleted:
-            taken.append(Letter(session, kind, ref, payload))
+            taken.append(InboxMessage(session, kind, ref, payload))
     return taken
 
 
@@ -83,7 +87,7 @@ def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
     return bool(held["count"] < keep and held["size"] + size <= most)
 
 
-def waiting(session_pks: Iterable[int]) -> set[int]:
+def sessions_with_messages(session_pks: Iterable[int]) -> set[int]:
     """Return the sessions that have a message."""
     found = rows(tables.Inbox).filter(session__in=list(session_pks))
     return set(found.values_list("session_id", flat=True))
@@ -96,42 +100,42 @@ def waiting(session_pks: Iterable[int]) -> set[int]:
 # considered dead; when it resumes, it learns that from its own writes, which fail.
 
 LEASE_SECONDS = 30
-BEAT_SECONDS = 10
+HEARTBEAT_SECONDS = 10
 
 _numbers: dict[int, int] = {}
-_said: dict[int, float] = {}
+_last_heartbeats: dict[int, float] = {}
 
 
 def worker_id() -> int:
     """Return the number of this process; a forked child gets one of its own."""
-    return _number(os.getpid())
+    return _worker_id_of(os.getpid())
 
 
-def _number(pid: int) -> int:
+def _worker_id_of(pid: int) -> int:
     found = _numbers.get(pid)
     # ``setdefault``, so that concurrent first calls return the same number.
     return _numbers.setdefault(pid, secrets.randbits(63)) if found is None else found
 
 
-def beat() -> None:
+def write_heartbeat() -> None:
     """Write a heartbeat of this process."""
     began = time.monotonic()
     workers = rows(tables.Worker)
     if not workers.filter(pk=worker_id()).update(beat_at=Now()):
         workers.bulk_create([tables.Worker(pk=worker_id(), beat_at=Now())], ignore_conflicts=True)
-    _said[worker_id()] = began
+    _last_heartbeats[worker_id()] = began
 
 
-def ensure_beat() -> None:
+def ensure_heartbeat() -> None:
     """Write a heartbeat of this process, unless the last one is recent."""
     now = time.monotonic()
-    if now - _said.get(worker_id(), -BEAT_SECONDS) >= BEAT_SECONDS:
-        beat()
+    if now - _last_heartbeats.get(worker_id(), -HEARTBEAT_SECONDS) >= HEARTBEAT_SECONDS:
+        write_heartbeat()
 
 
 def is_alive(number: int) -> bool:
     """Return whether the heartbeat of a process is still valid."""
     if number == worker_id():
         return True
-    found = rows(tables.Worker).filter(pk=number, beat_at__gte=before(LEASE_SECONDS))
+    found = rows(tables.Worker).filter(pk=number, beat_at__gte=seconds_ago(LEASE_SECONDS))
     return found.exists()

@@ -30,9 +30,14 @@ from django.db import Error
 
 from mcp_django.conf import get_settings
 from mcp_django.storage import cleanup, databases, inbox, versions
-from mcp_django.storage.databases import in_thread, insist, is_in_transaction, is_on_loop
+from mcp_django.storage.databases import (
+    is_in_transaction,
+    is_on_loop,
+    retry_on_conflict,
+    run_in_db_thread,
+)
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.versions import Changes, Topic
+from mcp_django.storage.versions import NumberedChanges, TopicKey
 
 logger = logging.getLogger("mcp_django")
 
@@ -46,7 +51,7 @@ BACKOFF_SECONDS = 1
 # processes find changes by polling.
 
 GROUP = "mcp_django.bell"
-KIND = "mcp_django.ring"
+MESSAGE_TYPE = "mcp_django.ring"
 # A layer drops members from a group after some time; a process joins again long before.
 REJOIN_SECONDS = 60
 STOP_ATTEMPTS = 3
@@ -68,13 +73,13 @@ def poll_seconds() -> float:
     return 0.5 if shared_layer() is None else 5.0
 
 
-def send(topics: Iterable[Topic], loop: asyncio.AbstractEventLoop | None) -> None:
+def send_to_layer(topics: Iterable[TopicKey], loop: asyncio.AbstractEventLoop | None) -> None:
     """Publish topics to all other processes; ``loop`` is a running one of this process, if any."""
     layer = shared_layer()
     if layer is None:
         return
     message = {
-        "type": KIND,
+        "type": MESSAGE_TYPE,
         "from": worker_id(),
         "topics": [[one.server, one.kind, one.uri] for one in topics],
     }
@@ -83,20 +88,20 @@ def send(topics: Iterable[Topic], loop: asyncio.AbstractEventLoop | None) -> Non
     except RuntimeError:
         running = None
     if running is not None:
-        _spawn(layer, message)
+        _spawn_send(layer, message)
     elif loop is not None:
-        loop.call_soon_threadsafe(_spawn, layer, message)
+        loop.call_soon_threadsafe(_spawn_send, layer, message)
     else:
-        async_to_sync(_send)(layer, message)
+        async_to_sync(_send_message)(layer, message)
 
 
-def _spawn(layer: Any, message: dict[str, Any]) -> None:
-    task = asyncio.get_running_loop().create_task(_send(layer, message))
+def _spawn_send(layer: Any, message: dict[str, Any]) -> None:
+    task = asyncio.get_running_loop().create_task(_send_message(layer, message))
     _sending.add(task)
     task.add_done_callback(_sending.discard)
 
 
-async def _send(layer: Any, message: dict[str, Any]) -> None:
+async def _send_message(layer: Any, message: dict[str, Any]) -> None:
     try:
         await layer.group_send(GROUP, message)
     except Exception:
@@ -104,7 +109,7 @@ async def _send(layer: Any, message: dict[str, Any]) -> None:
         logger.warning("The channel layer could not send a notification.", exc_info=True)
 
 
-async def hear_rings() -> AsyncGenerator[list[Topic], None]:
+async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
     """Yield the topics that other processes publish."""
     layer = shared_layer()
     channel = None
@@ -128,22 +133,22 @@ async def hear_rings() -> AsyncGenerator[list[Topic], None]:
                 received, receiving = receiving, None
                 message = received.result()
             except Exception as exc:
-                if _is_silence(exc):
+                if _is_receive_timeout(exc):
                     continue
                 logger.warning("The channel layer could not receive.", exc_info=True)
-                await _stop(receiving)
+                await _cancel_receive(receiving)
                 channel, receiving, joined = None, None, 0.0
                 await asyncio.sleep(BACKOFF_SECONDS)
                 continue
             if message.get("from") != worker_id():
-                yield [Topic(*names) for names in message["topics"]]
+                yield [TopicKey(*names) for names in message["topics"]]
     finally:
-        await _stop(receiving)
+        await _cancel_receive(receiving)
         if channel is not None:
-            await _leave(layer, channel)
+            await _leave_group(layer, channel)
 
 
-async def _stop(receiving: asyncio.Future[Any] | None) -> None:
+async def _cancel_receive(receiving: asyncio.Future[Any] | None) -> None:
     """Cancel a pending ``receive``, which may swallow the first cancellation."""
     if receiving is None:
         return
@@ -156,7 +161,7 @@ async def _stop(receiving: asyncio.Future[Any] | None) -> None:
             return
 
 
-def _is_silence(exc: Exception) -> bool:
+def _is_receive_timeout(exc: Exception) -> bool:
     """Return whether the Redis client stopped waiting because no message came for too long.
 
     Its timeout may be as short as the layer's own. Leaving the group would lose notifications.
@@ -174,7 +179,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _leave(layer: Any, channel: str) -> None:
+async def _leave_group(layer: Any, channel: str) -> None:
     try:
         await layer.group_discard(GROUP, channel)
     except Exception:
@@ -186,7 +191,7 @@ async def _leave(layer: Any, channel: str) -> None:
 # Changes of one topic within this time cause one notification.
 DEBOUNCE_SECONDS = 0.05
 
-Listener = Callable[[Topic], None]
+Listener = Callable[[TopicKey], None]
 T = TypeVar("T")
 
 
@@ -195,24 +200,24 @@ class Hub:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._listeners: dict[Topic, set[Listener]] = {}
-        self._numbered: dict[str, Topic] = {}
+        self._listeners: dict[TopicKey, set[Listener]] = {}
+        self._numbered: dict[str, TopicKey] = {}
         """The numbered topics that have listeners, by the digests of their rows."""
-        self._versions: dict[Topic, int] = {}
+        self._versions: dict[TopicKey, int] = {}
         """The last seen version of each topic, or its number if it is numbered."""
-        self._quiet: Counter[Topic] = Counter()
+        self._preparing: Counter[TopicKey] = Counter()
         """Topics in calls of ``ready``; a topic of unknown version is not notified meanwhile."""
-        self._looking = asyncio.Lock()
-        self._looks = 0
-        self._could_look = False
+        self._poll_lock = asyncio.Lock()
+        self._poll_count = 0
+        self._did_poll_succeed = False
         """How many polls there were, and whether the last one could read the rows."""
-        self._rung: set[Topic] = set()
+        self._notified: set[TopicKey] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervisor: asyncio.Task[None] | None = None
-        self._is_blind = False
-        self._sent_away = -1
+        self._is_database_down = False
+        self._revoked_version = -1
         """The version of ``SENT_AWAY`` when the topics of callers were last compared."""
-        self.seen: int | None = None
+        self.seen_number: int | None = None
         """The number of the last change that was notified, ``None`` before the first poll."""
         self.restores = 0
         """How often the database turned out to have been restored to an earlier state."""
@@ -222,7 +227,7 @@ class Hub:
         """Whether there are listeners."""
         return bool(self._listeners)
 
-    def subscribe(self, wanted: Iterable[Topic], listener: Listener) -> Callable[[], None]:
+    def subscribe(self, wanted: Iterable[TopicKey], listener: Listener) -> Callable[[], None]:
         """Call ``listener`` on the loop when a topic changes; return a function to unsubscribe."""
         kept = tuple(wanted)
         # One listener may subscribe twice; unsubscribing once must keep the other subscription.
@@ -238,11 +243,11 @@ class Hub:
 
         def unsubscribe() -> None:
             for topic in kept:
-                self._leave(topic, listener)
+                self._unsubscribe(topic, listener)
 
         return unsubscribe
 
-    def _leave(self, topic: Topic, listener: Listener) -> None:
+    def _unsubscribe(self, topic: TopicKey, listener: Listener) -> None:
         listeners = self._listeners.get(topic, set())
         listeners.discard(listener)
         if not listeners and self._listeners.pop(topic, None) is not None:
@@ -252,97 +257,97 @@ class Hub:
         if not self._listeners and self._supervisor is not None:
             self._supervisor.cancel()
             self._supervisor = None
-            self.seen = None
+            self.seen_number = None
 
-    async def ready(self, wanted: Iterable[Topic]) -> None:
+    async def prepare(self, wanted: Iterable[TopicKey]) -> None:
         """Read the current versions of topics, so that every later change is noticed."""
         unknown = [one for one in wanted if one.has_version and one not in self._versions]
         if numbered := [one for one in unknown if one.is_numbered]:
             # Earlier changes are not notified.
-            self._quiet.update(numbered)
+            self._preparing.update(numbered)
             try:
-                await self.look()
+                await self.poll_numbered()
             finally:
-                self._quiet.subtract(numbered)
-                self._quiet += Counter()
+                self._preparing.subtract(numbered)
+                self._preparing += Counter()
             # From now on changes are notified. If this poll failed, the first one that succeeds
             # notifies of the topic, which is at most one notification too many.
             for topic in numbered:
                 self._versions.setdefault(topic, 0)
         if versioned := [one for one in unknown if not one.is_numbered]:
-            found = await self._ask(partial(versions.versions, versioned))
+            found = await self._query(partial(versions.read_versions, versioned))
             if found is None:
                 # The first poll that succeeds notifies, which is at most one notification too many.
                 return
             for topic in versioned:
                 self._versions.setdefault(topic, found.get(topic, 0))
 
-    def number_of(self, topic: Topic) -> int:
+    def number_of(self, topic: TopicKey) -> int:
         """Return the number of the last notified change of a topic, 0 if there is none."""
         return self._versions.get(topic, 0)
 
     # Notifications ----------------------------------------------------------------------------
 
-    def ring(self, topic: Topic) -> None:
+    def notify(self, topic: TopicKey) -> None:
         """Notify the listeners of a topic soon; for any thread."""
         try:
-            self._loop.call_soon_threadsafe(self.note, topic)
+            self._loop.call_soon_threadsafe(self.handle_notification, topic)
         except RuntimeError:
             # The loop was closed in between, so it has no listeners any more.
             logger.debug("The event loop of a pub/sub hub is closed.")
 
-    def note(self, topic: Topic) -> None:
+    def handle_notification(self, topic: TopicKey) -> None:
         """Handle a notification of a topic; on the loop."""
         if topic not in self._listeners:
             return
-        if not topic.has_version or topic.is_of_caller:
+        if not topic.has_version or topic.is_revocation:
             # Without delay, since access may be revoked; the next poll may notify once more.
             self._deliver(topic)
             return
-        if not self._rung:
-            self._loop.call_later(DEBOUNCE_SECONDS, self._start_looking)
-        self._rung.add(topic)
+        if not self._notified:
+            self._loop.call_later(DEBOUNCE_SECONDS, self._start_poll)
+        self._notified.add(topic)
 
-    def _start_looking(self) -> None:
-        rung, self._rung = self._rung, set()
-        task = self._loop.create_task(self._look_at_rung(rung))
+    def _start_poll(self) -> None:
+        rung, self._notified = self._notified, set()
+        task = self._loop.create_task(self._poll_notified(rung))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _look_at_rung(self, rung: set[Topic]) -> None:
+    async def _poll_notified(self, rung: set[TopicKey]) -> None:
         numbered = any(topic.is_numbered for topic in rung)
         versioned = [topic for topic in rung if not topic.is_numbered]
-        is_seen = not numbered or await self.look()
-        if not is_seen or not await self._compare(versioned):
+        is_seen = not numbered or await self.poll_numbered()
+        if not is_seen or not await self._compare_versions(versioned):
             # The rows cannot be read, so the notification alone has to do.
             for topic in rung:
                 self._deliver(topic)
 
-    async def look(self) -> bool:
+    async def poll_numbered(self) -> bool:
         """Notify of every numbered change up to now; return whether the rows could be read.
 
         Callers that come during a poll share the next one.
         """
-        wanted = self._looks + 1 + self._looking.locked()
-        async with self._looking:
-            if self._looks < wanted:
-                self._could_look = await self._look()
-                self._looks += 1
-            return self._could_look
+        wanted = self._poll_count + 1 + self._poll_lock.locked()
+        async with self._poll_lock:
+            if self._poll_count < wanted:
+                self._did_poll_succeed = await self._poll_numbered()
+                self._poll_count += 1
+            return self._did_poll_succeed
 
-    async def _look(self) -> bool:
+    async def _poll_numbered(self) -> bool:
         is_all = False
         while not is_all:
-            seen = self.seen
-            found = await self._ask(partial(versions.changes_after, seen))
+            seen = self.seen_number
+            found = await self._query(partial(versions.read_changes, seen))
             if found is None:
                 return False
-            self._tell(found, seen)
+            self._deliver_changes(found, seen)
             is_all = found.is_all
         return True
 
-    def _tell(self, found: Changes, seen: int | None) -> None:
-        self.seen = found.until
+    def _deliver_changes(self, found: NumberedChanges, seen: int | None) -> None:
+        self.seen_number = found.until
         numbers = found.numbers
         is_restored = seen is not None and found.until < seen
         self.restores += is_restored
@@ -351,23 +356,23 @@ class Hub:
             numbers = dict.fromkeys(self._numbered, found.until)
         for digest, number in numbers.items():
             topic = self._numbered.get(digest)
-            if topic is not None and (topic in self._versions or not self._quiet[topic]):
+            if topic is not None and (topic in self._versions or not self._preparing[topic]):
                 self._versions[topic] = number
                 self._deliver(topic)
 
-    async def _compare(self, wanted: Iterable[Topic]) -> bool:
+    async def _compare_versions(self, wanted: Iterable[TopicKey]) -> bool:
         """Notify of the topics whose version has changed; return whether the rows could be read."""
         asked = [topic for topic in wanted if topic in self._listeners]
         if not asked:
             return True
-        found = await self._ask(partial(versions.versions, asked))
+        found = await self._query(partial(versions.read_versions, asked))
         for topic, version in (found or {}).items():
             if topic in self._listeners and self._versions.get(topic) != version:
                 self._versions[topic] = version
                 self._deliver(topic)
         return found is not None
 
-    def _deliver(self, topic: Topic) -> None:
+    def _deliver(self, topic: TopicKey) -> None:
         for listener in tuple(self._listeners.get(topic, ())):
             try:
                 listener(topic)
@@ -379,79 +384,81 @@ class Hub:
     async def _supervise(self) -> None:
         while self._supervisor is asyncio.current_task():
             try:
-                await self._look_and_listen()
+                await self._run_tasks()
             except Exception:
                 logger.exception("The pub/sub hub failed; it is restarted.")
                 await asyncio.sleep(BACKOFF_SECONDS)
 
-    async def _look_and_listen(self) -> None:
+    async def _run_tasks(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._beat())
+            group.create_task(self._write_heartbeats())
             group.create_task(self._sweep())
             group.create_task(self._poll())
             if shared_layer() is not None:
-                group.create_task(self._hear())
+                group.create_task(self._receive())
 
-    async def _hear(self) -> None:
-        async with aclosing(hear_rings()) as rings:
+    async def _receive(self) -> None:
+        async with aclosing(receive_topics()) as rings:
             async for rung in rings:
                 for topic in rung:
-                    self.note(topic)
+                    self.handle_notification(topic)
 
-    async def _beat(self) -> None:
+    async def _write_heartbeats(self) -> None:
         while True:
             # Only the streams of sessions could be closed as lost by another process.
             if any(topic.kind in ("session", "standing") for topic in self._listeners):
-                await self._ask(inbox.beat)
+                await self._query(inbox.write_heartbeat)
             # After a failure, write the heartbeat as soon as the database is available again.
-            await asyncio.sleep(BACKOFF_SECONDS if self._is_blind else inbox.BEAT_SECONDS)
+            await asyncio.sleep(
+                BACKOFF_SECONDS if self._is_database_down else inbox.HEARTBEAT_SECONDS
+            )
 
-    async def _ask(self, work: Callable[[], T]) -> T | None:
+    async def _query(self, work: Callable[[], T]) -> T | None:
         """Run a function that uses the database; ``None`` if that fails, which is logged once."""
         try:
-            found = await in_thread(work)
+            found = await run_in_db_thread(work)
         except Exception as exc:  # noqa: BLE001 - the hub also works without the database
-            if not self._is_blind:
+            if not self._is_database_down:
                 logger.warning(
                     "The pub/sub hub cannot use its tables (%s). Is the site migrated?", exc
                 )
-            self._is_blind = True
+            self._is_database_down = True
             return None
-        self._is_blind = False
+        self._is_database_down = False
         return found
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(cleanup.SWEEP_SECONDS)
-            if await self._ask(cleanup.is_due):
+            if await self._query(cleanup.take_sweep_lease):
                 # In chunks, since the heartbeat waits for the same thread.
-                while await self._ask(cleanup.sweep_chunk):
+                while await self._query(cleanup.delete_expired_chunk):
                     pass
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(poll_seconds())
             if self._numbered:
-                await self.look()
+                await self.poll_numbered()
             versioned = [one for one in self._listeners if one.has_version and not one.is_numbered]
-            await self._compare([topic for topic in versioned if not topic.is_of_caller])
-            await self._look_for_callers([topic for topic in versioned if topic.is_of_caller])
-            await self._look_for_letters()
+            await self._compare_versions([topic for topic in versioned if not topic.is_revocation])
+            await self._compare_callers([topic for topic in versioned if topic.is_revocation])
+            await self._poll_inbox()
 
-    async def _look_for_callers(self, callers: list[Topic]) -> None:
+    async def _compare_callers(self, callers: list[TopicKey]) -> None:
         """Compare the topics of callers, of which each stream has its own, if any was revoked."""
         if not callers:
             return
-        found = await self._ask(partial(versions.versions, [versions.SENT_AWAY]))
-        version = None if found is None else found.get(versions.SENT_AWAY, 0)
-        if version not in (None, self._sent_away) and await self._compare(callers):
-            self._sent_away = version or 0
+        found = await self._query(partial(versions.read_versions, [versions.REVOKED]))
+        version = None if found is None else found.get(versions.REVOKED, 0)
+        if version not in (None, self._revoked_version) and await self._compare_versions(callers):
+            self._revoked_version = version or 0
 
-    async def _look_for_letters(self) -> None:
+    async def _poll_inbox(self) -> None:
         sessions = {int(topic.uri): topic for topic in self._listeners if topic.kind == "session"}
         if not sessions:
             return
-        for pk in await self._ask(partial(inbox.waiting, sessions)) or ():
+        for pk in await self._query(partial(inbox.sessions_with_messages, sessions)) or ():
             self._deliver(sessions[pk])
 
 
@@ -459,7 +466,7 @@ _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 _lock = threading.Lock()
 
 
-def hub() -> Hub:
+def get_hub() -> Hub:
     """Return the hub of the running event loop."""
     loop = asyncio.get_running_loop()
     with _lock:
@@ -472,7 +479,7 @@ def hub() -> Hub:
         return found
 
 
-def ring(*rung: Topic) -> None:
+def notify(*rung: TopicKey) -> None:
     """Notify the listeners of topics in every process; for any thread.
 
     Never raises: the change is in the database, and polls find it without a notification.
@@ -480,13 +487,13 @@ def ring(*rung: Topic) -> None:
     here = _open_hubs()
     for _, found in here:
         for topic in rung:
-            found.ring(topic)
-    _ring_elsewhere(rung, here)
+            found.notify(topic)
+    _notify_other_processes(rung, here)
 
 
-def ring_elsewhere(*rung: Topic) -> None:
+def notify_other_processes(*rung: TopicKey) -> None:
     """Notify the listeners in other processes, but not in this one; for any thread."""
-    _ring_elsewhere(rung, _open_hubs())
+    _notify_other_processes(rung, _open_hubs())
 
 
 def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
@@ -494,12 +501,12 @@ def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
         return [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
 
 
-def _ring_elsewhere(
-    rung: Iterable[Topic], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
+def _notify_other_processes(
+    rung: Iterable[TopicKey], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
 ) -> None:
     serving = next((loop for loop, found in here if found.is_listening), None)
     try:
-        send(rung, serving)
+        send_to_layer(rung, serving)
     except Exception:
         logger.warning("Other processes could not be notified.", exc_info=True)
 
@@ -511,19 +518,19 @@ def _ring_elsewhere(
 # its own; a process that ends writes what is queued.
 
 
-def announce(*changed: Topic) -> None:
+def publish(*changed: TopicKey) -> None:
     """Count a change of each topic and publish it; immediately in a thread, soon on a loop.
 
     Call it after the change is committed. Within a transaction (of another change) the storage
     thread assigns the numbers: the clock's row must not be locked until that commit.
     """
     if is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
-        _announcer(os.getpid()).add(changed)
+        _loop_publisher(os.getpid()).add(changed)
     else:
-        _announce(*changed)
+        _publish(*changed)
 
 
-class _Announcer:
+class _LoopPublisher:
     """Publishes the changes of event loops, which must not wait for the database.
 
     Changes that come while earlier ones are being written are published together.
@@ -531,43 +538,45 @@ class _Announcer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[Topic, None] = {}
+        self._pending: dict[TopicKey, None] = {}
 
-    def add(self, changed: tuple[Topic, ...]) -> None:
+    def add(self, changed: tuple[TopicKey, ...]) -> None:
         """Publish changes soon; for any thread."""
         with self._lock:
             is_first = not self._pending
             self._pending.update(dict.fromkeys(changed))
         if is_first and changed:
-            databases.submit(self._announce)
+            databases.submit_to_db_thread(self._publish_pending)
 
-    def _announce(self) -> None:
+    def _publish_pending(self) -> None:
         with self._lock:
             changed, self._pending = tuple(self._pending), {}
         try:
-            _announce(*changed)
+            _publish(*changed)
         except Exception:
             logger.exception("A change could not be published.")
 
 
 @cache
-def _announcer(pid: int) -> _Announcer:
-    return _Announcer()
+def _loop_publisher(pid: int) -> _LoopPublisher:
+    return _LoopPublisher()
 
 
-def _announce(*changed: Topic) -> None:
+def _publish(*changed: TopicKey) -> None:
     numbered = [topic for topic in changed if topic.is_numbered]
     others = [topic for topic in changed if not topic.is_numbered]
     if others:
-        _counted(partial(versions.touch, others))
+        _count_change(partial(versions.increment_versions, others))
     for first in range(0, len(numbered), versions.MAX_NUMBERED):
-        _counted(partial(versions.number, numbered[first : first + versions.MAX_NUMBERED]))
-    ring(*changed)
+        _count_change(
+            partial(versions.assign_number, numbered[first : first + versions.MAX_NUMBERED])
+        )
+    notify(*changed)
 
 
-def _counted(count: Callable[[], None]) -> None:
+def _count_change(count: Callable[[], None]) -> None:
     try:
-        insist(count)
+        retry_on_conflict(count)
     except Error as exc:
         # The code that made the change must not fail because of the notification.
         logger.warning("A change could not be counted (%s). Is the site migrated?", exc)

@@ -15,36 +15,36 @@ from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
 from mcp_django.storage.databases import tables
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import SENT_AWAY, Topic
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import REVOKED, TopicKey
 
 
-def announce_revoked(*credentials: str) -> None:
+def notify_revoked(*credentials: str) -> None:
     """Notify every stream whose principal has one of these credentials, to check it again.
 
     Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
     ignored. Never raises.
     """
-    _announce(Topic("", "credential", one) for one in credentials if one)
+    _publish_revocation(TopicKey("", "credential", one) for one in credentials if one)
 
 
-def announce_user(pk: Any) -> None:
+def notify_user(pk: Any) -> None:
     """Notify every stream of a user, to check it again; after the commit. Never raises."""
-    _announce([Topic("", "user", str(pk))])
+    _publish_revocation([TopicKey("", "user", str(pk))])
 
 
-def topics_of(credential: str, user: Any) -> list[Topic]:
+def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
     """Return the topics of a caller's revocation; none if its access cannot be revoked."""
-    found = [Topic("", "credential", credential)] if credential else []
+    found = [TopicKey("", "credential", credential)] if credential else []
     if user.is_authenticated:
-        found.append(Topic("", "user", str(user.pk)))
+        found.append(TopicKey("", "user", str(user.pk)))
     return found
 
 
-def _announce(changed: Any) -> None:
+def _publish_revocation(changed: Any) -> None:
     named = list(changed)
     if named:
-        announce(*named, SENT_AWAY)
+        publish(*named, REVOKED)
 
 
 # Signals of users and tokens ----------------------------------------------------------------------
@@ -53,7 +53,7 @@ def _announce(changed: Any) -> None:
 # ``update`` sends none; streams then notice within a minute.
 
 
-def connect() -> None:
+def connect_receivers() -> None:
     """Connect the signal receivers; calling it again changes nothing."""
     user, uid = get_user_model(), "mcp_django.departures"
     post_save.connect(_user_saved, sender=user, dispatch_uid=uid)
@@ -65,22 +65,22 @@ def connect() -> None:
 def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> None:
     known = "is_active" not in instance.get_deferred_fields()
     if not created and known and not instance.is_active:
-        _after_commit(partial(announce_user, instance.pk), using)
+        _after_commit(partial(notify_user, instance.pk), using)
 
 
 def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
     # Read the primary key now: after the delete it is ``None``.
-    _after_commit(partial(announce_user, instance.pk), using)
+    _after_commit(partial(notify_user, instance.pk), using)
 
 
 def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
     if not created and instance.revoked_at is not None:
-        _after_commit(partial(announce_revoked, instance.credential), using)
+        _after_commit(partial(notify_revoked, instance.credential), using)
 
 
 def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
-    _after_commit(partial(announce_revoked, instance.credential), using)
+    _after_commit(partial(notify_revoked, instance.credential), using)
 
 
-def _after_commit(tell: Any, using: str) -> None:
-    transaction.on_commit(tell, using=using, robust=True)
+def _after_commit(callback: Any, using: str) -> None:
+    transaction.on_commit(callback, using=using, robust=True)

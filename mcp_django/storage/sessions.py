@@ -21,24 +21,31 @@ from django.db.models import Count, Exists, OuterRef, Q, Sum
 from django.db.models.functions import Length, Now
 
 from mcp_django.conf import get_settings
-from mcp_django.core.context import Session
+from mcp_django.core.context import SessionInfo
 from mcp_django.exceptions import TooManySessions
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cleanup import GRACE_SECONDS
-from mcp_django.storage.databases import after, alias, before, digest_of_network, rows, tables
-from mcp_django.storage.pubsub import ring
-from mcp_django.storage.streams import look_again
-from mcp_django.storage.versions import Topic, last_number
+from mcp_django.storage.databases import (
+    digest_of_network,
+    rows,
+    seconds_ago,
+    seconds_from_now,
+    tables,
+    write_alias,
+)
+from mcp_django.storage.pubsub import notify
+from mcp_django.storage.streams import notify_get_streams
+from mcp_django.storage.versions import TopicKey, last_number
 
 # The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
 # The maximum number of characters of all their URIs.
-MAX_SUBSCRIBED = 256 * 1024
+MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
 # When a client is told to retry if there are too many sessions.
-CROWDED_SECONDS = 60
+RETRY_AFTER_SECONDS = 60
 # How often a session's row is updated with the time of last use, so that not each read is a write.
-SEEN_SECONDS = 60
+SEEN_UPDATE_SECONDS = 60
 
 
 class TooManySubscriptions(Exception):
@@ -73,7 +80,7 @@ class StoredSession:
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow, in any process."""
-        change(self.row, log_level=level)
+        update_session(self.row, log_level=level)
 
     def subscribe(self, uri: str) -> None:
         """Notify the client of changes of a resource from now on.
@@ -81,16 +88,16 @@ class StoredSession:
         Raises:
             TooManySubscriptions: the session has the maximum number.
         """
-        if subscribe(self.row, uri):
-            look_again([self.row.pk])
+        if add_subscription(self.row, uri):
+            notify_get_streams([self.row.pk])
 
     def unsubscribe(self, uri: str) -> None:
         """Stop notifying the client of changes of a resource."""
-        if unsubscribe(self.row, uri):
-            look_again([self.row.pk])
+        if remove_subscription(self.row, uri):
+            notify_get_streams([self.row.pk])
 
 
-def begin(
+def open_session(
     server: str,
     principal: str,
     *,
@@ -124,45 +131,45 @@ def begin(
         capabilities=storable(capabilities),
         seen_at=Now(),
         heard_seq=last_number(),
-        expires_at=after(settings.session_max_age),
+        expires_at=seconds_from_now(settings.session_max_age),
     )
-    session.save(using=alias(), force_insert=True)
+    session.save(using=write_alias(), force_insert=True)
     if network != "":
-        _evict(session, keep=settings.sessions_per_principal)
+        _evict_oldest(session, keep=settings.sessions_per_principal)
     return session, plaintext
 
 
 def _check_room(principal: str, most: int) -> None:
     live = rows(tables.Session).filter(principal=principal, expires_at__gt=Now())
-    used = live.filter(seen_at__gt=before(get_settings().session_idle))
+    used = live.filter(seen_at__gt=seconds_ago(get_settings().session_idle))
     if used[:most].count() >= most:
         raise TooManySessions(
             "There are too many sessions of clients without credentials; try again later.",
-            data={"retryAfter": CROWDED_SECONDS},
+            data={"retryAfter": RETRY_AFTER_SECONDS},
         )
 
 
-def _evict(newest: tables.Session, *, keep: int) -> None:
+def _evict_oldest(newest: tables.Session, *, keep: int) -> None:
     others = rows(tables.Session).filter(principal=newest.principal, network=newest.network)
     # The new one is excluded, since an older one with an open stream may have been seen later.
     live = others.filter(expires_at__gt=Now()).exclude(pk=newest.pk).order_by("-seen_at", "-pk")
     pks = list(live.values_list("pk", flat=True)[keep - 1 : keep + 99])
     if not pks:
         return
-    end_all(pks, client_info={}, capabilities={})
+    end_sessions(pks, client_info={}, capabilities={})
     # No process writes to a session that was idle for so long, so it can be deleted immediately.
-    silent = rows(tables.Session).filter(pk__in=pks, seen_at__lt=before(GRACE_SECONDS))
+    silent = rows(tables.Session).filter(pk__in=pks, seen_at__lt=seconds_ago(GRACE_SECONDS))
     silent.filter(~Exists(rows(tables.Stream).filter(session=OuterRef("pk")))).delete()
 
 
-def find(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
+def find_session(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
     """Return the live session of this id, server and caller, ``None`` if there is none."""
     idle = get_settings().session_idle
     row = (
         rows(tables.Session)
         .filter(digest=_digest(plaintext), server=server, principal=principal)
-        .filter(expires_at__gt=Now(), seen_at__gt=before(idle))
-        .annotate(is_stale=Q(seen_at__lt=before(SEEN_SECONDS)))
+        .filter(expires_at__gt=Now(), seen_at__gt=seconds_ago(idle))
+        .annotate(is_stale=Q(seen_at__lt=seconds_ago(SEEN_UPDATE_SECONDS)))
         .first()
     )
     if row is None or not row.is_stale:
@@ -172,31 +179,31 @@ def find(plaintext: str, *, server: str, principal: str) -> tables.Session | Non
     return row if live.update(seen_at=Now()) else None
 
 
-def is_live(pk: int) -> bool:
+def mark_seen(pk: int) -> bool:
     """Return whether a session is live, and mark it as seen: an open stream prevents idling."""
     found = rows(tables.Session).filter(pk=pk, expires_at__gt=Now())
     return bool(found.update(seen_at=Now()))
 
 
-def living(pks: Iterable[int]) -> set[int]:
+def live_sessions(pks: Iterable[int]) -> set[int]:
     """Return those sessions that have not ended or expired, without marking them as seen."""
     found = rows(tables.Session).filter(pk__in=list(pks), expires_at__gt=Now())
     return set(found.values_list("pk", flat=True))
 
 
-def end(session: tables.Session) -> None:
+def end_session(session: tables.Session) -> None:
     """End a session; its rows are deleted later, when no process writes to them any more."""
-    end_all([session.pk])
+    end_sessions([session.pk])
 
 
-def change(session: tables.Session, **values: Any) -> None:
+def update_session(session: tables.Session, **values: Any) -> None:
     """Set fields of a session on the instance and in the database."""
     rows(tables.Session).filter(pk=session.pk).update(**values)
     for name, value in values.items():
         setattr(session, name, value)
 
 
-def subscribe(session: tables.Session, uri: str) -> bool:
+def add_subscription(session: tables.Session, uri: str) -> bool:
     """Store a subscription to a resource; return whether it is new.
 
     Raises:
@@ -208,7 +215,7 @@ def subscribe(session: tables.Session, uri: str) -> bool:
     if mine.filter(digest=digest).exists():
         return False
     held = mine.aggregate(count=Count("pk"), size=Sum(Length("uri"), default=0))
-    if held["count"] >= MAX_SUBSCRIPTIONS or held["size"] + len(uri) > MAX_SUBSCRIBED:
+    if held["count"] >= MAX_SUBSCRIPTIONS or held["size"] + len(uri) > MAX_SUBSCRIBED_CHARACTERS:
         raise TooManySubscriptions
     found.bulk_create(
         [tables.Subscription(session=session, uri=uri, digest=digest)], ignore_conflicts=True
@@ -216,13 +223,13 @@ def subscribe(session: tables.Session, uri: str) -> bool:
     return True
 
 
-def unsubscribe(session: tables.Session, uri: str) -> bool:
+def remove_subscription(session: tables.Session, uri: str) -> bool:
     """Delete a subscription; return whether there was one."""
     ended, _ = rows(tables.Subscription).filter(session=session, digest=_digest(uri)).delete()
     return bool(ended)
 
 
-def end_all(pks: Iterable[int], **changes: Any) -> int:
+def end_sessions(pks: Iterable[int], **changes: Any) -> int:
     """End several sessions with their open streams in every process; return how many were live.
 
     ``changes`` are further fields to set.
@@ -231,9 +238,9 @@ def end_all(pks: Iterable[int], **changes: Any) -> int:
     live = rows(tables.Session).filter(pk__in=named, expires_at__gt=Now())
     ended = live.update(expires_at=Now(), **changes)
     if ended:
-        look_again(named)
-        gone = [Topic("", "session", str(pk)) for pk in named]
-        transaction.on_commit(partial(ring, *gone), using=alias())
+        notify_get_streams(named)
+        gone = [TopicKey("", "session", str(pk)) for pk in named]
+        transaction.on_commit(partial(notify, *gone), using=write_alias())
     return ended
 
 
@@ -244,7 +251,7 @@ def _digest(text: str) -> str:
 # The interface of a session, and sessions in memory -----------------------------------------------
 
 
-class ClientSession(Session, Protocol):
+class ClientSession(SessionInfo, Protocol):
     """The session of a client of a handshake revision, in the database or in a connection."""
 
     @property
@@ -265,7 +272,7 @@ class ClientSession(Session, Protocol):
         """Stop notifying the client of changes of a resource."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
@@ -278,7 +285,7 @@ class MemorySession:
     capabilities: Mapping[str, Any]
     log_level: str | None = None
     uris: dict[str, None] = field(default_factory=dict)
-    on_change: Callable[[], None] = _nothing
+    on_change: Callable[[], None] = _do_nothing
     """Called, in any thread, when the subscriptions change."""
 
     def set_log_level(self, level: str) -> None:

@@ -21,19 +21,27 @@ from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
-from mcp_django.storage.databases import after, alias, atomic, insist, is_held, rows, tables
-from mcp_django.storage.inbox import ensure_beat, is_alive, worker_id
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import standing_of
+from mcp_django.storage.databases import (
+    atomic,
+    is_locked,
+    retry_on_conflict,
+    rows,
+    seconds_from_now,
+    tables,
+    write_alias,
+)
+from mcp_django.storage.inbox import ensure_heartbeat, is_alive, worker_id
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import topic_of_get_streams
 
 # Higher than the number of any event that a lost owner can have sent without storing it.
 LOST_SEQ = 1 << 40
-PAGE = 100
+PAGE_SIZE = 100
 
-Numbered = tuple[int, str]
+NumberedEvent = tuple[int, str]
 
 
-class Fenced(Exception):
+class LeaseLost(Exception):
     """The process does not own the stream any more: it was closed, or considered lost."""
 
 
@@ -42,14 +50,14 @@ class UnknownStream(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class StreamSnapshot:
     """A snapshot of a stream, with the events that a reader lacks."""
 
     state: str
     last_seq: int
     owner: int
     request_id: str
-    events: Sequence[Numbered]
+    events: Sequence[NumberedEvent]
 
     @property
     def is_open(self) -> bool:
@@ -59,7 +67,7 @@ class Glimpse:
 
 def open_stream(session_pk: int, *, request_id: str) -> int:
     """Create the stream of a response, before its first event is sent; return its number."""
-    ensure_beat()
+    ensure_heartbeat()
     number = secrets.randbits(63)
     rows(tables.Stream).bulk_create(
         [
@@ -75,20 +83,22 @@ def open_stream(session_pk: int, *, request_id: str) -> int:
     return number
 
 
-def close(*numbers: int) -> None:
+def close_streams(*numbers: int) -> None:
     """Close streams of this process that have no last message."""
-    _close_all(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
+    _mark_closed(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
 
 
-def _close_all(found: QuerySet[tables.Stream]) -> None:
+def _mark_closed(found: QuerySet[tables.Stream]) -> None:
     """Close these streams, whichever process owns them."""
     # A client may send the id of the last event as long as its session may be idle.
     found.filter(state=tables.Stream.State.OPEN).update(
-        state=tables.Stream.State.DONE, expires_at=after(get_settings().session_idle)
+        state=tables.Stream.State.DONE, expires_at=seconds_from_now(get_settings().session_idle)
     )
 
 
-def append(number: int, events: Sequence[Numbered], *, final: bool, retention: float) -> None:
+def append_events(
+    number: int, events: Sequence[NumberedEvent], *, final: bool, retention: float
+) -> None:
     """Store events of a stream that this process owns; a retry after success does nothing.
 
     Raises:
@@ -96,7 +106,11 @@ def append(number: int, events: Sequence[Numbered], *, final: bool, retention: f
     """
     last = events[-1][0]
     changes = {"last_seq": last}
-    ending = {"state": tables.Stream.State.DONE, "expires_at": after(retention)} if final else {}
+    ending = (
+        {"state": tables.Stream.State.DONE, "expires_at": seconds_from_now(retention)}
+        if final
+        else {}
+    )
     with atomic():
         mine = rows(tables.Stream).filter(pk=number, owner=worker_id())
         new = mine.filter(state=tables.Stream.State.OPEN, last_seq__lt=last)
@@ -104,13 +118,13 @@ def append(number: int, events: Sequence[Numbered], *, final: bool, retention: f
             if mine.filter(last_seq=last).exists():
                 # The first attempt succeeded, only the database's response was lost.
                 return
-            raise Fenced
+            raise LeaseLost
         rows(tables.Event).bulk_create(
             [tables.Event(stream_id=number, seq=seq, payload=payload) for seq, payload in events]
         )
 
 
-def look(session_pk: int, number: int, *, after_seq: int) -> Glimpse:
+def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapshot:
     """Return a snapshot of a stream with its events after the one that the reader has.
 
     Raises:
@@ -129,10 +143,10 @@ def look(session_pk: int, number: int, *, after_seq: int) -> Glimpse:
         rows(tables.Event)
         .filter(stream=number, seq__gt=after_seq)
         .order_by("seq")
-        .values_list("seq", "payload")[:PAGE]
+        .values_list("seq", "payload")[:PAGE_SIZE]
     )
     state, last_seq, owner, request_id = row
-    return Glimpse(state, last_seq, owner, request_id, tuple(events))
+    return StreamSnapshot(state, last_seq, owner, request_id, tuple(events))
 
 
 def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> bool:
@@ -146,10 +160,12 @@ def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> boo
         open_still = rows(tables.Stream).filter(
             pk=number, owner=owner, state=tables.Stream.State.OPEN
         )
-        if is_held(open_still):
+        if is_locked(open_still):
             return False
         ended = open_still.update(
-            state=tables.Stream.State.LOST, last_seq=LOST_SEQ, expires_at=after(retention)
+            state=tables.Stream.State.LOST,
+            last_seq=LOST_SEQ,
+            expires_at=seconds_from_now(retention),
         )
         if ended:
             rows(tables.Event).bulk_create(
@@ -158,7 +174,7 @@ def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> boo
     return bool(ended)
 
 
-def owner_of_request(session_pk: int, request_id: RequestId) -> int | None:
+def find_request_owner(session_pk: int, request_id: RequestId) -> int | None:
     """Return the process that runs a request of a session, if its response is a stream.
 
     The stream of a batch has the responses to several requests.
@@ -168,17 +184,17 @@ def owner_of_request(session_pk: int, request_id: RequestId) -> int | None:
     )
     for owner, answered in found.values_list("owner", "request_id"):
         ids = json.loads(answered)
-        if _is_among(request_id, ids if isinstance(ids, list) else [ids]):
+        if _contains_id(request_id, ids if isinstance(ids, list) else [ids]):
             return owner
     return None
 
 
-def _is_among(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
+def _contains_id(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
     # 1 and "1" differ, and so do 1 and true.
     return any(one == request_id and type(one) is type(request_id) for one in ids)
 
 
-def owner_of(session_pk: int, number: int) -> int | None:
+def find_owner(session_pk: int, number: int) -> int | None:
     """Return the process that runs the call of a stream, ``None`` if it is closed or unknown."""
     found = rows(tables.Stream).filter(
         pk=number, session=session_pk, state=tables.Stream.State.OPEN
@@ -186,7 +202,7 @@ def owner_of(session_pk: int, number: int) -> int | None:
     return found.values_list("owner", flat=True).first()
 
 
-def kind_of(session_pk: int, number: int) -> str | None:
+def find_stream_kind(session_pk: int, number: int) -> str | None:
     """Return the kind of a stream of a session, ``None`` if the stream does not exist."""
     found = rows(tables.Stream).filter(pk=number, session=session_pk)
     return found.values_list("kind", flat=True).first()
@@ -199,29 +215,29 @@ def kind_of(session_pk: int, number: int) -> str | None:
 # closes.
 
 # The maximum number of open GET streams of a session; one more closes the oldest.
-MAX_STANDING: Final = 3
+MAX_GET_STREAMS: Final = 3
 # How many streams are closed in one transaction. A process that stops closes all of them, and a
 # transaction for each would exceed the time that it has.
-MAX_ENDS = 500
+CLOSE_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class GetStreamState:
     """The state of a GET stream and its session."""
 
     is_initialized: bool
     uris: Sequence[str]
     """The resources that the session has subscribed to."""
-    heard: int
+    seen_number: int
     """The number of the last change that the client is assumed to know."""
     is_newest: bool
     """Whether no newer stream of the session is open."""
-    writes: bool
+    is_writer: bool
     """Whether it sends the messages: the owners of all newer streams are dead."""
 
 
 @dataclass(frozen=True, slots=True)
-class StandingEnd:
+class GetStreamEnd:
     """The end of one GET stream.
 
     ``heard`` is the number of the last change that the client is assumed to know, ``None`` if the
@@ -230,35 +246,35 @@ class StandingEnd:
 
     number: int
     session_pk: int
-    heard: int | None = None
+    seen_number: int | None = None
 
 
-def open_standing(session_pk: int, number: int, *, replaced: int | None = None) -> None:
+def open_get_stream(session_pk: int, number: int, *, replaced: int | None = None) -> None:
     """Create a GET stream, the newest of its session.
 
     The stream ``replaced``, from which the client has reconnected, is closed. If there are more
     than ``MAX_STANDING``, those of dead processes are closed, and then the oldest.
     """
-    insist(ensure_beat)
-    if insist(partial(_open_row, session_pk, number, replaced)):
-        announce(standing_of(session_pk))
+    retry_on_conflict(ensure_heartbeat)
+    if retry_on_conflict(partial(_insert_get_stream, session_pk, number, replaced)):
+        publish(topic_of_get_streams(session_pk))
 
 
-def _open_row(session_pk: int, number: int, replaced: int | None) -> bool:
+def _insert_get_stream(session_pk: int, number: int, replaced: int | None) -> bool:
     """Write the row of a GET stream; return whether there are others to notify."""
     with atomic():
         # The lock of the session's row puts concurrent streams in order.
         if not rows(tables.Session).filter(pk=session_pk).update(seen_at=Now()):
             return False
         # An attempt whose response was lost may be repeated.
-        found = _standing([session_pk]).exclude(pk=number).order_by("last_seq")
+        found = _open_get_streams([session_pk]).exclude(pk=number).order_by("last_seq")
         open_now = list(found.values_list("pk", "owner", "last_seq"))
         others = [(pk, owner) for pk, owner, _ in open_now if pk != replaced]
-        if len(others) >= MAX_STANDING:
+        if len(others) >= MAX_GET_STREAMS:
             others = [(pk, owner) for pk, owner in others if is_alive(owner)]
-        kept = {pk for pk, _ in others[-(MAX_STANDING - 1) :]}
+        kept = {pk for pk, _ in others[-(MAX_GET_STREAMS - 1) :]}
         if over := {pk for pk, _, _ in open_now} - kept:
-            _close_all(rows(tables.Stream).filter(pk__in=over))
+            _mark_closed(rows(tables.Stream).filter(pk__in=over))
         newest = tables.Stream(
             pk=number,
             session_id=session_pk,
@@ -270,7 +286,7 @@ def _open_row(session_pk: int, number: int, replaced: int | None) -> bool:
     return bool(open_now)
 
 
-def look_at_standing(session_pk: int, number: int) -> Sight | None:
+def read_get_stream(session_pk: int, number: int) -> GetStreamState | None:
     """Return the state of a GET stream, ``None`` if it is closed or its session has ended.
 
     Marks the session as seen: an open stream keeps it from idling.
@@ -278,7 +294,7 @@ def look_at_standing(session_pk: int, number: int) -> Sight | None:
     live = rows(tables.Session).filter(pk=session_pk, expires_at__gt=Now())
     if not live.update(seen_at=Now()):
         return None
-    found = _standing([session_pk]).order_by("-last_seq")
+    found = _open_get_streams([session_pk]).order_by("-last_seq")
     members = found.values_list("pk", "owner", "session__is_initialized", "session__heard_seq")
     every = list(members)
     newer = list(takewhile(lambda one: one[0] != number, every))
@@ -286,47 +302,52 @@ def look_at_standing(session_pk: int, number: int) -> Sight | None:
         return None
     _, _, is_initialized, heard = every[len(newer)]
     wanted = rows(tables.Subscription).filter(session=session_pk).order_by("pk")
-    return Sight(
+    return GetStreamState(
         is_initialized=is_initialized,
         uris=list(wanted.values_list("uri", flat=True)),
-        heard=heard,
+        seen_number=heard,
         is_newest=not newer,
-        writes=not any(is_alive(owner) for _, owner, _, _ in newer),
+        is_writer=not any(is_alive(owner) for _, owner, _, _ in newer),
     )
 
 
-def look_again(session_pks: Iterable[int]) -> None:
+def notify_get_streams(session_pks: Iterable[int]) -> None:
     """Notify the GET streams of sessions in every process, so that they read their rows again.
 
     Call it after the rows were changed, in the same transaction or later.
     """
-    transaction.on_commit(partial(_look_again, list(session_pks)), using=alias())
+    transaction.on_commit(partial(_notify_get_streams, list(session_pks)), using=write_alias())
 
 
-def _look_again(session_pks: Collection[int]) -> None:
+def _notify_get_streams(session_pks: Collection[int]) -> None:
     # A stream that is being opened writes its row first, and reads the others then.
-    announce(*map(standing_of, _standing(session_pks).values_list("session", flat=True).distinct()))
+    publish(
+        *map(
+            topic_of_get_streams,
+            _open_get_streams(session_pks).values_list("session", flat=True).distinct(),
+        )
+    )
 
 
-def end_standing(ends: Sequence[StandingEnd]) -> None:
+def close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
     """Close these GET streams, store what their clients know, and notify the sessions' others."""
-    for first in range(0, len(ends), MAX_ENDS):
-        _end(ends[first : first + MAX_ENDS])
+    for first in range(0, len(ends), CLOSE_BATCH_SIZE):
+        _close_get_streams(ends[first : first + CLOSE_BATCH_SIZE])
 
 
-def _end(ends: Sequence[StandingEnd]) -> None:
+def _close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
     session_pks = {end.session_pk for end in ends}
     with atomic():
         # Sessions before streams, and those in one order, to avoid deadlocks.
         for end in sorted(ends, key=lambda one: one.session_pk):
-            if end.heard is not None:
-                told = rows(tables.Session).filter(pk=end.session_pk, heard_seq__lt=end.heard)
-                told.update(heard_seq=end.heard)
-        close(*(end.number for end in ends))
-    _look_again(session_pks)
+            if end.seen_number is not None:
+                told = rows(tables.Session).filter(pk=end.session_pk, heard_seq__lt=end.seen_number)
+                told.update(heard_seq=end.seen_number)
+        close_streams(*(end.number for end in ends))
+    _notify_get_streams(session_pks)
 
 
-def _standing(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
+def _open_get_streams(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
     return rows(tables.Stream).filter(
         session__in=session_pks, kind=tables.Stream.Kind.GET, state=tables.Stream.State.OPEN
     )

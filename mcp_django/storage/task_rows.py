@@ -22,30 +22,37 @@ from mcp_django.exceptions import TooManyTasks
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cleanup import GRACE_SECONDS
-from mcp_django.storage.databases import after, alias, before, digest_of_network, rows, tables
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.databases import (
+    digest_of_network,
+    rows,
+    seconds_ago,
+    seconds_from_now,
+    tables,
+    write_alias,
+)
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 
 # As ``Task.Status`` has them; models cannot be imported before the app registry is ready.
 WORKING, INPUT_REQUIRED = "working", "input_required"
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
-OPEN = (WORKING, INPUT_REQUIRED)
+OPEN_STATUSES = (WORKING, INPUT_REQUIRED)
 
 LEASE_SECONDS = 30
 # Arguments are stored with their task; longer ones than the first limit, in bytes, may have as much
 # as the second together for one caller.
 MAX_SHORT, MAX_LONG = 64 * 1024, 64 * 1024 * 1024
 
-GONE = "The worker that ran this task has stopped, and what it did so far is not known."
+WORKER_GONE = "The worker that ran this task has stopped, and what it did so far is not known."
 EXPIRED = "The task did not finish within its time to live."
 
 
-def topic_of(pk: str) -> Topic:
+def task_topic(pk: str) -> TopicKey:
     """Return the topic that is published whenever a task changes."""
-    return Topic("", "task", pk)
+    return TopicKey("", "task", pk)
 
 
-def create(
+def create_task(
     *,
     server: str,
     tool: str,
@@ -73,7 +80,7 @@ def create(
         TooManyTasks: the caller has the maximum number of open tasks, or too long arguments in all;
             or all anonymous callers together have the maximum number of open tasks.
     """
-    _check_room(of_principal(server, principal.key), network, len(arguments))
+    _check_room(tasks_of_principal(server, principal.key), network, len(arguments))
     scopes = principal.scopes
     row = tables.Task(
         server=server,
@@ -94,18 +101,18 @@ def create(
         state=state,
         ttl_ms=ttl // timedelta(milliseconds=1),
         poll_ms=poll // timedelta(milliseconds=1),
-        expires_at=after(ttl.total_seconds()),
+        expires_at=seconds_from_now(ttl.total_seconds()),
         engine=engine,
     )
-    row.save(using=alias(), force_insert=True)
-    row.refresh_from_db(using=alias())
+    row.save(using=write_alias(), force_insert=True)
+    row.refresh_from_db(using=write_alias())
     return row
 
 
 def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) -> None:
     settings = get_settings()
     most = settings.tasks_per_principal
-    going_on = Q(status__in=OPEN, expires_at__gt=Now())
+    going_on = Q(status__in=OPEN_STATUSES, expires_at__gt=Now())
     if network is not None:
         together = settings.anonymous_factor * most
         if known.filter(going_on)[:together].count() >= together:
@@ -128,46 +135,55 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
             )
 
 
-def find(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
+def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
     """Return the task of this id, server and caller, ``None`` if there is none."""
-    row = of_principal(server, principal_key).filter(pk=task_id).annotate(is_late=_late()).first()
-    return _as_it_is(row)
+    row = (
+        tasks_of_principal(server, principal_key)
+        .filter(pk=task_id)
+        .annotate(is_late=_late_condition())
+        .first()
+    )
+    return _close_if_late(row)
 
 
-def by_pk(pk: str) -> tables.Task | None:
+def find_task_by_pk(pk: str) -> tables.Task | None:
     """Return the task of this id, of any caller: for workers and the admin."""
-    found = rows(tables.Task).filter(pk=pk, expires_at__gt=before(GRACE_SECONDS))
-    return _as_it_is(found.annotate(is_late=_late()).first())
+    found = rows(tables.Task).filter(pk=pk, expires_at__gt=seconds_ago(GRACE_SECONDS))
+    return _close_if_late(found.annotate(is_late=_late_condition()).first())
 
 
-def _as_it_is(row: tables.Task | None) -> tables.Task | None:
+def _close_if_late(row: tables.Task | None) -> tables.Task | None:
     if row is not None and row.is_late:  # type: ignore[attr-defined]
         # On SQLite, this very run may have the database locked, by a transaction of its own.
-        locked = (OperationalError,) if connections[alias()].vendor == "sqlite" else ()
-        with suppress(*locked), transaction.atomic(using=alias()):
-            close_late([row.pk])
-        row.refresh_from_db(using=alias())
+        locked = (OperationalError,) if connections[write_alias()].vendor == "sqlite" else ()
+        with suppress(*locked), transaction.atomic(using=write_alias()):
+            close_expired([row.pk])
+        row.refresh_from_db(using=write_alias())
     return row
 
 
-def of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
+def tasks_of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
     """Return the tasks of a caller on a server, newest first."""
     mine = rows(tables.Task).filter(server=server, principal=principal_key)
-    return mine.filter(expires_at__gt=before(GRACE_SECONDS)).order_by("-created_at", "-task_id")
+    return mine.filter(expires_at__gt=seconds_ago(GRACE_SECONDS)).order_by(
+        "-created_at", "-task_id"
+    )
 
 
 # What clients do ----------------------------------------------------------------------------------
 
 
-def cancel(task: tables.Task) -> bool:
+def cancel_task(task: tables.Task) -> bool:
     """Cancel a task; ``False`` if it was over already. Refreshes ``task``."""
-    found = _open(task.pk)
-    is_changed = _change(found, task.pk, status=CANCELLED, status_message="", **_over())
-    task.refresh_from_db(using=alias())
+    found = _open_task(task.pk)
+    is_changed = _update_task(
+        found, task.pk, status=CANCELLED, status_message="", **_final_changes()
+    )
+    task.refresh_from_db(using=write_alias())
     return is_changed
 
 
-def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
+def store_responses(task: tables.Task, responses: Mapping[str, Any]) -> bool:
     """Store the responses to outstanding client requests, and ignore the others.
 
     ``True`` if nothing is outstanding any more: then the task is ``working`` again, with the number
@@ -182,9 +198,9 @@ def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
         if not left:
             changes |= {"status": WORKING, "run": F("run") + 1, "lease_until": None}
         # Another HTTP request may store another response meanwhile; both have to be kept.
-        unchanged = _open(task.pk).filter(status=INPUT_REQUIRED, step=task.step)
-        is_changed = _change(unchanged, task.pk, **changes)
-        task.refresh_from_db(using=alias())
+        unchanged = _open_task(task.pk).filter(status=INPUT_REQUIRED, step=task.step)
+        is_changed = _update_task(unchanged, task.pk, **changes)
+        task.refresh_from_db(using=write_alias())
         if is_changed:
             return not left
     return False
@@ -193,32 +209,34 @@ def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
 # What the run does --------------------------------------------------------------------------------
 
 
-def start(pk: str, run: int) -> tables.Task | None:
+def start_run(pk: str, run: int) -> tables.Task | None:
     """Take the lease of a run; ``None`` if it was taken or cancelled, is outdated or too late."""
-    free = _open(pk).filter(status=WORKING, run=run, lease_until=None, expires_at__gt=Now())
-    if not free.update(lease_until=after(LEASE_SECONDS)):
+    free = _open_task(pk).filter(status=WORKING, run=run, lease_until=None, expires_at__gt=Now())
+    if not free.update(lease_until=seconds_from_now(LEASE_SECONDS)):
         return None
     return rows(tables.Task).get(pk=pk)
 
 
-def renew(pk: str, run: int) -> bool:
+def renew_lease(pk: str, run: int) -> bool:
     """Renew the lease; ``False`` if the run is not wanted anymore."""
-    held = _held(pk, run).filter(expires_at__gt=Now())
-    return bool(held.update(lease_until=after(LEASE_SECONDS)))
+    held = _leased_run(pk, run).filter(expires_at__gt=Now())
+    return bool(held.update(lease_until=seconds_from_now(LEASE_SECONDS)))
 
 
-def still_wanted(runs: Mapping[str, int]) -> set[str]:
+def filter_wanted(runs: Mapping[str, int]) -> set[str]:
     """Return the tasks of those runs that are not cancelled, closed or expired."""
     found = rows(tables.Task).filter(pk__in=list(runs), status=WORKING, expires_at__gt=Now())
     return {pk for pk, run in found.values_list("pk", "run") if runs[pk] == run}
 
 
-def tell(pk: str, run: int, message: str) -> bool:
+def set_status_message(pk: str, run: int, message: str) -> bool:
     """Set the status message, which tells the progress; ``False`` if the lease is lost."""
-    return _change(_held(pk, run), pk, status_message=storable(message))
+    return _update_task(_leased_run(pk, run), pk, status_message=storable(message))
 
 
-def asked(pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: str) -> bool:
+def wait_for_responses(
+    pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: str
+) -> bool:
     """End the run and wait for responses to client requests, by their keys in the function.
 
     Clients get other keys, none of which was used in this task before.
@@ -232,8 +250,8 @@ def asked(pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: 
         while shown in known or shown in fresh:
             shown, n = f"{key}_{n}", n + 1
         fresh[shown] = key
-    return _change(
-        _held(pk, run),
+    return _update_task(
+        _leased_run(pk, run),
         pk,
         status=INPUT_REQUIRED,
         questions={shown: dict(questions[key]) for shown, key in fresh.items()},
@@ -244,7 +262,7 @@ def asked(pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: 
     )
 
 
-def finish(
+def finish_task(
     pk: str,
     run: int,
     *,
@@ -259,63 +277,69 @@ def finish(
     changes: dict[str, Any] = {"status": FAILED if error is not None else COMPLETED}
     if message is not None or error is not None:
         changes["status_message"] = storable(str(error["message"] if error else message))
-    return _change(_held(pk, run), pk, result=result, error=error, **changes, **_over())
+    return _update_task(
+        _leased_run(pk, run), pk, result=result, error=error, **changes, **_final_changes()
+    )
 
 
-def fail(pk: str, message: str, *, code: int = INTERNAL_ERROR) -> bool:
+def fail_task(pk: str, message: str, *, code: int = INTERNAL_ERROR) -> bool:
     """End a task that cannot be run, with an error."""
-    return _change(_open(pk), pk, **_failure(message, code))
+    return _update_task(_open_task(pk), pk, **_failure_changes(message, code))
 
 
 # Expired tasks and leases -------------------------------------------------------------------------
 
 
-def close_late(pks: Iterable[str] | None = None) -> int:
+def close_expired(pks: Iterable[str] | None = None) -> int:
     """Close tasks with an expired lease or time to live as failed; return how many."""
-    late = rows(tables.Task).filter(_late())
+    late = rows(tables.Task).filter(_late_condition())
     if pks is not None:
         late = late.filter(pk__in=list(pks))
     closed = 0
-    for pk, is_expired in late.annotate(is_expired=_expired()).values_list("pk", "is_expired"):
+    for pk, is_expired in late.annotate(is_expired=_expired_condition()).values_list(
+        "pk", "is_expired"
+    ):
         # Checked again in the same query: the lease may have been renewed.
-        found = rows(tables.Task).filter(_late(), pk=pk)
-        closed += _change(found, pk, **_failure(EXPIRED if is_expired else GONE))
+        found = rows(tables.Task).filter(_late_condition(), pk=pk)
+        closed += _update_task(
+            found, pk, **_failure_changes(EXPIRED if is_expired else WORKER_GONE)
+        )
     return closed
 
 
-def _expired() -> Q:
+def _expired_condition() -> Q:
     return Q(expires_at__lte=Now())
 
 
-def _late() -> Q:
+def _late_condition() -> Q:
     is_lost = Q(status=WORKING, lease_until__isnull=False, lease_until__lt=Now())
-    return is_lost | (_expired() & Q(status__in=OPEN))
+    return is_lost | (_expired_condition() & Q(status__in=OPEN_STATUSES))
 
 
-def _failure(message: str, code: int = INTERNAL_ERROR) -> dict[str, Any]:
+def _failure_changes(message: str, code: int = INTERNAL_ERROR) -> dict[str, Any]:
     return {
         "status": FAILED,
         "status_message": message,
         "error": {"code": code, "message": message},
-        **_over(),
+        **_final_changes(),
     }
 
 
-def _over() -> dict[str, Any]:
+def _final_changes() -> dict[str, Any]:
     """Return the changes at the end of a task: without a run, responses are not needed."""
     return {"lease_until": None, "questions": {}, "answers": {}, "state": ""}
 
 
-def _open(pk: str) -> QuerySet[tables.Task]:
-    return rows(tables.Task).filter(pk=pk, status__in=OPEN)
+def _open_task(pk: str) -> QuerySet[tables.Task]:
+    return rows(tables.Task).filter(pk=pk, status__in=OPEN_STATUSES)
 
 
-def _held(pk: str, run: int) -> QuerySet[tables.Task]:
+def _leased_run(pk: str, run: int) -> QuerySet[tables.Task]:
     return rows(tables.Task).filter(pk=pk, run=run, status=WORKING, lease_until__isnull=False)
 
 
-def _change(found: QuerySet[tables.Task], pk: str, **changes: Any) -> bool:
+def _update_task(found: QuerySet[tables.Task], pk: str, **changes: Any) -> bool:
     if not found.update(updated_at=Now(), step=F("step") + 1, **changes):
         return False
-    announce(topic_of(pk))
+    publish(task_topic(pk))
     return True

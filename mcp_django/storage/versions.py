@@ -24,11 +24,11 @@ MAX_NUMBERED: Final = 500
 # How long ``number`` waits for other transactions, each of which takes a few milliseconds.
 LOCK_SECONDS: Final = 5
 # How many changes are read with one query; more than the changes with the same number.
-PAGE: Final = 5000
+PAGE_SIZE: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicKey:
     """Something that changes, to which listeners subscribe.
 
     It is a list of one server (``tools``, ``resources``, ``prompts``), one of its resources
@@ -57,26 +57,26 @@ class Topic:
         return self.kind in ("tools", "resources", "prompts", "resource", "standing")
 
     @property
-    def is_of_caller(self) -> bool:
+    def is_revocation(self) -> bool:
         """Whether it changes when a caller's access is revoked; polls read ``SENT_AWAY`` first."""
         return self.kind in ("credential", "user")
 
 
 # Changes with every revocation, so that one row tells whether to read the rows of callers.
-SENT_AWAY = Topic("", "sent-away")
+REVOKED = TopicKey("", "sent-away")
 # Changes with every override in the admin. Its row is never deleted: a process that was suspended
 # for longer would miss the changes.
-MANAGED = Topic("", "managed")
+OVERRIDES = TopicKey("", "managed")
 # Its version is the last number that was assigned. Its row is never deleted.
-CLOCK = Topic("", "clock")
+CLOCK = TopicKey("", "clock")
 
 
-def standing_of(session_pk: int) -> Topic:
+def topic_of_get_streams(session_pk: int) -> TopicKey:
     """Return the topic of a session's GET streams: of the session and of which stream writes."""
-    return Topic("", "standing", str(session_pk))
+    return TopicKey("", "standing", str(session_pk))
 
 
-def number(changed: Sequence[Topic]) -> None:
+def assign_number(changed: Sequence[TopicKey]) -> None:
     """Count a change of each topic, and assign the next number to all of them.
 
     For at most ``MAX_NUMBERED`` numbered topics, in a transaction of its own: the clock's row is
@@ -85,8 +85,8 @@ def number(changed: Sequence[Topic]) -> None:
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
     with atomic():
-        _wait_no_longer(found.db)
-        given = _next_number()
+        _set_lock_timeout(found.db)
+        given = _increment_clock()
         told = {"version": F("version") + 1, "seq": given, "changed_at": Now()}
         if found.update(**told) < len(digests):
             there = set(found.values_list("pk", flat=True))
@@ -98,7 +98,7 @@ def number(changed: Sequence[Topic]) -> None:
             )
 
 
-def _wait_no_longer(using: str) -> None:
+def _set_lock_timeout(using: str) -> None:
     """Limit the wait for the lock of a process that was suspended in its transaction."""
     connection = connections[using]
     # Other databases, or their drivers, have such a limit by default.
@@ -107,7 +107,7 @@ def _wait_no_longer(using: str) -> None:
             cursor.execute("SET LOCAL lock_timeout = %s", [f"{LOCK_SECONDS}s"])
 
 
-def _next_number() -> int:
+def _increment_clock() -> int:
     clock = rows(tables.Topic).filter(pk=CLOCK.digest)
     if not clock.update(version=F("version") + 1):
         first = tables.Topic(digest=CLOCK.digest, version=0, changed_at=Now())
@@ -123,7 +123,7 @@ def last_number() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class NumberedChanges:
     """Changes of numbered topics, as read by a query.
 
     ``until`` is the last assigned number, or the last one read if ``is_all`` is false. ``numbers``
@@ -135,7 +135,7 @@ class Changes:
     is_all: bool = True
 
 
-def changes_after(seen: int | None) -> Changes:
+def read_changes(seen: int | None) -> NumberedChanges:
     """Return all topics whose last change has a larger number, with one query.
 
     Without a number, return only the last assigned number.
@@ -143,18 +143,18 @@ def changes_after(seen: int | None) -> Changes:
     # One query for the clock and the numbers: of two queries, one would read an older state.
     wanted = Q(pk=CLOCK.digest) if seen is None else Q(pk=CLOCK.digest) | Q(seq__gt=seen)
     found = rows(tables.Topic).filter(wanted).order_by("seq")
-    page = list(found.values_list("pk", "seq", "version")[:PAGE])
+    page = list(found.values_list("pk", "seq", "version")[:PAGE_SIZE])
     until = next((version for digest, _, version in page if digest == CLOCK.digest), 0)
     numbers = {digest: seq for digest, seq, _ in page if digest != CLOCK.digest}
-    if len(page) < PAGE:
-        return Changes(until, numbers)
+    if len(page) < PAGE_SIZE:
+        return NumberedChanges(until, numbers)
     # The last number may not be complete.
     last = page[-1][1]
     whole = {digest: seq for digest, seq in numbers.items() if seq < last}
-    return Changes(max(whole.values()), whole, is_all=False)
+    return NumberedChanges(max(whole.values()), whole, is_all=False)
 
 
-def changed_after(topics: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, int]]:
+def read_changed_topics(topics: Iterable[TopicKey], seen: int) -> tuple[int, dict[TopicKey, int]]:
     """Return the last assigned number, and the numbers of the topics changed since ``seen``.
 
     If ``seen`` was never assigned (the database was restored to an earlier state), return all
@@ -172,19 +172,21 @@ def changed_after(topics: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, 
     return last, numbers if seen <= last else dict.fromkeys(by_digest.values(), last)
 
 
-def touch(changed: Iterable[Topic]) -> None:
+def increment_versions(changed: Iterable[TopicKey]) -> None:
     """Count a change of each topic that is not numbered; the version grows by at least one."""
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
     if len(digests) > 1 and connections[found.db].features.has_select_for_update:
         with atomic():
-            _count(found, digests, is_ordered=True)
+            _increment_or_create(found, digests, is_ordered=True)
     else:
-        _count(found, digests, is_ordered=False)
+        _increment_or_create(found, digests, is_ordered=False)
 
 
-def _count(found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: bool) -> None:
-    if _one_more(found, is_ordered=is_ordered) == len(digests):
+def _increment_or_create(
+    found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: bool
+) -> None:
+    if _increment(found, is_ordered=is_ordered) == len(digests):
         return
     # Not only the missing ones: another process may add them meanwhile, and a change that is
     # counted twice is noticed once.
@@ -192,17 +194,17 @@ def _count(found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: boo
         [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
         ignore_conflicts=True,
     )
-    _one_more(found, is_ordered=is_ordered)
+    _increment(found, is_ordered=is_ordered)
 
 
-def _one_more(found: QuerySet[tables.Topic], *, is_ordered: bool) -> int:
+def _increment(found: QuerySet[tables.Topic], *, is_ordered: bool) -> int:
     if is_ordered:
         # In one order, to avoid deadlocks with a process that counts the same topics.
         list(found.order_by("pk").select_for_update().values_list("pk"))
     return found.update(version=F("version") + 1, changed_at=Now())
 
 
-def versions(topics: Iterable[Topic]) -> dict[Topic, int]:
+def read_versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int]:
     """Return how often each topic has changed; topics without a change are left out."""
     by_digest = {topic.digest: topic for topic in topics}
     found = rows(tables.Topic).filter(pk__in=list(by_digest))

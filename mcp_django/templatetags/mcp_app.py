@@ -24,9 +24,9 @@ register = template.Library()
 def mcp_app(context: template.Context) -> SafeString:
     """Return the script; it sends the host the name of the tool, if the context contains it."""
     name = json.dumps(str(context.get("tool") or "view")).translate(ESCAPES)
-    return mark_safe(f"<script>\n{_source()}\nmcp.start({name});\n</script>")  # noqa: S308
+    return mark_safe(f"<script>\n{_read_script()}\nmcp.start({name});\n</script>")  # noqa: S308
 
 
 @cache
-def _source() -> str:
+def _read_script() -> str:
     return SCRIPT.read_text(encoding="utf-8").strip()

@@ -71,7 +71,7 @@ class ToolFailed(AssertionError):
         super().__init__(f"{what} failed: {result.text or 'it gives no reason.'}")
 
 
-def checked(what: str, result: CallResult) -> CallResult:
+def raise_for_error(what: str, result: CallResult) -> CallResult:
     """Return the result if it is not an error; ``what`` names the tool in the exception.
 
     Raises:
@@ -83,7 +83,7 @@ def checked(what: str, result: CallResult) -> CallResult:
 
 
 @dataclass(slots=True)
-class Recorder:
+class NotificationRecorder:
     """Records the notifications of a running call, instead of sending them."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Recorder:
 
 
 # Answers of the test's user -----------------------------------------------------------------------
-EVERYTHING: Final[Mapping[str, Any]] = {
+ALL_CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
@@ -147,11 +147,11 @@ def _elicited(params: Mapping[str, Any], given: Any) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
-def next_round(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
+def build_retry_params(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
     """Return the additional params of the retry; ``answers`` are in the order of the requests."""
     requests = result.get("inputRequests", {})
     if len(answers) < len(requests):
-        asked = "; ".join(map(_shown, requests.values()))
+        asked = "; ".join(map(_format_request, requests.values()))
         raise AssertionError(
             f"Questions in one round: {len(requests)} ({asked}), but {len(answers)} answers are "
             "left; give one for each in answers=[…]."
@@ -163,5 +163,5 @@ def next_round(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, A
     return {"inputResponses": given, "requestState": result.get("requestState")}
 
 
-def _shown(request: Mapping[str, Any]) -> str:
+def _format_request(request: Mapping[str, Any]) -> str:
     return str(request["params"].get("message", request["method"]))

@@ -11,11 +11,17 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.exceptions import MCPError, MethodNotFound
-from mcp_django.execution.call import Listening
+from mcp_django.execution.call import ListenRequest
 from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.test.answers import CallResult, ErrorResponse, Recorder, checked, next_round
+from mcp_django.test.answers import (
+    CallResult,
+    ErrorResponse,
+    NotificationRecorder,
+    build_retry_params,
+    raise_for_error,
+)
 from mcp_django.test.connection import RemoteConnection
 from mcp_django.test.rounds import Rounds, result_of, with_tasks
 from mcp_django.transports import listen as listen_stream
@@ -24,12 +30,12 @@ from mcp_django.transports.memory import Response
 # Tasks --------------------------------------------------------------------------------------------
 
 # Over other transports a task runs in its own thread; in memory it has run before the first poll.
-PATIENCE_SECONDS = 10
-LOOK_SECONDS = 0.02
-OVER = ("completed", "failed", "cancelled")
+TIMEOUT_SECONDS = 10
+POLL_SECONDS = 0.02
+TERMINAL_STATUSES = ("completed", "failed", "cancelled")
 
 
-class _Following(Rounds):
+class _TaskMethods(Rounds):
     """Methods for tasks, for both revisions that have them."""
 
     def get_task(self, task_id: str) -> dict[str, Any]:
@@ -57,11 +63,11 @@ class _Following(Rounds):
         if REVISIONS[self._version].tasks:
             raw = self.request("tasks/result", {"taskId": task_id})
         else:
-            raw = self._follow(task_id)
+            raw = self._poll_task(task_id)
         if self._left:
             raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
         result = CallResult(raw=raw)
-        return checked(f"The tool of task {task_id}", result) if check else result
+        return raise_for_error(f"The tool of task {task_id}", result) if check else result
 
     async def atask_result(
         self, task: CallResult | str, *, answers: Sequence[Any] = (), check: bool = True
@@ -69,21 +75,21 @@ class _Following(Rounds):
         """Get the result of a task; ``task_result`` for async tests."""
         return await sync_to_async(self.task_result)(task, answers=answers, check=check)
 
-    def _follow(self, task_id: str) -> dict[str, Any]:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while (found := self.get_task(task_id))["status"] not in OVER:
+    def _poll_task(self, task_id: str) -> dict[str, Any]:
+        until = time.monotonic() + TIMEOUT_SECONDS
+        while (found := self.get_task(task_id))["status"] not in TERMINAL_STATUSES:
             if found["status"] == "input_required":
                 if not self._left:
                     return {"resultType": "input_required", **found}
-                self._tell(task_id, found)
+                self._send_answers(task_id, found)
             elif time.monotonic() > until:
-                raise TimeoutError(f"The task did not finish within {PATIENCE_SECONDS} seconds.")
+                raise TimeoutError(f"The task did not finish within {TIMEOUT_SECONDS} seconds.")
             else:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
         return _outcome(found)
 
-    def _tell(self, task_id: str, asking: Mapping[str, Any]) -> None:
-        given = next_round(asking, self._left)["inputResponses"]
+    def _send_answers(self, task_id: str, asking: Mapping[str, Any]) -> None:
+        given = build_retry_params(asking, self._left)["inputResponses"]
         del self._left[: len(given)]
         self.request("tasks/update", {"taskId": task_id, "inputResponses": given})
 
@@ -103,7 +109,7 @@ def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
 Arguments: TypeAlias = Mapping[str, Any] | None
 
 
-class MCPClient(_Following):
+class MCPClient(_TaskMethods):
     """A test client for one server, as one user.
 
     ``scopes`` are the scopes of the credential (``None``: unrestricted). ``capabilities`` are
@@ -191,7 +197,7 @@ class MCPClient(_Following):
         """
         params = self._calling(name, arguments, as_task=as_task)
         result = self._call_result(self.answer("tools/call", params, answers))
-        return checked(f"The tool {name!r}", result) if check else result
+        return raise_for_error(f"The tool {name!r}", result) if check else result
 
     async def acall_tool(
         self,
@@ -205,7 +211,7 @@ class MCPClient(_Following):
         """Call a tool; ``call_tool`` for async tests."""
         params = self._calling(name, arguments, as_task=as_task)
         result = self._call_result(await self.aanswer("tools/call", params, answers))
-        return checked(f"The tool {name!r}", result) if check else result
+        return raise_for_error(f"The tool {name!r}", result) if check else result
 
     def _calling(self, name: str, arguments: Arguments, *, as_task: bool) -> dict[str, Any]:
         params = _named(name, arguments)
@@ -217,7 +223,7 @@ class MCPClient(_Following):
         return {**params, "_meta": declared}
 
     def _call_result(self, raw: dict[str, Any]) -> CallResult:
-        recorder, self._recorder = self._recorder, Recorder()
+        recorder, self._recorder = self._recorder, NotificationRecorder()
         return CallResult(
             raw=raw,
             progress=recorder.params("notifications/progress", "progress", "total", "message"),
@@ -226,28 +232,30 @@ class MCPClient(_Following):
 
     def read_resource(self, uri: str, *, answers: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Read a resource and return its contents."""
-        return list(_complete(self.answer("resources/read", {"uri": uri}, answers))["contents"])
+        return list(
+            _check_complete(self.answer("resources/read", {"uri": uri}, answers))["contents"]
+        )
 
     async def aread_resource(
         self, uri: str, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         """Read a resource; ``read_resource`` for async tests."""
         result = await self.aanswer("resources/read", {"uri": uri}, answers)
-        return list(_complete(result)["contents"])
+        return list(_check_complete(result)["contents"])
 
     def get_prompt(
         self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         """Get a prompt and return its messages."""
         result = self.answer("prompts/get", _named(name, arguments), answers)
-        return list(_complete(result)["messages"])
+        return list(_check_complete(result)["messages"])
 
     async def aget_prompt(
         self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         """Get a prompt; ``get_prompt`` for async tests."""
         result = await self.aanswer("prompts/get", _named(name, arguments), answers)
-        return list(_complete(result)["messages"])
+        return list(_check_complete(result)["messages"])
 
     def complete(
         self,
@@ -301,12 +309,12 @@ class MCPClient(_Following):
                 yield messages
             return
         opened = await sync_to_async(self._connection.open)(message)
-        if not isinstance(opened, Listening):
+        if not isinstance(opened, ListenRequest):
             result_of(cast(Response, opened))
             raise TypeError("The server answered subscriptions/listen without a stream.")
         incoming = opened.incoming
-        place = listen_stream.take_place(incoming.principal, incoming.http_request)
-        stream = listen_stream.stream(opened, place)
+        place = listen_stream.acquire_stream_slot(incoming.principal, incoming.http_request)
+        stream = listen_stream.subscription_events(opened, place)
         try:
             yield _messages(stream)
         finally:
@@ -314,7 +322,7 @@ class MCPClient(_Following):
 
 
 async def _messages(stream: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in stream:
         for event in decoder.feed(part):
             yield msgspec.json.decode(event.data)
@@ -336,7 +344,7 @@ def _completing(
     return {"ref": reference, "argument": {"name": argument, "value": value}, **chosen}
 
 
-def _complete(result: dict[str, Any]) -> dict[str, Any]:
+def _check_complete(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result; raise ``AssertionError`` if it has unanswered client requests."""
-    next_round(result, ())
+    build_retry_params(result, ())
     return result

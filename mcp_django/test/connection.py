@@ -15,11 +15,11 @@ from django.db import OperationalError, connections
 from django.db.backends.signals import connection_created
 
 from mcp_django.test.answers import ErrorResponse
-from mcp_django.test.transports import Channel, Message, check_response
+from mcp_django.test.transports import ClientChannel, Message, check_response
 
 # The default lock timeout of SQLite database files.
 LOCKED_SECONDS = 5
-LOOK_SECONDS = 0.005
+POLL_SECONDS = 0.005
 
 _AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
@@ -34,13 +34,13 @@ class RemoteConnection:
     """
 
     def __init__(
-        self, channel: Channel, *, hear: Callable[[Message], None], answer: _AnswerQuestions
+        self, channel: ClientChannel, *, hear: Callable[[Message], None], answer: _AnswerQuestions
     ) -> None:
         self._channel = channel
         self._hear = hear
         self._answer = answer
         self._loop = _ServingLoop()
-        _let_threads_wait()
+        _retry_locked_statements()
         # The thread ends even if the client is not closed.
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
@@ -67,7 +67,7 @@ class RemoteConnection:
         try:
             first = await self._loop.arun(_next(coming))
             if first is None or "method" not in first:
-                _refuse(first)
+                _raise_rejection(first)
             yield self._rest(first, coming)
         finally:
             await self._loop.arun(self._leave(message, coming))
@@ -119,25 +119,25 @@ class RemoteConnection:
         raise EOFError("The server ended the stream without a response.")
 
 
-def _let_threads_wait() -> None:
+def _retry_locked_statements() -> None:
     """Make threads wait for each other's locks in an in-memory SQLite database, as with a file.
 
     Django's SQLite test database is in memory and shared by its connections. There a second writer
     fails immediately, whatever the timeout (https://sqlite.org/sharedcache.html).
     """
-    connection_created.connect(_make_patient, dispatch_uid=__name__)
+    connection_created.connect(_add_lock_retry, dispatch_uid=__name__)
     for connection in connections.all(initialized_only=True):
-        _make_patient(connection)
+        _add_lock_retry(connection)
 
 
-def _make_patient(connection: Any, **kwargs: Any) -> None:
+def _add_lock_retry(connection: Any, **kwargs: Any) -> None:
     if connection.vendor != "sqlite" or not connection.is_in_memory_db():
         return
-    if _execute_patiently not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_execute_patiently)
+    if _execute_with_lock_retry not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_execute_with_lock_retry)
 
 
-def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
+def _execute_with_lock_retry(execute: Callable[..., Any], *statement: Any) -> Any:
     until = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
@@ -147,10 +147,10 @@ def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
             if not code.startswith("SQLITE_LOCKED") or time.monotonic() > until:
                 raise
         # SQLite can notify when a lock is released, but Python's module has no API for that.
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _refuse(response: Message | None) -> None:
+def _raise_rejection(response: Message | None) -> None:
     check_response(response or {})
     if response is not None and "error" in response:
         raise ErrorResponse(response["error"])
@@ -166,7 +166,7 @@ async def _next(coming: AsyncGenerator[Message, None]) -> Message | None:
 T = TypeVar("T")
 
 # How long the test waits, at most, for the thread to end.
-PATIENCE_SECONDS = 5
+STOP_TIMEOUT_SECONDS = 5
 
 
 class _ServingLoop:
@@ -191,7 +191,7 @@ class _ServingLoop:
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             if is_awaited:
-                thread.join(PATIENCE_SECONDS)
+                thread.join(STOP_TIMEOUT_SECONDS)
 
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         if self._loop is None:

@@ -13,10 +13,10 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from mcp_django.auth.principal import Principal, anonymous, principal_for
+from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import task_worker
-from mcp_django.execution.call import Incoming
+from mcp_django.execution.call import RequestContext
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
     CLIENT_CAPABILITIES,
@@ -25,13 +25,23 @@ from mcp_django.protocol.envelope import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from mcp_django.protocol.errors import TASKS, required_extension
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
-from mcp_django.test.answers import EVERYTHING, ErrorResponse, Recorder, next_round
+from mcp_django.test.answers import (
+    ALL_CAPABILITIES,
+    ErrorResponse,
+    NotificationRecorder,
+    build_retry_params,
+)
 from mcp_django.test.connection import RemoteConnection
-from mcp_django.test.transports import CHANNELS, Entrance, ServerUnderTest, check_transport
+from mcp_django.test.transports import (
+    CHANNELS,
+    AuthenticatedTestServer,
+    ServerUnderTest,
+    check_transport,
+)
 from mcp_django.transports.memory import MemoryConnection, Response
 from mcp_django.transports.outgoing import StreamPort
 
@@ -57,9 +67,9 @@ class Rounds:
         check_transport(transport, protocol_version)
         self._raises = raise_exceptions
         self._allows_early_writes = allow_early_writes
-        self._recorder = Recorder()
+        self._recorder = NotificationRecorder()
         self._ids = count(1)
-        self._capabilities = dict(EVERYTHING if capabilities is None else capabilities)
+        self._capabilities = dict(ALL_CAPABILITIES if capabilities is None else capabilities)
         if protocol_version not in REVISIONS:
             known = ", ".join(REVISIONS)
             raise ValueError(
@@ -83,7 +93,7 @@ class Rounds:
             )
         else:
             self._connection = RemoteConnection(
-                CHANNELS[transport](Entrance(server, _principal(user, scopes))),
+                CHANNELS[transport](AuthenticatedTestServer(server, _principal(user, scopes))),
                 hear=self._hear,
                 answer=self._answer_in_session,
             )
@@ -113,20 +123,20 @@ class Rounds:
     def _hear(self, message: dict[str, Any]) -> None:
         self._recorder.post(message)
 
-    def _make_port(self, incoming: Incoming) -> StreamPort:
+    def _make_port(self, incoming: RequestContext) -> StreamPort:
         return StreamPort(incoming, self._recorder)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""
-        self._recorder = Recorder()
-        return self._round(method, params)
+        self._recorder = NotificationRecorder()
+        return self._send_round(method, params)
 
     async def arequest(
         self, method: str, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Send a request with any method; ``request`` for async tests."""
-        self._recorder = Recorder()
-        return await self._around(method, params)
+        self._recorder = NotificationRecorder()
+        return await self._asend_round(method, params)
 
     def answer(
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
@@ -135,9 +145,9 @@ class Rounds:
         self._left = list(answers or self._default_answers)
         result, left = self.request(method, params), self._left
         while left and result.get("resultType") == "input_required":
-            retry = next_round(result, left)
+            retry = build_retry_params(result, left)
             del left[: len(result["inputRequests"])]
-            result = self._round(method, {**params, **retry})
+            result = self._send_round(method, {**params, **retry})
         _check_left_over(left)
         return result
 
@@ -148,19 +158,19 @@ class Rounds:
         self._left = list(answers or self._default_answers)
         result, left = await self.arequest(method, params), self._left
         while left and result.get("resultType") == "input_required":
-            retry = next_round(result, left)
+            retry = build_retry_params(result, left)
             del left[: len(result["inputRequests"])]
-            result = await self._around(method, {**params, **retry})
+            result = await self._asend_round(method, {**params, **retry})
         _check_left_over(left)
         return result
 
-    def _round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _send_round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         self._initialize()
-        writes = self._watched(params)
+        writes = self._start_write_check(params)
         if self._is_watched:
             writes.start()
         try:
-            with self._raising(), self._tasks_here():
+            with self._raise_bugs(), self._run_tasks_inline():
                 result = result_of(self._connection.request(self._message(method, params)))
         finally:
             if self._is_watched:
@@ -168,14 +178,14 @@ class Rounds:
         self._check_order(result, writes)
         return result
 
-    async def _around(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _asend_round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         await sync_to_async(self._initialize)()
-        writes = self._watched(params)
+        writes = self._start_write_check(params)
         # In the thread in which a synchronous function runs.
         if self._is_watched:
             await sync_to_async(writes.start)()
         try:
-            with self._raising(), self._tasks_here():
+            with self._raise_bugs(), self._run_tasks_inline():
                 message = self._message(method, params)
                 result = result_of(await self._connection.arequest(message))
         finally:
@@ -184,7 +194,7 @@ class Rounds:
         self._check_order(result, writes)
         return result
 
-    def _watched(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
+    def _start_write_check(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
         given = params or {}
         self._called = str(given.get("name") or given.get("uri"))
         self._writes = _WriteRecorder()
@@ -196,7 +206,7 @@ class Rounds:
             writes.check(self._called)
 
     @contextmanager
-    def _raising(self) -> Iterator[None]:
+    def _raise_bugs(self) -> Iterator[None]:
         """Raise a component's unexpected exception, instead of the server's generic error."""
         bugs: list[Exception] = []
 
@@ -214,9 +224,9 @@ class Rounds:
         if self._raises and bugs:
             raise bugs[0]
 
-    def _tasks_here(self) -> AbstractContextManager[None]:
+    def _run_tasks_inline(self) -> AbstractContextManager[None]:
         """Run tasks before their call returns, in the test's transaction; only in memory."""
-        return task_worker.running_here() if self._is_watched else nullcontext()
+        return task_worker.run_tasks_inline() if self._is_watched else nullcontext()
 
     def _answer_in_session(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the user's answers to the client requests of a handshake revision."""
@@ -224,7 +234,7 @@ class Rounds:
             self._writes.check(self._called)
         if not self._left:
             return None
-        given: Mapping[str, Any] = next_round({"inputRequests": questions}, self._left)[
+        given: Mapping[str, Any] = build_retry_params({"inputRequests": questions}, self._left)[
             "inputResponses"
         ]
         del self._left[: len(questions)]
@@ -239,7 +249,9 @@ class Rounds:
             "capabilities": self._capabilities,
             "clientInfo": CLIENT,
         }
-        result_of(self._connection.request(jsonrpc.request(next(self._ids), "initialize", params)))
+        result_of(
+            self._connection.request(jsonrpc.build_request(next(self._ids), "initialize", params))
+        )
         self._is_initialized = True
         if isinstance(self._connection, RemoteConnection):
             self._connection.notify("notifications/initialized")
@@ -253,7 +265,7 @@ class Rounds:
         given = dict(params or {})
         if not REVISIONS[self._version].stateless:
             given["_meta"] = {PROGRESS_TOKEN: "test", **given.get("_meta", {})}
-            return jsonrpc.request(next(self._ids), method, given)
+            return jsonrpc.build_request(next(self._ids), method, given)
         capabilities = self._capabilities
         if method.startswith("tasks/"):
             capabilities = with_tasks(capabilities)
@@ -265,13 +277,16 @@ class Rounds:
             LOG_LEVEL: "debug",
         }
         given["_meta"] = {**envelope, **given.get("_meta", {})}
-        return jsonrpc.request(next(self._ids), method, given)
+        return jsonrpc.build_request(next(self._ids), method, given)
 
 
 def with_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return the capabilities with support for tasks added."""
     declared = capabilities.get("extensions") or {}
-    return {**capabilities, "extensions": {**declared, **required_extension(TASKS)["extensions"]}}
+    return {
+        **capabilities,
+        "extensions": {**declared, **extension_declaration(TASKS)["extensions"]},
+    }
 
 
 def result_of(response: Response) -> dict[str, Any]:
@@ -293,7 +308,7 @@ def _check_left_over(answers: Sequence[Any]) -> None:
 
 def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
     if user is None:
-        return anonymous()
+        return anonymous_principal()
     return principal_for(user, scopes=None if scopes is None else frozenset(scopes))
 
 

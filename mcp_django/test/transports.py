@@ -35,7 +35,7 @@ from mcp_django.exceptions import (
     InsufficientScope,
     TooManyAttempts,
 )
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.state import override_version
 from mcp_django.protocol import envelope, headers as names, jsonrpc, sse
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.methods import REQUESTS
@@ -43,14 +43,14 @@ from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.server import MCPServer
 from mcp_django.storage.databases import tables
 from mcp_django.test.answers import ErrorResponse
-from mcp_django.transports.asgi_handler import RawMount
+from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.request_checks import Receive, Scope, Send
 
 Message: TypeAlias = dict[str, Any]
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """A connection to the server over one transport, used on the connection's event loop."""
 
     def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
@@ -80,16 +80,16 @@ PATH = "/mcp"
 class HTTPChannel:
     """Streamable HTTP; requests of a handshake revision are sent in a session."""
 
-    def __init__(self, entrance: Entrance) -> None:
+    def __init__(self, entrance: AuthenticatedTestServer) -> None:
         self._entrance = entrance
-        self._app = RawMount(entrance)
+        self._app = RawASGIMount(entrance)
         self._headers = {"host": "testserver", "accept": "application/json, text/event-stream"}
         if entrance.bearer:
             self._headers["authorization"] = f"Bearer {entrance.bearer}"
 
     async def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send a request; yield its messages, the response last."""
-        decoder = sse.Decoder()
+        decoder = sse.EventDecoder()
         async with self._post(message) as response:
             if not response.is_stream:
                 answer = check_status(response, await response.body())
@@ -109,7 +109,7 @@ class HTTPChannel:
                 "accept": "text/event-stream",
                 names.LAST_EVENT_ID: decoder.last_event_id,
             }
-            async with request(self._app, "GET", PATH, headers) as response:
+            async with send_asgi_request(self._app, "GET", PATH, headers) as response:
                 if response.status != 200:
                     check_status(response, await response.body())
                     return
@@ -131,15 +131,15 @@ class HTTPChannel:
     async def close(self) -> None:
         """End the session."""
         if names.SESSION_ID in self._headers:
-            async with request(self._app, "DELETE", PATH, self._headers) as response:
+            async with send_asgi_request(self._app, "DELETE", PATH, self._headers) as response:
                 check_status(response, await response.body())
             del self._headers[names.SESSION_ID]
 
     def _post(self, message: Message) -> Any:
         headers = {**self._headers, "content-type": "application/json", **self._routing(message)}
-        return request(self._app, "POST", PATH, headers, jsonrpc.encode(message))
+        return send_asgi_request(self._app, "POST", PATH, headers, jsonrpc.encode(message))
 
-    def _note_session(self, response: Response, answer: Message | None) -> None:
+    def _note_session(self, response: ASGIResponse, answer: Message | None) -> None:
         if answer is not None and names.SESSION_ID in response.headers:
             self._headers[names.SESSION_ID] = response.headers[names.SESSION_ID]
             version = answer["result"]["protocolVersion"]
@@ -160,9 +160,9 @@ class HTTPChannel:
         return found
 
     def _mirrored(self, params: Message) -> dict[str, str]:
-        tool = self._entrance.offered.find_tool(params.get("name"))
+        tool = self._entrance.catalog.find_tool(params.get("name"))
         found = {}
-        for parameter in tool.mirrored if tool is not None else ():
+        for parameter in tool.header_parameters if tool is not None else ():
             value = params.get("arguments")
             for name in parameter.path:
                 value = value.get(name) if isinstance(value, dict) else None
@@ -173,7 +173,9 @@ class HTTPChannel:
         return found
 
 
-async def _events(response: Response, decoder: sse.Decoder) -> AsyncGenerator[Message, None]:
+async def _events(
+    response: ASGIResponse, decoder: sse.EventDecoder
+) -> AsyncGenerator[Message, None]:
     async for part in response.parts():
         for event in decoder.feed(part):
             # The first event of a 2025-11-25 stream has an id but no message.
@@ -216,7 +218,7 @@ class _SharedChannel(ABC):
         """Cancel a request."""
         await self._write(_cancellation(message))
 
-    def _take(self, message: Message) -> None:
+    def _assign_message(self, message: Message) -> None:
         if message.get("method") == "ping":
             pong = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
             # In another task, since the reading task must not block on writing.
@@ -247,7 +249,7 @@ def _owner(message: Message) -> Any:
 class LineChannel(_SharedChannel):
     """stdio: one message per line, passed to the ``Conversation`` of the stdio transport."""
 
-    def __init__(self, entrance: Entrance) -> None:
+    def __init__(self, entrance: AuthenticatedTestServer) -> None:
         super().__init__()
         self._entrance = entrance
         self._conversation: Conversation | None = None
@@ -264,11 +266,11 @@ class LineChannel(_SharedChannel):
                 send=self._read,
                 end=self._end,
             )
-        await self._conversation.receive(jsonrpc.encode(message) + b"\n")
+        await self._conversation.process_line(jsonrpc.encode(message) + b"\n")
 
     async def _read(self, piece: bytes) -> None:
         for line in piece.splitlines():
-            self._take(msgspec.json.decode(line))
+            self._assign_message(msgspec.json.decode(line))
 
     async def close(self) -> None:
         """Close the connection and cancel all open requests."""
@@ -284,9 +286,9 @@ class EventChannel(_SharedChannel):
 
     PATH = "/mcp/sse"
 
-    def __init__(self, entrance: Entrance) -> None:
+    def __init__(self, entrance: AuthenticatedTestServer) -> None:
         super().__init__()
-        self._app = RawMount(entrance)
+        self._app = RawASGIMount(entrance)
         self._headers = {"host": "testserver"}
         if entrance.bearer:
             self._headers["authorization"] = f"Bearer {entrance.bearer}"
@@ -300,22 +302,22 @@ class EventChannel(_SharedChannel):
         target = urljoin(self.PATH, await asyncio.shield(self._endpoint))
         headers = {**self._headers, "content-type": "application/json"}
         body = jsonrpc.encode(message)
-        async with request(self._app, "POST", target, headers, body) as response:
+        async with send_asgi_request(self._app, "POST", target, headers, body) as response:
             check_status(response, await response.body())
 
     async def _read(self, endpoint: asyncio.Future[str]) -> None:
         headers = {**self._headers, "accept": "text/event-stream"}
         try:
-            async with request(self._app, "GET", self.PATH, headers) as response:
+            async with send_asgi_request(self._app, "GET", self.PATH, headers) as response:
                 if response.status != 200:
                     check_status(response, await response.body())
-                decoder = sse.Decoder()
+                decoder = sse.EventDecoder()
                 async for part in response.parts():
                     for event in decoder.feed(part):
                         if event.event == "endpoint":
                             endpoint.set_result(event.data)
                         else:
-                            self._take(msgspec.json.decode(event.data))
+                            self._assign_message(msgspec.json.decode(event.data))
         except Exception as exc:
             if endpoint.done():
                 raise
@@ -333,7 +335,7 @@ class EventChannel(_SharedChannel):
 
 # The transports by name ---------------------------------------------------------------------------
 
-CHANNELS: Final[Mapping[str, Callable[[Entrance], Channel]]] = {
+CHANNELS: Final[Mapping[str, Callable[[AuthenticatedTestServer], ClientChannel]]] = {
     "http": HTTPChannel,
     "sse": EventChannel,
     "stdio": LineChannel,
@@ -368,7 +370,7 @@ class _Application(Protocol):
         """Serve one request."""
 
 
-class Response:
+class ASGIResponse:
     """The response to an ASGI request: status, headers, and a body that is read in parts."""
 
     def __init__(self) -> None:
@@ -404,13 +406,13 @@ class Response:
 
 
 @asynccontextmanager
-async def request(
+async def send_asgi_request(
     app: _Application, verb: str, target: str, headers: Mapping[str, str], body: bytes = b""
-) -> AsyncIterator[Response]:
+) -> AsyncIterator[ASGIResponse]:
     """Send an ASGI request; on exit, close the connection and wait for the application."""
     gone = asyncio.Event()
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
-    response = Response()
+    response = ASGIResponse()
 
     async def receive() -> _Part:
         if waiting:
@@ -461,7 +463,7 @@ _WAITS: dict[int, type[TooManyAttempts | AuthenticationUnavailable]] = {
 _SCOPE = re.compile(r'scope="([^"]*)"')
 
 
-def check_status(response: Response, body: bytes) -> dict[str, Any] | None:
+def check_status(response: ASGIResponse, body: bytes) -> dict[str, Any] | None:
     """Return the message in a response body, ``None`` for an empty one.
 
     Raises:
@@ -483,7 +485,7 @@ def check_status(response: Response, body: bytes) -> dict[str, Any] | None:
     return message
 
 
-def _check_wait(response: Response, description: str) -> None:
+def _check_wait(response: ASGIResponse, description: str) -> None:
     """Raise the exception of a status with Retry-After; the credential may be valid."""
     refusal = _WAITS.get(response.status)
     if refusal is not None:
@@ -534,12 +536,12 @@ class ServerUnderTest:
 
     def refresh(self, *, is_list: bool = False) -> None:
         """Reload the overrides in ``offered``; without database access, use none."""
-        if freshness.is_pinned:
+        if override_version.is_pinned:
             self._server.refresh(is_list=is_list)
-        elif _is_forbidden():
-            self._server.as_in_code()
+        elif _is_database_forbidden():
+            self._server.discard_overrides()
         else:
-            freshness.start_over()
+            override_version.reset()
             with _uncounted():
                 self._server.refresh(is_list=is_list)
 
@@ -548,7 +550,7 @@ def _alias() -> str:
     return router.db_for_write(tables.Component)
 
 
-def _is_forbidden() -> bool:
+def _is_database_forbidden() -> bool:
     """Return whether the test may not use the database; opens a cursor but runs no query."""
     try:
         connections[_alias()].cursor().close()
@@ -577,7 +579,7 @@ def _uncounted() -> Iterator[None]:
 BACKEND = "mcp_django.test.transports.EntranceBackend"
 
 
-class Entrance(ServerUnderTest):
+class AuthenticatedTestServer(ServerUnderTest):
     """A server that also accepts the bearer token of one test client.
 
     Over HTTP the test's user has a bearer token that is valid only in this process. The server's
@@ -591,7 +593,7 @@ class Entrance(ServerUnderTest):
         if principal.is_authenticated:
             self.bearer = secrets.token_urlsafe(16)
             self.principal = replace(principal, backend=BACKEND)
-            _entrances[self.bearer] = self
+            _test_servers[self.bearer] = self
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -604,8 +606,8 @@ class EntranceBackend(BaseBackend):
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """Return the principal of the test client that the bearer token belongs to."""
-        entrance = _entrances.get(credentials.bearer or "")
+        entrance = _test_servers.get(credentials.bearer or "")
         return entrance.principal if entrance is not None else None
 
 
-_entrances: WeakValueDictionary[str, Entrance] = WeakValueDictionary()
+_test_servers: WeakValueDictionary[str, AuthenticatedTestServer] = WeakValueDictionary()

@@ -19,73 +19,73 @@ from mcp_django.conf import get_settings
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import InternalError, InvalidRequest, MCPError, RequestCancelled
 from mcp_django.execution import invoke
-from mcp_django.execution.call import Invocation, Result
+from mcp_django.execution.call import PreparedCall, Result
 from mcp_django.execution.invoke import time_limit
-from mcp_django.execution.pipeline import respond
-from mcp_django.execution.threads import on_loop, pool, with_request_signals
+from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.threads import call_on_loop, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.transports import drain, listen
-from mcp_django.transports.cancellation import lookout
-from mcp_django.transports.client_requests import Answers, ask_client
+from mcp_django.transports.cancellation import cancellation_poller
+from mcp_django.transports.client_requests import ClientAnswers, ask_client
 from mcp_django.transports.exchange import Message, Reply, Stream, Work, error_reply
 from mcp_django.transports.outgoing import (
-    SILENCE,
-    HangUp,
+    KEEPALIVE,
+    CloseStream,
     Mailbox,
     Messages,
     Outgoing,
     StreamPort,
-    as_events,
+    encode_events,
 )
-from mcp_django.transports.request_checks import first_done
+from mcp_django.transports.request_checks import wait_for_first_done
 
 # Tasks of calls in sessions; nothing else references them after their clients disconnect.
 _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 
-def finish(work: Work) -> Reply | Stream:
+def run_work(work: Work) -> Reply | Stream:
     """Run a call in this thread and return its reply or stream."""
     invocation = work.invocation
     try:
         if invocation.incoming.revision.stateless:
             return _answered(work, invoke.run(invocation))
-        with lookout.over(invocation):
+        with cancellation_poller.poll_during(invocation):
             result = invoke.run_until_cancelled(invocation)
         return _answered(work, result)
     except MCPError as exc:
         return _failed(work, exc)
     except asyncio.CancelledError:
-        if not invocation.cancellation.is_wish:
+        if not invocation.cancellation.requested_by_client:
             raise
         return _cancelled(work)
 
 
-async def afinish(work: Work) -> Reply | Stream:
+async def arun_work(work: Work) -> Reply | Stream:
     """Run a call from the event loop and return its reply or stream."""
     if work.invocation.incoming.revision.stateless:
         return await _afinish(work)
     # A client that disconnects does not cancel its call in a session.
-    task = asyncio.get_running_loop().create_task(_watched(work))
+    task = asyncio.get_running_loop().create_task(_run_polled(work))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
-    work.invocation.cancellation.then(on_loop(task.cancel))
+    work.invocation.cancellation.add_callback(call_on_loop(task.cancel))
     await asyncio.wait([task])
     return _cancelled(work) if task.cancelled() else task.result()
 
 
-async def _watched(work: Work) -> Reply | Stream:
-    with lookout.over(work.invocation):
+async def _run_polled(work: Work) -> Reply | Stream:
+    with cancellation_poller.poll_during(work.invocation):
         return await _afinish(work)
 
 
 async def _afinish(work: Work) -> Reply | Stream:
     try:
-        result = await invoke.execute(work.invocation)
+        result = await invoke.run_from_event_loop(work.invocation)
         if work.ask is None or result.get("resultType") != "input_required":
             return _answered(work, result)
         # Opening the stream writes a database row, so it needs a thread.
-        ask = partial(with_request_signals, partial(work.ask, result))
-        return await pool("desk").run(ask)
+        ask = partial(run_with_request_signals, partial(work.ask, result))
+        return await get_pool("desk").run(ask)
     except MCPError as exc:
         return _failed(work, exc)
 
@@ -95,7 +95,7 @@ def _answered(work: Work, result: Result) -> Reply | Stream:
         return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":
         return work.ask(result)
-    body = respond(work.invocation.incoming, result)
+    body = encode_response(work.invocation.incoming, result)
     return Reply(status=200, headers=work.headers, body=body)
 
 
@@ -111,7 +111,7 @@ def _failed(work: Work, exc: MCPError) -> Reply:
 def _is_cancelled(work: Work) -> bool:
     """Return whether the client of a session cancelled the call; its result is then discarded."""
     call = work.invocation
-    return call.cancellation.is_wish and not call.incoming.revision.stateless
+    return call.cancellation.requested_by_client and not call.incoming.revision.stateless
 
 
 def _cancelled(work: Work) -> Reply:
@@ -122,13 +122,13 @@ def _cancelled(work: Work) -> Reply:
 # Calls answered with a stream ---------------------------------------------------------------------
 
 
-def stream(invocation: Invocation) -> AsyncGenerator[bytes, None]:
+def stream(invocation: PreparedCall) -> AsyncGenerator[bytes, None]:
     """Return a call's messages as server-sent events: its notifications, then its response."""
-    return as_events(invocation.incoming, messages(invocation))
+    return encode_events(invocation.incoming, messages(invocation))
 
 
 async def messages(
-    invocation: Invocation, *, answers: Answers | None = None, first: Result | None = None
+    invocation: PreparedCall, *, answers: ClientAnswers | None = None, first: Result | None = None
 ) -> Messages:
     """Run a call and yield its messages as they are sent.
 
@@ -144,21 +144,24 @@ async def messages(
         MCPError: the call results in a JSON-RPC error, or was cancelled because the process stops.
     """
     mailbox = Mailbox()
-    sent_away = asyncio.Event()
+    revoked = asyncio.Event()
     # Proxies and hosts time out on a stream whose first byte is late.
-    yield SILENCE
-    running = asyncio.ensure_future(_response(invocation, mailbox, answers, first))
+    yield KEEPALIVE
+    running = asyncio.ensure_future(_run_to_response(invocation, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
     try:
-        with drain.in_flight(running), _ended_with_caller(invocation, sent_away, running):
+        with (
+            drain.cancel_at_drain_deadline(running),
+            _cancel_on_revocation(invocation, revoked, running),
+        ):
             while not running.done():
                 if not await mailbox.wait(get_settings().keepalive_seconds):
-                    yield SILENCE
+                    yield KEEPALIVE
                 for message in mailbox.take():
                     yield _outgoing(message)
         for message in mailbox.take():
             yield _outgoing(message)
-        if running.cancelled() and sent_away.is_set():
+        if running.cancelled() and revoked.is_set():
             raise InvalidRequest("Your access was revoked; the call was cancelled.")
         if running.cancelled():
             raise InternalError("The server is shutting down; send the request again.")
@@ -169,17 +172,17 @@ async def messages(
 
 
 @contextmanager
-def _ended_with_caller(
-    invocation: Invocation, sent_away: asyncio.Event, running: asyncio.Future[bytes]
+def _cancel_on_revocation(
+    invocation: PreparedCall, revoked: asyncio.Event, running: asyncio.Future[bytes]
 ) -> Iterator[None]:
     """Cancel the call if the caller's access is revoked, but not if the credential expires."""
 
     def end() -> None:
-        sent_away.set()
+        revoked.set()
         running.cancel()
 
     incoming = invocation.incoming
-    with listen.watching(
+    with listen.watch_access(
         incoming.server,
         incoming.principal,
         end,
@@ -189,23 +192,23 @@ def _ended_with_caller(
         yield
 
 
-async def _response(
-    invocation: Invocation, mailbox: Mailbox, answers: Answers | None, first: Result | None
+async def _run_to_response(
+    invocation: PreparedCall, mailbox: Mailbox, answers: ClientAnswers | None, first: Result | None
 ) -> bytes:
     port = StreamPort(invocation.incoming, mailbox)
-    result = first or await invoke.execute(invocation, port)
+    result = first or await invoke.run_from_event_loop(invocation, port)
     while answers is not None and result.get("resultType") == "input_required":
         interaction = invocation.interaction
         assert interaction is not None
         asked = result["inputRequests"]
         interaction.resume(await ask_client(invocation, asked, answers, mailbox.put))
-        result = await invoke.execute(invocation, port)
-    return respond(invocation.incoming, result)
+        result = await invoke.run_from_event_loop(invocation, port)
+    return encode_response(invocation.incoming, result)
 
 
 def _outgoing(message: Any) -> Outgoing:
-    if isinstance(message, HangUp):
-        return Outgoing(b"", hangs_up=message.seconds)
+    if isinstance(message, CloseStream):
+        return Outgoing(b"", reconnect_seconds=message.seconds)
     return Outgoing(jsonrpc.encode(message))
 
 
@@ -215,7 +218,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Ticket:
+class InFlight:
     """State of one request, shared between the event loop and the thread that serves it.
 
     The thread records the call that it starts and its deadline, so the event loop knows when to
@@ -239,7 +242,7 @@ class Ticket:
         self.work = work
 
 
-async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
+async def wait_until_deadline(in_flight: InFlight, running: Awaitable[T]) -> T | Reply:
     """Return the thread's result, or a timeout reply if it misses the call's deadline.
 
     A thread cannot be stopped, so it keeps running; its result is discarded.
@@ -247,10 +250,10 @@ async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
     task = asyncio.ensure_future(running)
     try:
         while not task.done():
-            await first_done(task, timeout=_patience(ticket))
-            if task.done() or ticket.work is None or _patience(ticket) > 0:
+            await wait_for_first_done(task, timeout=_seconds_to_deadline(in_flight))
+            if task.done() or in_flight.work is None or _seconds_to_deadline(in_flight) > 0:
                 continue
-            return await _timed_out(ticket.work)
+            return await _timed_out(in_flight.work)
         return task.result()
     finally:
         task.cancel()
@@ -259,15 +262,15 @@ async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
 async def _timed_out(work: Work) -> Reply:
     """Return the reply to a call whose thread missed the deadline."""
     try:
-        result = await invoke.timed_out(work.invocation)
-        body = respond(work.invocation.incoming, result)
+        result = await invoke.timeout_result(work.invocation)
+        body = encode_response(work.invocation.incoming, result)
         return Reply(status=200, headers=work.headers, body=body)
     except MCPError as exc:
         return _failed(work, exc)
 
 
-def _patience(ticket: Ticket) -> float:
+def _seconds_to_deadline(in_flight: InFlight) -> float:
     """Return the seconds to wait before the deadline is checked again."""
-    if ticket.deadline is None:
+    if in_flight.deadline is None:
         return 1.0
-    return max(0.0, ticket.deadline - time.monotonic())
+    return max(0.0, in_flight.deadline - time.monotonic())

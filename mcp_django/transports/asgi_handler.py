@@ -26,7 +26,7 @@ from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch, set_script_prefix
 
-from mcp_django.auth.backends import BEARER_ONLY
+from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
@@ -34,12 +34,12 @@ from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
 from mcp_django.execution.pipeline import WORK_METHODS
 from mcp_django.execution.policy import is_open
-from mcp_django.execution.threads import pool, with_request_signals
+from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import SESSION_ID, Headers
 from mcp_django.protocol.jsonrpc import Request, request_id_of
-from mcp_django.protocol.methods import LISTS
-from mcp_django.transports.answer import Ticket, afinish, finish, in_time
+from mcp_django.protocol.methods import LIST_METHODS
+from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
@@ -51,20 +51,20 @@ from mcp_django.transports.exchange import (
     Work,
     error_reply,
 )
-from mcp_django.transports.http import Reading, Received, admit, receive
+from mcp_django.transports.http import BodyReader, ParsedRequest, authorize_request, parse_request
 from mcp_django.transports.request_checks import (
     MAX_INLINE_BYTES,
-    ClientGone,
+    ClientDisconnected,
     Receive,
     Scope,
     Send,
-    send_at_once,
-    until_gone,
+    run_until_disconnect,
+    set_no_delay,
 )
 from mcp_django.transports.view import DeferredResponse, EventStreamResponse
 
 
-class LaneHandler(BaseHandler):
+class FastASGIHandler(BaseHandler):
     """Serves the requests that the URLconf routes to an MCP endpoint."""
 
     def __init__(self) -> None:
@@ -73,19 +73,19 @@ class LaneHandler(BaseHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one request; ``view`` is the view that the URLconf resolved for it."""
-        ticket = Ticket(view=view)
+        ticket = InFlight(view=view)
         head = exchange_of(scope, ticket.cancellation, view)
-        reading = Reading(view.mcp_server, scope, head, receive)
+        reading = BodyReader(view.mcp_server, scope, head, receive)
         caller = presumed_caller(head.headers)
         try:
             body = await reading.body()
             if isinstance(body, Reply):
                 ticket.refusal = body
-                await self._answer(scope, b"", caller, ticket, reading.lingering(send))
+                await self._answer(scope, b"", caller, ticket, reading.wrap_send(send))
             else:
                 answer = self._answer(scope, body, caller, ticket, send)
-                await until_gone(receive, answer, ticket.cancellation)
-        except ClientGone:
+                await run_until_disconnect(receive, answer, ticket.cancellation)
+        except ClientDisconnected:
             ticket.cancellation.cancel()
         finally:
             # The request references its `Ticket`, and `work` references the request. Break this
@@ -93,18 +93,18 @@ class LaneHandler(BaseHandler):
             ticket.work = None
 
     async def _answer(
-        self, scope: Scope, body: bytes, caller: str, ticket: Ticket, send: Send
+        self, scope: Scope, body: bytes, caller: str, in_flight: InFlight, send: Send
     ) -> None:
         message = await _decoded(body)
-        ticket.body, ticket.message = body, message
-        running = pool(_pool_of(message)).run(
-            partial(self._respond, scope, body, ticket), key=caller
+        in_flight.body, in_flight.message = body, message
+        running = get_pool(_pool_of(message)).run(
+            partial(self._respond, scope, body, in_flight), key=caller
         )
         try:
-            response = await in_time(ticket, running)
+            response = await wait_until_deadline(in_flight, running)
         except Busy as exc:
             # The server is not known here: middleware may change the URLconf.
-            call_log.turned_away(None, message, exc, transport="http")
+            call_log.log_rejected(None, message, exc, transport="http")
             response = error_reply(exc, request_id_of(message))
         if isinstance(response, Reply):
             await send_reply(response, send)
@@ -113,14 +113,14 @@ class LaneHandler(BaseHandler):
         elif isinstance(response, EventStreamResponse):
             await self._send_events(response, send)
         else:
-            await send_reply(_reply(response), send)
+            await send_reply(_to_reply(response), send)
 
-    def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
+    def _respond(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
         """Run Django's middleware and the view in this thread, with the request signals."""
         request_started.send(sender=type(self), scope=scope)
         end: Callable[[], object] = partial(request_finished.send, sender=type(self))
         try:
-            response = self._response(scope, body, ticket)
+            response = self._response(scope, body, in_flight)
             if not isinstance(response, (DeferredResponse, EventStreamResponse)):
                 # `close` sends `request_finished`.
                 end = response.close
@@ -128,13 +128,13 @@ class LaneHandler(BaseHandler):
             end()
         return response
 
-    def _response(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
+    def _response(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))
         try:
             request: Any = ASGIRequest(dict(scope), BytesIO(body))
         except UnicodeDecodeError:
             return HttpResponseBadRequest()
-        request.mcp_ticket = ticket
+        request.mcp_ticket = in_flight
         response = self.get_response(request)
         # The sender of `request_finished`, as in Django's own handlers; not in the stubs.
         response._handler_class = type(self)  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ class LaneHandler(BaseHandler):
 
     async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
         """Run the async function and send its reply with the headers that middleware added."""
-        answer = await afinish(response.work)
+        answer = await arun_work(response.work)
         names = {name.lower() for name, _ in answer.headers}
         added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
         answer = replace(answer, headers=(*answer.headers, *added))
@@ -177,7 +177,7 @@ def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
     return [*kept, *cookies]
 
 
-def _reply(response: HttpResponseBase) -> Reply:
+def _to_reply(response: HttpResponseBase) -> Reply:
     body = b"".join(response) if isinstance(response, Iterable) else b""
     return Reply(status=response.status_code, headers=tuple(_header_list(response)), body=body)
 
@@ -185,7 +185,7 @@ def _reply(response: HttpResponseBase) -> Reply:
 # The raw ASGI mount -------------------------------------------------------------------------------
 
 
-class RawMount:
+class RawASGIMount:
     """One server as an ASGI application for a ``URLRouter``, without Django's middleware.
 
     The HTTP core checks host, origin, size and authentication, as for every mount. A request that
@@ -202,32 +202,32 @@ class RawMount:
             raise ValueError(
                 f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
             )
-        ticket = Ticket()
-        send_at_once(send)
+        ticket = InFlight()
+        set_no_delay(send)
         try:
-            found = await read(self._server, scope, receive, send, ticket)
+            found = await read_request(self._server, scope, receive, send, ticket)
             if found is not None:
-                answer = respond(self._server, found, ticket, send)
-                await until_gone(receive, answer, ticket.cancellation)
-        except ClientGone:
+                answer = send_response(self._server, found, ticket, send)
+                await run_until_disconnect(receive, answer, ticket.cancellation)
+        except ClientDisconnected:
             ticket.cancellation.cancel()
 
 
-async def read(
-    server: Server, scope: Scope, receive: Receive, send: Send, ticket: Ticket
+async def read_request(
+    server: Server, scope: Scope, receive: Receive, send: Send, in_flight: InFlight
 ) -> Exchange | None:
     """Return the request with its body, or ``None`` if it was answered without the body.
 
     Raises:
         ClientGone: the client disconnected before the body was complete.
     """
-    head = exchange_of(scope, ticket.cancellation)
-    reading = Reading(server, scope, head, receive)
+    head = exchange_of(scope, in_flight.cancellation)
+    reading = BodyReader(server, scope, head, receive)
     body = await reading.body()
     if isinstance(body, Reply):
-        await send_reply(body, reading.lingering(send))
+        await send_reply(body, reading.wrap_send(send))
         return None
-    return replace(head, body=body, request=_once(scope, body))
+    return replace(head, body=body, request=_lazy_request(scope, body))
 
 
 def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> Exchange:
@@ -244,7 +244,7 @@ def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> E
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
         endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
-        request=_once(scope, b"", view),
+        request=_lazy_request(scope, b"", view),
         can_stream=True,
         cancellation=cancellation,
     )
@@ -267,7 +267,7 @@ def _endpoint_of(path: str) -> Endpoint:
     return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
 
 
-def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIRequest]:
+def _lazy_request(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIRequest]:
     built: list[ASGIRequest] = []
 
     def get() -> ASGIRequest:
@@ -280,9 +280,11 @@ def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIReque
     return get
 
 
-async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
+async def send_response(
+    server: Server, exchange: Exchange, in_flight: InFlight, send: Send
+) -> None:
     """Process one request and send its answer over ASGI."""
-    outcome = await _outcome_of(server, exchange, ticket)
+    outcome = await _outcome_of(server, exchange, in_flight)
     if isinstance(outcome, Stream):
         await _send_stream(outcome, send)
     else:
@@ -290,28 +292,30 @@ async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send
         await send_reply(outcome, send)
 
 
-async def _outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
+async def _outcome_of(server: Server, exchange: Exchange, in_flight: InFlight) -> Reply | Stream:
     """Process a request, partly on the event loop and partly in a thread; return its outcome."""
     if len(exchange.body) > MAX_INLINE_BYTES:
-        received = await asyncio.to_thread(receive, server, exchange)
+        received = await asyncio.to_thread(parse_request, server, exchange)
     else:
-        received = receive(server, exchange)
+        received = parse_request(server, exchange)
     if isinstance(received, Reply):
         return received
     try:
-        outcome = _admit_here(received)
+        outcome = _authorize_on_loop(received)
         if outcome is None:
-            work = partial(_admit_and_finish, received, ticket)
+            work = partial(_authorize_and_run, received, in_flight)
             caller = presumed_caller(exchange.headers)
-            running = pool(received.pool).run(partial(with_request_signals, work), key=caller)
-            outcome = await in_time(ticket, running)
+            running = get_pool(received.pool).run(
+                partial(run_with_request_signals, work), key=caller
+            )
+            outcome = await wait_until_deadline(in_flight, running)
     except Busy as exc:
-        call_log.turned_away(server, received.message, exc, transport="http")
+        call_log.log_rejected(server, received.message, exc, transport="http")
         return error_reply(exc, request_id_of(received.message))
-    return await afinish(outcome) if isinstance(outcome, Work) else outcome
+    return await arun_work(outcome) if isinstance(outcome, Work) else outcome
 
 
-def needs_thread(received: Received) -> bool:
+def needs_thread(received: ParsedRequest) -> bool:
     """Return whether authorizing the request may use the database.
 
     It does not for an anonymous request to a server that is open to anonymous callers.
@@ -319,31 +323,33 @@ def needs_thread(received: Received) -> bool:
     server, message = received.server, received.message
     if received.exchange.endpoint == "health" or len(received.exchange.body) > MAX_INLINE_BYTES:
         return True
-    if isinstance(message, Request) and message.method in LISTS:
+    if isinstance(message, Request) and message.method in LIST_METHODS:
         # Each list request checks for overrides from the admin.
         return True
     headers = received.exchange.headers
     if any(name in headers for name in ("authorization", "cookie", SESSION_ID)):
         return True
     return (
-        server.offered.is_guarded or not is_open(server) or not BEARER_ONLY.issuperset(server.auth)
+        server.catalog.has_permissions
+        or not is_open(server)
+        or not BEARER_BACKENDS.issuperset(server.auth)
     )
 
 
-def _admit_here(received: Received) -> Outcome | None:
+def _authorize_on_loop(received: ParsedRequest) -> Outcome | None:
     """Authorize a request on the event loop; return ``None`` if that needs the database."""
     try:
-        return None if needs_thread(received) else admit(received)
+        return None if needs_thread(received) else authorize_request(received)
     except SynchronousOnlyOperation:
         return None
 
 
-def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:
+def _authorize_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
     """Authorize a request and, if its function is synchronous, run it in the same thread."""
-    outcome = admit(received)
+    outcome = authorize_request(received)
     if isinstance(outcome, Work) and not outcome.is_async:
-        ticket.start(outcome)
-        return finish(outcome)
+        in_flight.start(outcome)
+        return run_work(outcome)
     return outcome
 
 

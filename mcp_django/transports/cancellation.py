@@ -18,17 +18,17 @@ from django.db import DatabaseError, connections
 
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import InvalidParams
-from mcp_django.execution.call import Awaiting, Invocation
+from mcp_django.execution.call import PreparedCall, TaskResultWait
 from mcp_django.protocol.jsonrpc import Notification, read_params
 from mcp_django.storage import inbox, sessions, streams
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.pubsub import ring
+from mcp_django.storage.pubsub import notify
 from mcp_django.storage.sessions import StoredSession
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 
 logger = logging.getLogger("mcp_django")
 
-C = TypeVar("C", Invocation, Awaiting)
+C = TypeVar("C", PreparedCall, TaskResultWait)
 
 # How many cancellations one session may have stored for other processes; the newest are kept.
 MAX_WAITING: Final = 64
@@ -44,13 +44,13 @@ class CancelledParams(msgspec.Struct, rename="camel"):
     reason: Any = None
 
 
-def tracked(session_pk: int, call: C) -> C:
+def register_call(session_pk: int, call: C) -> C:
     """Register a call, so it can be cancelled by its request id while it runs; return the call."""
-    _running.add(session_pk, json.dumps(call.incoming.request.id), call.cancellation)
+    _running_calls.add(session_pk, json.dumps(call.incoming.request.id), call.cancellation)
     return call
 
 
-def cancel(session_pk: int, message: Notification) -> None:
+def cancel_request(session_pk: int, message: Notification) -> None:
     """Cancel the request that a notification names, in the process that runs it; blocking.
 
     Unknown or finished requests and malformed notifications are ignored.
@@ -64,39 +64,40 @@ def cancel(session_pk: int, message: Notification) -> None:
             return
         named = int(named)
     request_id = json.dumps(named)
-    if _running.cancel(session_pk, request_id):
+    if _running_calls.cancel(session_pk, request_id):
         return
-    owner = streams.owner_of_request(session_pk, named)
+    owner = streams.find_request_owner(session_pk, named)
     if owner is None:
         # Another process may be answering it with one JSON document, which has no stored owner.
-        inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
+        inbox.put_bounded(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
     elif owner != worker_id():
-        inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
-        ring(Topic("", "session", str(session_pk)))
+        inbox.put_bounded(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
+        notify(TopicKey("", "session", str(session_pk)))
 
 
-def collect(session_pk: int) -> None:
+def apply_stored_cancellations(session_pk: int) -> None:
     """Cancel calls of this process for which another process stored a cancellation; blocking."""
     ages = {
-        _ref(request_id): (request_id, age) for request_id, age in _running.of(session_pk).items()
+        _ref(request_id): (request_id, age)
+        for request_id, age in _running_calls.of(session_pk).items()
     }
-    for ref in inbox.refs(session_pk, ages):
+    for ref in inbox.refs_with_messages(session_pk, ages):
         request_id, age = ages[ref]
         since = age + OVERTAKING_SECONDS
-        if inbox.refs(session_pk, [ref], since=since):
+        if inbox.refs_with_messages(session_pk, [ref], since=since):
             # Cancel first: a function in a transaction need not wait for the message's deletion.
-            _running.cancel(session_pk, request_id)
-            inbox.take(session_pk, [ref])
+            _running_calls.cancel(session_pk, request_id)
+            inbox.take_messages(session_pk, [ref])
 
 
-def _collect_all(session_pks: Iterable[int]) -> None:
+def _apply_stored_cancellations_of(session_pks: Iterable[int]) -> None:
     """Run ``collect`` for several sessions; cancel all calls of sessions that have ended."""
     wanted = set(session_pks)
-    for session_pk in wanted - sessions.living(wanted):
-        for request_id in _running.of(session_pk):
-            _running.cancel(session_pk, request_id)
-    for session_pk in inbox.waiting(wanted):
-        collect(session_pk)
+    for session_pk in wanted - sessions.live_sessions(wanted):
+        for request_id in _running_calls.of(session_pk):
+            _running_calls.cancel(session_pk, request_id)
+    for session_pk in inbox.sessions_with_messages(wanted):
+        apply_stored_cancellations(session_pk)
 
 
 def _ref(request_id: str) -> str:
@@ -104,7 +105,7 @@ def _ref(request_id: str) -> str:
     return f"cancel {hashlib.sha256(request_id.encode()).hexdigest()}"
 
 
-class _Running:
+class _RunningCalls:
     """Running calls by session and request id, as weak references to their cancellation flags."""
 
     def __init__(self) -> None:
@@ -138,16 +139,16 @@ class _Running:
             }
 
 
-_running = _Running()
+_running_calls = _RunningCalls()
 
 
 # Cancellations from other processes ---------------------------------------------------------------
 
 # The polling interval, and how long a call runs, at least, before the first poll for it.
-LOOK_SECONDS = 1
+POLL_SECONDS = 1
 
 
-class _Lookout:
+class _CancellationPoller:
     """A polling thread that cancels calls for which another process stored a cancellation.
 
     It polls for calls that are answered with one JSON document, since these have no stream that
@@ -157,14 +158,14 @@ class _Lookout:
     """
 
     def __init__(self, look: Callable[[set[int]], None]) -> None:
-        self._look = look
+        self._poll = look
         self._sessions: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._pause = threading.Event()
 
     @contextmanager
-    def over(self, call: Invocation) -> Iterator[None]:
+    def poll_during(self, call: PreparedCall) -> Iterator[None]:
         """Poll for cancellations of a call while it runs, if it belongs to a stored session."""
         session = call.incoming.session
         if not isinstance(session, StoredSession):
@@ -190,7 +191,7 @@ class _Lookout:
     def _keep(self) -> None:
         before: set[int] = set()
         while True:
-            self._pause.wait(LOOK_SECONDS)
+            self._pause.wait(POLL_SECONDS)
             with self._lock:
                 now = set(self._sessions)
                 if not now:
@@ -198,13 +199,13 @@ class _Lookout:
                     return
             # Sessions that also had calls at the last poll.
             if lasting := now & before:
-                self.look(lasting)
+                self.poll_now(lasting)
             before = now
 
-    def look(self, sessions: set[int]) -> None:
+    def poll_now(self, sessions: set[int]) -> None:
         """Check for cancellations now, in this thread."""
         try:
-            self._look(sessions)
+            self._poll(sessions)
         except DatabaseError as exc:
             logger.debug("Could not check for cancellations (%s); retrying.", exc)
         except Exception:
@@ -213,4 +214,4 @@ class _Lookout:
             connections.close_all()
 
 
-lookout = _Lookout(_collect_all)
+cancellation_poller = _CancellationPoller(_apply_stored_cancellations_of)

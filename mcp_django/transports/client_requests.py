@@ -22,22 +22,22 @@ from django.db import DatabaseError
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, InvalidParams, InvalidRequest
 from mcp_django.execution import task_status
-from mcp_django.execution.call import Awaiting, Invocation
-from mcp_django.execution.handlers.tasks import readable_now, take_answers
-from mcp_django.execution.pipeline import respond
-from mcp_django.execution.telemetry import asking
-from mcp_django.execution.threads import at_desk
+from mcp_django.execution.call import PreparedCall, TaskResultWait
+from mcp_django.execution.handlers.tasks import readable_task_after_wait, store_answers
+from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.telemetry import trace_client_requests
+from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.jsonrpc import Response
-from mcp_django.protocol.shapes import project_notification, project_question
+from mcp_django.protocol.projection import project_client_request, project_notification
 from mcp_django.schema.values import is_too_deep
 from mcp_django.storage import inbox, streams, task_rows
-from mcp_django.storage.databases import in_thread
+from mcp_django.storage.databases import run_in_db_thread
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.pubsub import hub, ring
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import get_hub, notify
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, listen
-from mcp_django.transports.outgoing import SILENCE, Messages, Outgoing
+from mcp_django.transports.outgoing import KEEPALIVE, Messages, Outgoing
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -56,7 +56,7 @@ UNREADABLE: Final[Answer] = {
 _OURS = re.compile(r"ask-([0-9a-f]{1,16})-[0-9]{1,9}")
 
 
-class Answers(Protocol):
+class ClientAnswers(Protocol):
     """Receives a client's responses to the client requests of one session."""
 
     def new_id(self) -> str:
@@ -67,7 +67,7 @@ class Answers(Protocol):
 
 
 async def ask_client(
-    invocation: Invocation, questions: Mapping[str, Any], answers: Answers, send: Send
+    invocation: PreparedCall, questions: Mapping[str, Any], answers: ClientAnswers, send: Send
 ) -> dict[str, Answer]:
     """Send client requests and return the client's answers, by their keys.
 
@@ -76,28 +76,32 @@ async def ask_client(
     assert invocation.interaction is not None
     seconds = get_settings().question_timeout
     ids = {key: answers.new_id() for key in questions}
-    with asking(invocation.entry.operation) as asked:
+    with trace_client_requests(invocation.call_record.operation) as asked:
         for key, question in questions.items():
             method, request_id = question["method"], ids[key]
-            params = project_question(
+            params = project_client_request(
                 method,
                 question["params"],
                 invocation.incoming.revision,
                 elicitation_id=invocation.interaction.elicitation_id(key),
             )
-            send(jsonrpc.request(request_id, method, asked.sent(request_id, method, params)))
+            send(
+                jsonrpc.build_request(
+                    request_id, method, asked.begin_request(request_id, method, params)
+                )
+            )
         found = await answers.wait(ids.values(), seconds=seconds)
-        asked.answered(found)
+        asked.end_answered(found)
     unanswered = f"the client did not answer within {seconds:g} seconds"
     for request_id in ids.values():
         if request_id not in found:
             reason = {"requestId": request_id, "reason": unanswered}
-            send(jsonrpc.notification("notifications/cancelled", reason))
-    silence = {"error": {"code": 0, "message": unanswered}}
-    return {key: found.get(request_id, silence) for key, request_id in ids.items()}
+            send(jsonrpc.build_notification("notifications/cancelled", reason))
+    timeout_error = {"error": {"code": 0, "message": unanswered}}
+    return {key: found.get(request_id, timeout_error) for key, request_id in ids.items()}
 
 
-def read_answer(response: Response) -> Answer:
+def decode_answer(response: Response) -> Answer:
     """Return the result of a client's response, or ``{"error": ...}`` for an error.
 
     An unreadable response is returned as an error too, so the call does not keep waiting.
@@ -123,7 +127,7 @@ class LocalAnswers:
         """Return the next id."""
         return f"server-{next(self._serial)}"
 
-    def give(self, request_id: str | int, answer: Answer) -> None:
+    def deliver(self, request_id: str | int, answer: Answer) -> None:
         """Pass a response to the call that waits for it; drop it if no call does."""
         future = self._waiting.get(str(request_id))
         if future is not None and not future.done():
@@ -162,21 +166,21 @@ class StoredAnswers:
         """Wait at most ``seconds`` for responses, posted to any process; return them by id."""
         missing = set(ids)
         found: dict[str, Answer] = {}
-        rung = asyncio.Event()
+        notified = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def arrive(request_id: str, answer: Answer) -> None:
             found.setdefault(request_id, answer)
-            rung.set()
+            notified.set()
 
-        with _awaited.all_of(self._session_pk, missing, loop, arrive):
-            topic = Topic("", "session", str(self._session_pk))
-            unsubscribe = hub().subscribe([topic], lambda _: rung.set())
+        with _pending_requests.all_of(self._session_pk, missing, loop, arrive):
+            topic = TopicKey("", "session", str(self._session_pk))
+            unsubscribe = get_hub().subscribe([topic], lambda _: notified.set())
             try:
                 async with asyncio.timeout(seconds):
                     while missing - found.keys():
-                        await rung.wait()
-                        rung.clear()
+                        await notified.wait()
+                        notified.clear()
                         found |= await self._delivered(missing - found.keys())
             except TimeoutError:
                 pass
@@ -187,7 +191,7 @@ class StoredAnswers:
     async def _delivered(self, ids: Iterable[str]) -> dict[str, Answer]:
         """Return the responses that other processes stored."""
         try:
-            letters = await in_thread(inbox.take, self._session_pk, ids)
+            letters = await run_in_db_thread(inbox.take_messages, self._session_pk, ids)
         except DatabaseError:
             # The next notification triggers another attempt.
             logger.warning("Could not load the client's answers.", exc_info=True)
@@ -195,31 +199,31 @@ class StoredAnswers:
         return {letter.ref: msgspec.json.decode(letter.payload) for letter in letters}
 
 
-def stream_of(request_id: str | int) -> int | None:
+def stream_of_request_id(request_id: str | int) -> int | None:
     """Return the number of the stream in a client request's id; ``None`` for a foreign id."""
     found = _OURS.fullmatch(str(request_id))
     return int(found[1], 16) if found is not None else None
 
 
-def deliver(session_pk: int, stream: int, request_id: str, answer: Answer) -> None:
+def deliver_answer(session_pk: int, stream: int, request_id: str, answer: Answer) -> None:
     """Pass a response to the call that waits for it, in this process or another; blocking.
 
     A response that no call waits for is dropped.
     """
-    if _awaited.give(session_pk, request_id, answer):
+    if _pending_requests.deliver(session_pk, request_id, answer):
         return
-    owner = streams.owner_of(session_pk, stream)
+    owner = streams.find_owner(session_pk, stream)
     if owner is None or owner == worker_id():
         return
     payload = jsonrpc.encode(answer).decode()
     if not inbox.has_room(session_pk, "answer", size=len(payload), keep=MAX_WAITING):
         logger.warning("A client's answer was dropped: its session has too many waiting.")
         return
-    inbox.put(session_pk, "answer", request_id, payload)
-    ring(Topic("", "session", str(session_pk)))
+    inbox.put_message(session_pk, "answer", request_id, payload)
+    notify(TopicKey("", "session", str(session_pk)))
 
 
-class _Awaited:
+class _PendingRequests:
     """The client requests whose responses calls of this process wait for."""
 
     def __init__(self) -> None:
@@ -232,16 +236,16 @@ class _Awaited:
         ids: Iterable[str],
         loop: asyncio.AbstractEventLoop,
         arrive: Callable[[str, Answer], None],
-    ) -> _Place:
+    ) -> _TemporaryEntries:
         places = {
             (session_pk, one): lambda answer, one=one: loop.call_soon_threadsafe(
                 arrive, one, answer
             )
             for one in ids
         }
-        return _Place(self._waiting, places, self._lock)
+        return _TemporaryEntries(self._waiting, places, self._lock)
 
-    def give(self, session_pk: int, request_id: str, answer: Answer) -> bool:
+    def deliver(self, session_pk: int, request_id: str, answer: Answer) -> bool:
         with self._lock:
             arrive = self._waiting.get((session_pk, request_id))
             if arrive is None:
@@ -250,7 +254,7 @@ class _Awaited:
             return True
 
 
-class _Place:
+class _TemporaryEntries:
     """Context manager that adds entries to a dictionary and removes them on exit."""
 
     def __init__(self, table: dict[Any, Any], entries: dict[Any, Any], lock: Any) -> None:
@@ -266,16 +270,18 @@ class _Place:
                 self._table.pop(key, None)
 
 
-_awaited = _Awaited()
+_pending_requests = _PendingRequests()
 
 
 # The stream of ``tasks/result`` -------------------------------------------------------------------
 
 # Changes are published. A lost worker publishes nothing, so the row is polled as well.
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 
 
-async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Messages:
+async def task_result_messages(
+    awaiting: TaskResultWait, *, answers: ClientAnswers | None = None
+) -> Messages:
     """Yield a task's status changes, its client requests, then its outcome (2025-11-25).
 
     Without ``answers`` the client cannot be asked, and a task that needs input ends the wait with
@@ -285,56 +291,56 @@ async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Mes
     Raises:
         MCPError: the call failed, the task no longer exists, or the client does not answer.
     """
-    yield SILENCE
-    waiting = _Waiting(awaiting, answers)
-    topic = task_rows.topic_of(awaiting.task_id)
-    leave = hub().subscribe([topic], lambda _: waiting.rung.set())
+    yield KEEPALIVE
+    waiting = _TaskResultStream(awaiting, answers)
+    topic = task_rows.task_topic(awaiting.task_id)
+    leave = get_hub().subscribe([topic], lambda _: waiting.notified.set())
     try:
-        await hub().ready([topic])
+        await get_hub().prepare([topic])
         with (
-            drain.idle(waiting.end) as draining,
-            listen.watching(
+            drain.idle_stream(waiting.end) as draining,
+            listen.watch_access(
                 awaiting.incoming.server,
                 awaiting.incoming.principal,
-                waiting.send_away,
+                waiting.revoke,
                 after=listen.SHORT_SECONDS,
                 ends_at_expiry=False,
             ),
         ):
             while True:
-                waiting.rung.clear()
-                row = await at_desk(waiting.look)
+                waiting.notified.clear()
+                row = await run_in_short_thread(waiting.load_task)
                 for message in waiting.changes(row):
                     yield Outgoing(jsonrpc.encode(message))
                 if row.is_terminal:
                     break
-                if waiting.is_sent_away:
+                if waiting.is_revoked:
                     raise InvalidRequest("Your access was revoked; the task continues.")
                 if draining.is_set():
                     raise InternalError("The server is shutting down; request the result again.")
                 for message in await waiting.ask(row):
                     yield Outgoing(jsonrpc.encode(message))
                 if await waiting.wait():
-                    yield SILENCE
+                    yield KEEPALIVE
         for message in await waiting.ask(row):
             yield Outgoing(jsonrpc.encode(message))
-        result = task_status.outcome(row, awaiting.incoming.server, awaiting.incoming.revision)
-        yield Outgoing(respond(awaiting.incoming, result), is_response=True)
+        result = task_status.call_result(row, awaiting.incoming.server, awaiting.incoming.revision)
+        yield Outgoing(encode_response(awaiting.incoming, result), is_response=True)
     finally:
         leave()
         waiting.stop()
 
 
-class _Waiting:
+class _TaskResultStream:
     """The state of one ``tasks/result`` stream: the status and client requests sent so far."""
 
-    def __init__(self, awaiting: Awaiting, answers: Answers | None) -> None:
-        self.rung = asyncio.Event()
-        self.is_sent_away = False
+    def __init__(self, awaiting: TaskResultWait, answers: ClientAnswers | None) -> None:
+        self.notified = asyncio.Event()
+        self.is_revoked = False
         self._incoming = awaiting.incoming
         self._task_id = awaiting.task_id
         self._answers = answers
-        self._told: tuple[str, str] | None = None
+        self._sent_status: tuple[str, str] | None = None
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._ids: dict[str, str] = {}
         self._spoke = asyncio.get_running_loop().time()
@@ -342,25 +348,25 @@ class _Waiting:
 
     def end(self) -> None:
         """Wake the stream, so it checks immediately whether the process is stopping."""
-        self.rung.set()
+        self.notified.set()
 
-    def send_away(self) -> None:
+    def revoke(self) -> None:
         """Record that the caller's access was revoked, and wake the stream."""
-        self.is_sent_away = True
-        self.rung.set()
+        self.is_revoked = True
+        self.notified.set()
 
     def stop(self) -> None:
         """Stop waiting for the client's responses."""
         for task in self._asking.values():
             task.cancel()
 
-    def look(self) -> Task:
+    def load_task(self) -> Task:
         """Return the task's current row; blocking.
 
         Raises:
             InvalidParams: the task no longer exists, or the caller may not read it.
         """
-        row = readable_now(self._incoming, self._task_id)
+        row = readable_task_after_wait(self._incoming, self._task_id)
         if row is None:
             raise InvalidParams("The task no longer exists.")
         return row
@@ -372,17 +378,17 @@ class _Waiting:
             InvalidRequest: a client request was not answered in time.
         """
         if self._failure is not None:
-            yield from map(self._take_back, [*self._ids])
+            yield from map(self._cancel_request, [*self._ids])
             raise self._failure
         told = (row.status, row.status_message)
-        if told != self._told:
-            if self._told is not None:
-                params = task_status.detailed(row)
+        if told != self._sent_status:
+            if self._sent_status is not None:
+                params = task_status.task_details(row)
                 method = "notifications/tasks/status"
                 projected = project_notification(method, params, self._incoming.revision)
                 if projected is not None:
-                    yield jsonrpc.notification(method, projected)
-            self._told = told
+                    yield jsonrpc.build_notification(method, projected)
+            self._sent_status = told
 
     async def ask(self, row: Task) -> list[dict[str, Any]]:
         """Return the client requests not sent here yet, each with the task's id in ``_meta``.
@@ -394,7 +400,7 @@ class _Waiting:
         stale = [key for key in self._ids if key not in row.questions]
         for key in stale:
             self._asking[key].cancel()
-        messages = [self._take_back(key) for key in stale]
+        messages = [self._cancel_request(key) for key in stale]
         fresh = {key: one for key, one in row.questions.items() if key not in self._asking}
         if fresh and self._answers is None:
             raise InvalidRequest(
@@ -404,7 +410,7 @@ class _Waiting:
             assert self._answers is not None
             self._ids[key] = request_id = self._answers.new_id()
             params = self._params(key, question)
-            messages.append(jsonrpc.request(request_id, question["method"], params))
+            messages.append(jsonrpc.build_request(request_id, question["method"], params))
             answering = asyncio.create_task(self._answered(key, request_id, self._answers))
             self._asking[key] = answering
             answering.add_done_callback(self._note)
@@ -417,8 +423,8 @@ class _Waiting:
         """Wait until the row is to be read again; return whether a keep-alive is due."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self.rung.wait()
+            async with asyncio.timeout(POLL_SECONDS):
+                await self.notified.wait()
         except TimeoutError:
             pass
         if loop.time() - self._spoke < get_settings().keepalive_seconds:
@@ -427,16 +433,16 @@ class _Waiting:
         return True
 
     def _params(self, key: str, question: Mapping[str, Any]) -> dict[str, Any]:
-        params = project_question(
+        params = project_client_request(
             question["method"],
             question["params"],
             self._incoming.revision,
             elicitation_id=f"{self._task_id}.{key}",
         )
-        meta = {**params.get("_meta", {}), **task_status.related(self._task_id)}
+        meta = {**params.get("_meta", {}), **task_status.related_task_meta(self._task_id)}
         return {**params, "_meta": meta}
 
-    async def _answered(self, key: str, request_id: str, answers: Answers) -> None:
+    async def _answered(self, key: str, request_id: str, answers: ClientAnswers) -> None:
         """Wait for one response and pass it to the task.
 
         Raises:
@@ -450,17 +456,17 @@ class _Waiting:
                 "Send tasks/result again."
             )
         self._ids.pop(key, None)
-        await at_desk(partial(self._give, {key: found[request_id]}))
+        await run_in_short_thread(partial(self._give, {key: found[request_id]}))
 
     def _give(self, answers: dict[str, Any]) -> None:
-        take_answers(self.look(), answers)
+        store_answers(self.load_task(), answers)
 
     def _note(self, answering: asyncio.Task[None]) -> None:
         if not answering.cancelled() and self._failure is None:
             self._failure = answering.exception()
-        self.rung.set()
+        self.notified.set()
 
-    def _take_back(self, key: str) -> dict[str, Any]:
+    def _cancel_request(self, key: str) -> dict[str, Any]:
         """Return the notification that cancels a client request."""
         reason = {"requestId": self._ids.pop(key), "reason": "an answer is not needed anymore"}
-        return jsonrpc.notification("notifications/cancelled", reason)
+        return jsonrpc.build_notification("notifications/cancelled", reason)

@@ -14,9 +14,9 @@ from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
 from mcp_django.core.catalog import Server
-from mcp_django.transports.answer import Ticket
-from mcp_django.transports.asgi_handler import read, respond
-from mcp_django.transports.request_checks import ClientGone, first_of, send_at_once
+from mcp_django.transports.answer import InFlight
+from mcp_django.transports.asgi_handler import read_request, send_response
+from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
 
 
 class MCPConsumer(AsyncConsumer):
@@ -24,29 +24,29 @@ class MCPConsumer(AsyncConsumer):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._ticket = Ticket()
+        self._in_flight = InFlight()
         self._answer: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request; an exception propagates, so the server answers with 500."""
-        send_at_once(send)
+        set_no_delay(send)
         try:
-            exchange = await read(self._server, scope, receive, send, self._ticket)
-        except ClientGone:
+            exchange = await read_request(self._server, scope, receive, send, self._in_flight)
+        except ClientDisconnected:
             return
         if exchange is None:
             return
         async with asyncio.TaskGroup() as tasks:
-            answer = respond(self._server, exchange, self._ticket, send)
+            answer = send_response(self._server, exchange, self._in_flight, send)
             self._answer = tasks.create_task(answer)
-            await first_of(tasks.create_task(super().__call__(scope, receive, send)))
+            await wait_for_first(tasks.create_task(super().__call__(scope, receive, send)))
 
     async def http_request(self, message: MutableMapping[str, Any]) -> None:
         """Do nothing: the body of a POST is already read, and other methods have none."""
 
     async def http_disconnect(self, message: MutableMapping[str, Any]) -> None:
         """Cancel what still runs: the client disconnected, or its answer is complete."""
-        self._ticket.cancellation.cancel()
+        self._in_flight.cancellation.cancel()
         if self._answer is not None:
             self._answer.cancel()
         raise StopConsumer

@@ -33,20 +33,32 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import call_log, quotas
-from mcp_django.execution.call import Awaiting, Invocation, Listening
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
-from mcp_django.execution.policy import admit_connection
-from mcp_django.execution.quotas import Tally
-from mcp_django.execution.threads import LOCAL, at_desk, count_for, pool
+from mcp_django.execution.call import ListenRequest, PreparedCall, TaskResultWait
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.quotas import UsageBatch
+from mcp_django.execution.threads import (
+    SINGLE_CLIENT_TRANSPORTS,
+    count_job_for,
+    get_pool,
+    run_in_short_thread,
+)
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import revision_of
+from mcp_django.protocol.envelope import error_revision_of
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, clip, error_object
-from mcp_django.protocol.jsonrpc import Batch, Decoded, Failure, Notification, Request, RequestId
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    Decoded,
+    DecodingFailure,
+    Notification,
+    Request,
+    RequestId,
+)
 from mcp_django.protocol.revisions import Revision
 from mcp_django.transports import answer, client_requests, listen
 from mcp_django.transports.cancellation import CancelledParams
-from mcp_django.transports.client_requests import read_answer
-from mcp_django.transports.local_session import LocalSession, Standing
+from mcp_django.transports.client_requests import decode_answer
+from mcp_django.transports.local_session import LocalSession, SessionTasks
 from mcp_django.transports.outgoing import Messages
 
 logger = logging.getLogger("mcp_django")
@@ -68,7 +80,7 @@ class Conversation:
     def __init__(
         self,
         server: Server,
-        caller: Caller,
+        caller: PrincipalSource,
         *,
         send: Callable[[bytes], Awaitable[None]],
         admitted: Principal | None = None,
@@ -86,55 +98,55 @@ class Conversation:
         self._local = LocalSession(
             server, is_stateless_spoken=is_stateless_spoken, transport=transport
         )
-        self._opening = _Opening(
+        self._opening = _RequestOpener(
             server, caller, self._local, admitted=admitted, transport=transport
         )
-        self._standing: Standing | None = None
+        self._session_tasks: SessionTasks | None = None
         self._batches: set[asyncio.Task[None]] = set()
 
     # Incoming messages ------------------------------------------------------------------------
 
-    async def receive(self, line: Line) -> None:
+    async def process_line(self, line: Line) -> None:
         """Process one line; return when the next one may be read.
 
         An error response is written first, so no more is read from a client that does not read
         what the server writes.
         """
         if line is TOO_LONG:
-            await self._refuse(ParseError("The message is too long"))
+            await self._send_error(ParseError("The message is too long"))
         else:
-            await self.take(jsonrpc.decode(line))
+            await self.process_message(jsonrpc.decode(line))
 
-    async def take(self, message: Decoded) -> None:
+    async def process_message(self, message: Decoded) -> None:
         """Process one message."""
         if isinstance(message, Request):
             begun = await self._begin(message, partial(self._send, closes=message.id))
             if isinstance(begun, bytes):
                 await self._send(begun)
         elif isinstance(message, Notification):
-            self._hear(message)
-        elif isinstance(message, Failure):
+            self._process_notification(message)
+        elif isinstance(message, DecodingFailure):
             if not message.silent:
-                await self._refuse(message.error, message.id)
+                await self._send_error(message.error, message.id)
         elif isinstance(message, Batch):
             await self._take_batch(message)
         elif message.id is not None:
-            self._local.answers.give(message.id, read_answer(message))
+            self._local.answers.deliver(message.id, decode_answer(message))
 
-    def _hear(self, message: Notification) -> None:
+    def _process_notification(self, message: Notification) -> None:
         """Process a notification; unknown ones are ignored, and none is answered."""
-        with self._local.notified(message):
+        with self._local.trace_notification(message):
             if message.method == CANCELLED:
                 self._cancel(message)
         if message.method == "notifications/initialized":
-            self._stand()
+            self._start_session_tasks()
 
-    def _stand(self) -> None:
+    def _start_session_tasks(self) -> None:
         """Start to notify the client of changes and to ping it; not before it is initialized."""
-        if self._local.agreed is None or self._standing is not None:
+        if self._local.agreed is None or self._session_tasks is not None:
             return
-        self._standing = Standing(
-            self._server, self._local, self._opening.caller, write=self._send, end=self._end
+        self._session_tasks = SessionTasks(
+            self._server, self._local, self._opening.authorize, write=self._send, end=self._end
         )
 
     async def _take_batch(self, batch: Batch) -> None:
@@ -142,21 +154,21 @@ class Conversation:
         try:
             self._local.check_batch(batch)
         except InvalidRequest as exc:
-            await self._refuse(exc)
+            await self._send_error(exc)
             return
         entries = _BatchAnswer()
-        muster = _Muster(one for one in batch.members if isinstance(one, Request))
+        barrier = _BatchBarrier(one for one in batch.members if isinstance(one, Request))
         for member in batch.members:
-            if isinstance(member, Failure):
-                await entries.add(self._refusal(member.error, member.id))
+            if isinstance(member, DecodingFailure):
+                await entries.add(self._encode_error(member.error, member.id))
             elif not isinstance(member, Request):
-                await self.take(member)
+                await self.process_message(member)
             elif self._local.is_initialize(member):
                 alone = InvalidRequest("initialize must not be part of a batch.")
-                muster.here(member)
-                await entries.add(self._refusal(alone, member.id))
+                barrier.arrive(member)
+                await entries.add(self._encode_error(alone, member.id))
             else:
-                begun = await self._begin(member, entries.add, muster)
+                begun = await self._begin(member, entries.add, barrier)
                 if isinstance(begun, bytes):
                     await entries.add(begun)
                 else:
@@ -168,7 +180,7 @@ class Conversation:
             await asyncio.wait([sending])
 
     async def _begin(
-        self, request: Request, respond: Respond, muster: _Muster | None = None
+        self, request: Request, respond: Respond, barrier: _BatchBarrier | None = None
     ) -> asyncio.Task[None] | bytes:
         """Start a task that serves a request, or return the error response that rejects it."""
         if request.id in self._open:
@@ -181,9 +193,9 @@ class Conversation:
                 data={"retryAfter": 1},
             )
         else:
-            task = asyncio.create_task(self._serve(request, respond, muster))
-            if muster is not None:
-                task.add_done_callback(lambda _: muster.here(request))
+            task = asyncio.create_task(self._serve(request, respond, barrier))
+            if barrier is not None:
+                task.add_done_callback(lambda _: barrier.arrive(request))
             self._tasks[task] = request
             self._open[request.id] = task
             task.add_done_callback(self._forget)
@@ -191,9 +203,9 @@ class Conversation:
                 # Messages right after initialize already belong to the session that it opens.
                 await asyncio.wait([task])
             return task
-        if muster is not None:
-            muster.here(request)
-        return self._refusal(refusal, request.id)
+        if barrier is not None:
+            barrier.arrive(request)
+        return self._encode_error(refusal, request.id)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         request = self._tasks.pop(task)
@@ -211,37 +223,45 @@ class Conversation:
             logger.debug("%s was canceled: %s", self._tasks[task].method, clip(params.reason))
             task.cancel()
 
-    async def _refuse(self, exc: MCPError, request_id: RequestId | None = None) -> None:
-        await self._send(self._refusal(exc, request_id))
+    async def _send_error(self, exc: MCPError, request_id: RequestId | None = None) -> None:
+        await self._send(self._encode_error(exc, request_id))
 
-    def _refusal(self, exc: MCPError, request_id: RequestId | None) -> bytes:
+    def _encode_error(self, exc: MCPError, request_id: RequestId | None) -> bytes:
         error = error_object(exc, self._local.revision)
-        return jsonrpc.encode(jsonrpc.error_message(request_id, error))
+        return jsonrpc.encode(jsonrpc.build_error(request_id, error))
 
     # Outgoing messages ------------------------------------------------------------------------
 
-    async def _serve(self, request: Request, respond: Respond, muster: _Muster | None) -> None:
+    async def _serve(
+        self, request: Request, respond: Respond, barrier: _BatchBarrier | None
+    ) -> None:
         """Answer a request with its result or an error."""
         try:
-            await self._answer(request, respond, muster)
+            await self._answer(request, respond, barrier)
         except Exception as exc:  # noqa: BLE001 - e.g. from the site's own permission or backend
             agreed = self._local.revision
             error = _error_of(request, exc, session=agreed, transport=self._transport)
-            await respond(jsonrpc.encode(jsonrpc.error_message(request.id, error)))
+            await respond(jsonrpc.encode(jsonrpc.build_error(request.id, error)))
 
-    async def _answer(self, request: Request, respond: Respond, muster: _Muster | None) -> None:
-        opened = await self._opening.open(request, muster)
-        if isinstance(opened, Invocation):
+    async def _answer(
+        self, request: Request, respond: Respond, barrier: _BatchBarrier | None
+    ) -> None:
+        opened = await self._opening.open(request, barrier)
+        if isinstance(opened, PreparedCall):
             answers = self._local.answers if opened.incoming.session is not None else None
             await self._send_all(respond, answer.messages(opened, answers=answers))
-        elif isinstance(opened, Awaiting):
+        elif isinstance(opened, TaskResultWait):
             answers = self._local.answers
-            await self._send_all(respond, client_requests.messages(opened, answers=answers))
-        elif isinstance(opened, Listening):
+            await self._send_all(
+                respond, client_requests.task_result_messages(opened, answers=answers)
+            )
+        elif isinstance(opened, ListenRequest):
             incoming = opened.incoming
-            place = listen.take_place(incoming.principal, incoming.http_request)
-            farewell = b"\n" + listen.cancellation(opened)
-            await self._send_all(respond, listen.messages(opened, place), farewell=farewell)
+            place = listen.acquire_stream_slot(incoming.principal, incoming.http_request)
+            farewell = b"\n" + listen.cancellation_message(opened)
+            await self._send_all(
+                respond, listen.subscription_messages(opened, place), farewell=farewell
+            )
         else:
             await respond(opened)
 
@@ -270,8 +290,8 @@ class Conversation:
         for task, request in tuple(self._tasks.items()):
             if request.method == "subscriptions/listen":
                 task.cancel()
-        if self._standing is not None:
-            self._standing.end()
+        if self._session_tasks is not None:
+            self._session_tasks.end()
 
     async def finish(self, *, seconds: float) -> None:
         """Wait at most ``seconds`` for the open requests."""
@@ -283,23 +303,23 @@ class Conversation:
         self._local.end()
         for task in (*self._tasks, *self._batches):
             task.cancel()
-        if self._standing is not None:
-            self._standing.end()
+        if self._session_tasks is not None:
+            self._session_tasks.end()
 
 
 # Opening a request --------------------------------------------------------------------------------
 
-Opened: TypeAlias = bytes | Invocation | Listening | Awaiting
+Opened: TypeAlias = bytes | PreparedCall | ListenRequest | TaskResultWait
 
 
-class Caller(Protocol):
+class PrincipalSource(Protocol):
     """Provides the principal; ``mcp_django.auth.authentication.LocalCaller`` implements it."""
 
     def principal(self) -> Principal:
         """Return the current principal; may query the database."""
 
 
-class _Opening:
+class _RequestOpener:
     """Authorizes the caller of one channel, again for each request, and dispatches the request.
 
     ``admitted`` is the caller that the server authorized when the channel was opened, or ``None``
@@ -309,7 +329,7 @@ class _Opening:
     def __init__(
         self,
         server: Server,
-        caller: Caller,
+        caller: PrincipalSource,
         session: LocalSession,
         *,
         admitted: Principal | None,
@@ -321,7 +341,7 @@ class _Opening:
         self._admitted = admitted
         self._transport = transport
 
-    def caller(self) -> Principal:
+    def authorize(self) -> Principal:
         """Authorize the caller again and return the principal; may query the database.
 
         Raises:
@@ -329,11 +349,11 @@ class _Opening:
         """
         self._server.refresh()
         principal = self._caller.principal()
-        count_for(principal.user_key)
-        admit_connection(self._server, principal)
+        count_job_for(principal.user_key)
+        authorize_connection(self._server, principal)
         return principal
 
-    async def open(self, request: Request, muster: _Muster | None) -> Opened:
+    async def open(self, request: Request, barrier: _BatchBarrier | None) -> Opened:
         """Return the response, or the call, subscription or task that remains to be run for it.
 
         Raises:
@@ -346,48 +366,50 @@ class _Opening:
             with suppress(SynchronousOnlyOperation):
                 return self._open_for(self._admitted, request)
         is_work = request.method in WORK_METHODS
-        if muster is not None and not is_work:
-            await muster.all_counted(request)
-        work = partial(self._open_for_caller, request, muster.tally if muster else None)
-        where = pool("work" if is_work else "desk")
+        if barrier is not None and not is_work:
+            await barrier.wait(request)
+        work = partial(self._open_for_caller, request, barrier.usage_batch if barrier else None)
+        where = get_pool("work" if is_work else "desk")
         caller = self._admitted.user_key if self._admitted is not None else UNPROVEN
-        opened = await call_log.admitted(
+        opened = await call_log.run_or_log_busy(
             *(where, work, self._server, request),
             transport=self._transport,
-            key=None if self._transport in LOCAL else caller,
+            key=None if self._transport in SINGLE_CLIENT_TRANSPORTS else caller,
             session=self._session.revision,
         )
-        if muster is not None and is_work:
+        if barrier is not None and is_work:
             try:
-                await muster.all_counted(request)
+                await barrier.wait(request)
             except TooManyRequests as exc:
-                if isinstance(opened, Invocation):
-                    call_log.refused_with_span(opened.entry, exc)
-                told = quotas.in_band(request, exc)
-                if told is None or not isinstance(opened, Invocation):
+                if isinstance(opened, PreparedCall):
+                    call_log.end_rejected_with_span(opened.call_record, exc)
+                told = quotas.limited_tool_result(request, exc)
+                if told is None or not isinstance(opened, PreparedCall):
                     raise
-                return respond(opened.incoming, told)
+                return encode_response(opened.incoming, told)
         return opened
 
-    def _open_for_caller(self, request: Request, tally: Tally | None = None) -> Opened:
+    def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
         agreed = self._session.revision
-        with call_log.watched(self._server, request, transport=self._transport, session=agreed):
-            principal = self.caller()
+        with call_log.log_rejections(
+            self._server, request, transport=self._transport, session=agreed
+        ):
+            principal = self.authorize()
         if self._session.is_initialize(request):
             welcome = self._session.initialize(request)
             # Lists may change after the client reads this and before the server subscribes.
-            self._session.baseline.note_lists()
+            self._session.initial_versions.record_lists()
             return welcome
-        return self._open_for(principal, request, tally)
+        return self._open_for(principal, request, usage_batch)
 
     def _open_for(
-        self, principal: Principal, request: Request, tally: Tally | None = None
+        self, principal: Principal, request: Request, usage_batch: UsageBatch | None = None
     ) -> Opened:
-        incoming = replace(self._session.incoming(principal, request), tally=tally)
+        incoming = replace(self._session.incoming(principal, request), usage_batch=usage_batch)
         outcome = dispatch(incoming)
-        if isinstance(outcome, (Invocation, Listening, Awaiting)):
+        if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
             return outcome
-        return respond(incoming, outcome)
+        return encode_response(incoming, outcome)
 
 
 # Batches on a channel -----------------------------------------------------------------------------
@@ -427,31 +449,31 @@ class _BatchAnswer:
             await write(b"[" + b",".join(self._entries) + b"]")
 
 
-class _Muster:
+class _BatchBarrier:
     """Batch barrier: members wait until the quota usage of the whole batch is counted."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self.tally = Tally()
+        self.usage_batch = UsageBatch()
         self._awaited = {id(one) for one in requests if one.method in WORK_METHODS}
         self._is_complete = asyncio.Event()
         self._counting: asyncio.Task[TooManyRequests | None] | None = None
 
-    def here(self, request: Request) -> None:
+    def arrive(self, request: Request) -> None:
         """Mark a request as authorized or rejected; idempotent."""
         self._awaited.discard(id(request))
         if not self._awaited:
             self._is_complete.set()
 
-    async def all_counted(self, request: Request) -> None:
+    async def wait(self, request: Request) -> None:
         """Wait until the usage of all members is counted.
 
         Raises:
             TooManyRequests: the batch exceeds a quota, so none of its members may run.
         """
-        self.here(request)
+        self.arrive(request)
         await self._is_complete.wait()
         if self._counting is None:
-            self._counting = asyncio.create_task(at_desk(self._count))
+            self._counting = asyncio.create_task(run_in_short_thread(self._count))
         # Shielded: if one member is cancelled, the others still need the result.
         refusal = await asyncio.shield(self._counting)
         if refusal is not None:
@@ -459,7 +481,7 @@ class _Muster:
 
     def _count(self) -> TooManyRequests | None:
         try:
-            self.tally.take()
+            self.usage_batch.consume()
         except TooManyRequests as exc:
             return exc
         return None
@@ -489,7 +511,7 @@ def _error_of(
     if not isinstance(exc, MCPError):
         logger.error("Answering %s failed.", request.method, exc_info=exc)
         exc = InternalError("The request failed because of a server error.")
-    return error_object(exc, revision_of(request, session))
+    return error_object(exc, error_revision_of(request, session))
 
 
 def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:

@@ -36,14 +36,14 @@ class Drain:
         # Reentrant: a signal handler runs in the main thread, which may already hold the lock.
         self._lock = threading.RLock()
 
-    def chain(self) -> None:
+    def install_signal_handlers(self) -> None:
         """Wrap the server's own signal handlers, once; does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             previous = signal.getsignal(number)
-            if callable(previous) and not isinstance(previous, _Chained):
-                signal.signal(number, _Chained(self, previous))
+            if callable(previous) and not isinstance(previous, _SignalHandler):
+                signal.signal(number, _SignalHandler(self, previous))
 
     def begin(self) -> None:
         """End idle streams now and set a deadline for running calls; thread-safe."""
@@ -60,12 +60,12 @@ class Drain:
         """Keep the process alive until pending call records are written."""
         holder = object()
         self._held.add(holder)
-        call_log.hurry(lambda: self._held.discard(holder))
+        call_log.flush_and_stop(lambda: self._held.discard(holder))
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[asyncio.Event]:
         """Yield an event; set it and call ``wake`` when the process has to stop."""
-        self.chain()
+        self.install_signal_handlers()
         event = asyncio.Event()
         with self._lock:
             self._wakers[event] = asyncio.get_running_loop(), wake
@@ -90,7 +90,7 @@ class Drain:
         finally:
             self._held.discard(holder)
 
-    def when_free(self, then: Callable[[], Any]) -> bool:
+    def call_when_released(self, then: Callable[[], Any]) -> bool:
         """Schedule ``then`` on the running loop for when no ``hold`` block is left.
 
         Return ``False``, and do not schedule it, without such a block or a running loop.
@@ -113,7 +113,7 @@ class Drain:
             then()
 
 
-class _Chained:
+class _SignalHandler:
     """A signal handler that starts the drain and then calls the previous handler."""
 
     def __init__(self, drain: Drain, previous: Callable[[int, FrameType | None], Any]) -> None:
@@ -124,7 +124,7 @@ class _Chained:
         is_again = self._drain.draining
         self._drain.begin()
         # A second signal means: stop immediately.
-        if not is_again and self._drain.when_free(partial(self._previous, number, None)):
+        if not is_again and self._drain.call_when_released(partial(self._previous, number, None)):
             return None
         return self._previous(number, frame)
 
@@ -135,10 +135,10 @@ def _end(event: asyncio.Event, wake: Callable[[], None]) -> None:
 
 
 _drain = Drain()
-idle = _drain.watch
-hold = _drain.hold
-begin = _drain.begin
-chain = _drain.chain
+idle_stream = _drain.watch
+hold_process = _drain.hold
+begin_drain = _drain.begin
+install_signal_handlers = _drain.install_signal_handlers
 
 
 def is_draining() -> bool:
@@ -147,17 +147,17 @@ def is_draining() -> bool:
 
 
 @contextmanager
-def in_flight(running: asyncio.Future[Any]) -> Iterator[None]:
+def cancel_at_drain_deadline(running: asyncio.Future[Any]) -> Iterator[None]:
     """Let a running call continue for ``DRAIN_SECONDS`` after the signal, then cancel it."""
     loop = asyncio.get_running_loop()
 
-    def give_up() -> None:
+    def cancel_call() -> None:
         if not running.done():
             logger.warning("A call did not finish within DRAIN_SECONDS and was cancelled.")
             running.cancel()
 
     def set_deadline() -> None:
-        loop.call_later(get_settings().drain_seconds, give_up)
+        loop.call_later(get_settings().drain_seconds, cancel_call)
 
     with _drain.watch(set_deadline):
         yield

@@ -33,14 +33,14 @@ from django.db import DatabaseError
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, MCPError
-from mcp_django.execution.call import Awaiting, Invocation
-from mcp_django.execution.threads import at_desk, insist_at_desk, on_loop
+from mcp_django.execution.call import PreparedCall, TaskResultWait
+from mcp_django.execution.threads import call_on_loop, run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import Revision
 from mcp_django.storage import sessions, streams
-from mcp_django.storage.pubsub import hub, poll_seconds, ring, ring_elsewhere
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import get_hub, notify, notify_other_processes, poll_seconds
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import cancellation, drain
 from mcp_django.transports.outgoing import Messages, failure
 
@@ -51,27 +51,27 @@ RETRY_MILLISECONDS = 1000
 # How soon a client reconnects when its process is stopping.
 DRAIN_RETRY_SECONDS = 0.2
 # Rows are polled at least this often, even with working pub/sub.
-MAX_PATIENCE_SECONDS = 1.0
+MAX_POLL_SECONDS = 1.0
 
-Watched = Callable[[Callable[[], object]], AbstractContextManager[None]]
+AccessWatch = Callable[[Callable[[], object]], AbstractContextManager[None]]
 
 
 def _unwatched(end: Callable[[], object]) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-async def begin(
-    session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
+async def run_stream(
+    session_pk: int, number: int, call: PreparedCall | TaskResultWait, messages: Messages
 ) -> AsyncGenerator[bytes, None]:
     """Run a call whose stream row already exists, and yield its events as they are produced."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
-        yield opening(write_event_id(number, 0), call.incoming.revision)
+        yield priming_event(encode_event_id(number, 0), call.incoming.revision)
         async with aclosing(stream.live()) as live:
             async for event in live:
                 yield event
         if stream.is_slow:
-            async with aclosing(tail(session_pk, number, stream.last_sent)) as rest:
+            async with aclosing(read_stored_events(session_pk, number, stream.last_sent)) as rest:
                 async for event in rest:
                     yield event
     finally:
@@ -80,84 +80,84 @@ async def begin(
             await stream.ended()
 
 
-def opening(event_id: str, revision: Revision) -> bytes:
+def priming_event(event_id: str, revision: Revision) -> bytes:
     """Return the first bytes of a stream: an event id to resume from, or a comment.
 
     Only 2025-11-25 defines this priming event.
     """
     if not revision.priming_event:
-        return sse.COMMENT
+        return sse.KEEPALIVE_COMMENT
     return sse.encode_event(b"", id=event_id, event=None, retry=RETRY_MILLISECONDS)
 
 
-async def resume(
-    session_pk: int, number: int, *, after_seq: int, watched: Watched = _unwatched
+async def resume_stream(
+    session_pk: int, number: int, *, after_seq: int, watched: AccessWatch = _unwatched
 ) -> AsyncGenerator[bytes, None]:
     """Yield the rest of a stream; an older connection to the same stream is closed.
 
     ``watched`` is a context manager that gets a function to end the connection, for when the
     caller's access is revoked.
     """
-    here = owned(number)
+    here = find_owned_stream(number)
     if here is not None:
         here.detach()
     # An older reader in this process is ended by `tail`.
-    ring_elsewhere(_elsewhere(number))
-    yield sse.COMMENT
-    async with aclosing(tail(session_pk, number, after_seq, watched)) as events:
+    notify_other_processes(_elsewhere(number))
+    yield sse.KEEPALIVE_COMMENT
+    async with aclosing(read_stored_events(session_pk, number, after_seq, watched)) as events:
         async for event in events:
             yield event
     if drain.is_draining():
         yield sse.encode_event(None, event=None, retry=int(DRAIN_RETRY_SECONDS * 1000))
 
 
-async def tail(
-    session_pk: int, number: int, after_seq: int, watched: Watched = _unwatched
+async def read_stored_events(
+    session_pk: int, number: int, after_seq: int, watched: AccessWatch = _unwatched
 ) -> AsyncGenerator[bytes, None]:
     """Yield the stored events after ``after_seq`` until the last one or a newer connection."""
     last = after_seq
     loop = asyncio.get_running_loop()
-    spoke = loop.time()
+    last_sent = loop.time()
     # Subscribe before reading: an event stored between the two is then notified.
     with (
-        _reading(number) as reader,
+        _registered_reader(number) as reader,
         watched(reader.end),
         suppress(streams.UnknownStream),
     ):
         while not reader.is_over():
-            reader.rung.clear()
-            glimpse = await insist_at_desk(
-                partial(streams.look, session_pk, number, after_seq=last)
+            reader.notified.clear()
+            snapshot = await run_with_retry(
+                partial(streams.read_stream, session_pk, number, after_seq=last)
             )
-            for last, payload in glimpse.events:
+            for last, payload in snapshot.events:
                 if reader.is_over():
                     return
                 yield _encode(number, last, payload.encode())
-                spoke = loop.time()
-            if not glimpse.is_open and last >= glimpse.last_seq:
+                last_sent = loop.time()
+            if not snapshot.is_open and last >= snapshot.last_seq:
                 return
-            if glimpse.events:
+            if snapshot.events:
                 continue
-            if await insist_at_desk(partial(_close_if_lost, number, glimpse)):
+            if await run_with_retry(partial(_close_if_lost, number, snapshot)):
                 continue
-            if loop.time() - spoke >= get_settings().keepalive_seconds:
-                spoke = loop.time()
-                yield sse.COMMENT
-            await _rung_or_later(reader.rung)
+            if loop.time() - last_sent >= get_settings().keepalive_seconds:
+                last_sent = loop.time()
+                yield sse.KEEPALIVE_COMMENT
+            await _wait_for_notification(reader.notified)
 
 
 @contextmanager
-def _reading(number: int) -> Iterator[_Reader]:
+def _registered_reader(number: int) -> Iterator[_StoredStreamReader]:
     """Replace an older reader of a stream and subscribe to its new events."""
-    reader, older = _Reader(), _readers.get(number)
+    reader, older = _StoredStreamReader(), _readers.get(number)
     if older is not None:
         older.end()
     _readers[number] = reader
-    leave = hub().subscribe([_written(number)], lambda _: reader.rung.set())
-    leave_others = hub().subscribe([_elsewhere(number)], lambda _: reader.end())
+    leave = get_hub().subscribe([_written(number)], lambda _: reader.notified.set())
+    leave_others = get_hub().subscribe([_elsewhere(number)], lambda _: reader.end())
     try:
         # A process that stops ends its readers; another process can serve the stream.
-        with drain.idle(reader.end):
+        with drain.idle_stream(reader.end):
             yield reader
     finally:
         leave()
@@ -166,13 +166,13 @@ def _reading(number: int) -> Iterator[_Reader]:
             del _readers[number]
 
 
-class _Reader:
+class _StoredStreamReader:
     """A connection that reads a stream from the database until a newer one replaces it."""
 
     def __init__(self) -> None:
-        self.rung = asyncio.Event()
+        self.notified = asyncio.Event()
         self._is_over = False
-        self._wake = on_loop(self.rung.set)
+        self._wake = call_on_loop(self.notified.set)
 
     def end(self) -> None:
         """Stop reading; thread-safe."""
@@ -184,22 +184,22 @@ class _Reader:
         return self._is_over
 
 
-_readers: dict[int, _Reader] = {}
+_readers: dict[int, _StoredStreamReader] = {}
 
 
-async def _rung_or_later(rung: asyncio.Event) -> None:
+async def _wait_for_notification(rung: asyncio.Event) -> None:
     try:
-        async with asyncio.timeout(min(poll_seconds(), MAX_PATIENCE_SECONDS)):
+        async with asyncio.timeout(min(poll_seconds(), MAX_POLL_SECONDS)):
             await rung.wait()
     except TimeoutError:
         return
 
 
-def _close_if_lost(number: int, glimpse: streams.Glimpse) -> bool:
-    return glimpse.is_open and streams.mark_lost(
+def _close_if_lost(number: int, snapshot: streams.StreamSnapshot) -> bool:
+    return snapshot.is_open and streams.mark_lost(
         number,
-        glimpse.owner,
-        payload=_terminal_error(glimpse.request_id),
+        snapshot.owner,
+        payload=_terminal_error(snapshot.request_id),
         retention=get_settings().retention.streams,
     )
 
@@ -215,8 +215,8 @@ def _terminal_error(request_id: str) -> str:
         "message": "The server process that ran this call has died; send the request again.",
     }
     if isinstance(found, list):
-        return jsonrpc.encode([jsonrpc.error_message(one, error) for one in found]).decode()
-    return jsonrpc.encode(jsonrpc.error_message(found, error)).decode()
+        return jsonrpc.encode([jsonrpc.build_error(one, error) for one in found]).decode()
+    return jsonrpc.encode(jsonrpc.build_error(found, error)).decode()
 
 
 # Event ids ----------------------------------------------------------------------------------------
@@ -239,17 +239,17 @@ class EventId(NamedTuple):
     beyond: int | None = None
 
     @property
-    def is_of_standing(self) -> bool:
+    def is_of_get_stream(self) -> bool:
         """Whether the id has the format of a GET stream."""
         return self.beyond is not None
 
 
-def write_event_id(stream: int, place: int, beyond: int | None = None) -> str:
+def encode_event_id(stream: int, place: int, beyond: int | None = None) -> str:
     """Format the id of an event."""
     return f"{stream:x}-{place:x}" if beyond is None else f"{stream:x}-{place:x}-{beyond:x}"
 
 
-def read_event_id(text: str) -> EventId | None:
+def decode_event_id(text: str) -> EventId | None:
     """Parse an event id; return ``None`` for one that this server did not issue."""
     match = _ID.fullmatch(text)
     if match is None:
@@ -272,7 +272,7 @@ class OwnedStream:
     """The stream of a call in a session, written by this process, and the call's asyncio task."""
 
     def __init__(
-        self, session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
+        self, session_pk: int, number: int, call: PreparedCall | TaskResultWait, messages: Messages
     ) -> None:
         self.number = number
         self.is_slow = False
@@ -283,7 +283,7 @@ class OwnedStream:
         self._cancellation = call.cancellation
         self._messages = messages
         self._seq = 0
-        self._buffer: list[streams.Numbered] = []
+        self._buffer: list[streams.NumberedEvent] = []
         self._flushing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._live: deque[tuple[int, bytes]] | None = deque()
@@ -292,29 +292,29 @@ class OwnedStream:
         # Hold the process before checking whether it stops: a signal between the two would
         # otherwise find nothing to wait for.
         holding = ExitStack()
-        holding.enter_context(drain.hold())
+        holding.enter_context(drain.hold_process())
         self.is_late = drain.is_draining()
         """Whether the server is already stopping, so that it waits only for connections."""
         self._is_final = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        topics = [_elsewhere(number), Topic("", "session", str(session_pk))]
-        self._unsubscribe = hub().subscribe(topics, self._rung)
+        topics = [_elsewhere(number), TopicKey("", "session", str(session_pk))]
+        self._unsubscribe = get_hub().subscribe(topics, self._on_notification)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(lambda _: holding.close())
-        call.cancellation.then(on_loop(self.cancel))
+        call.cancellation.add_callback(call_on_loop(self.cancel))
         _owned[number] = self
 
     # The call ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            with drain.idle(self._let_go):
+            with drain.idle_stream(self._close_for_drain):
                 await self._write_all()
                 await self._flush()
                 if not self._is_final:
                     # The last members of a batch were cancelled: no message is the final one.
-                    await insist_at_desk(partial(streams.close, self.number))
-        except streams.Fenced:
+                    await run_with_retry(partial(streams.close_streams, self.number))
+        except streams.LeaseLost:
             logger.warning("The lease of stream %x was lost; its call was cancelled.", self.number)
         finally:
             self._end()
@@ -323,32 +323,32 @@ class OwnedStream:
         try:
             async with aclosing(self._messages) as messages:
                 async for message in messages:
-                    if message.is_response and self._cancellation.is_wish:
+                    if message.is_response and self._cancellation.requested_by_client:
                         # The function noticed the cancellation before this task was cancelled.
                         return
                     if message.body:
                         self._emit(message.body, final=message.is_response)
                         await self._keep_pace()
-                    elif message.hangs_up is not None:
-                        self.hang_up(message.hangs_up)
+                    elif message.reconnect_seconds is not None:
+                        self.close_stream(message.reconnect_seconds)
         except MCPError as exc:
-            if not self._cancellation.is_wish:
+            if not self._cancellation.requested_by_client:
                 self._emit(failure(self._incoming, exc), final=True)
-        except streams.Fenced:
+        except streams.LeaseLost:
             raise
         except Exception:
             logger.exception("A call in a session failed.")
             neutral = InternalError("The request failed because of a server error.")
             self._emit(failure(self._incoming, neutral), final=True)
 
-    def _let_go(self) -> None:
+    def _close_for_drain(self) -> None:
         """Close the connection when the process stops, so the client reconnects to another one.
 
         Only for revisions with resumption, and not for a call that started during the shutdown:
         its connection is what keeps the process alive.
         """
         if self._incoming.revision.priming_event and not self.is_late:
-            self.hang_up(DRAIN_RETRY_SECONDS)
+            self.close_stream(DRAIN_RETRY_SECONDS)
 
     async def ended(self) -> None:
         """Wait until the call is finished and its messages are stored."""
@@ -363,25 +363,25 @@ class OwnedStream:
             return
         self._buffer.clear()
         self._task.cancel()
-        self._spawn(insist_at_desk(partial(streams.close, self.number)))
+        self._spawn(run_with_retry(partial(streams.close_streams, self.number)))
 
-    def _rung(self, topic: Topic) -> None:
+    def _on_notification(self, topic: TopicKey) -> None:
         if topic.kind == "session":
-            self._spawn(self._look_for_the_end())
+            self._spawn(self._check_for_cancellation())
         else:
             self.detach()
 
-    async def _look_for_the_end(self) -> None:
+    async def _check_for_cancellation(self) -> None:
         """Cancel the call if another process cancelled it or ended its session."""
         # The pub/sub hub polls again, so a failure only delays this.
         with suppress(DatabaseError):
-            if await at_desk(self._is_called_off):
+            if await run_in_short_thread(self._is_ended_elsewhere):
                 self.cancel()
 
-    def _is_called_off(self) -> bool:
+    def _is_ended_elsewhere(self) -> bool:
         # The calls of a batch are cancelled one by one, by their own flags.
-        cancellation.collect(self._session_pk)
-        return not sessions.is_live(self._session_pk)
+        cancellation.apply_stored_cancellations(self._session_pk)
+        return not sessions.mark_seen(self._session_pk)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -395,7 +395,7 @@ class OwnedStream:
         _owned.pop(self.number, None)
         self._is_final = True
         self._changed.set()
-        ring(_written(self.number))
+        notify(_written(self.number))
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -432,7 +432,7 @@ class OwnedStream:
     async def _flush_or_stop(self) -> None:
         try:
             await self._flush()
-        except streams.Fenced:
+        except streams.LeaseLost:
             self._task.cancel()
 
     async def _flush(self) -> None:
@@ -441,20 +441,20 @@ class OwnedStream:
             if not events:
                 return
             append = partial(
-                streams.append,
+                streams.append_events,
                 self.number,
                 events,
                 final=self._is_final and events[-1][0] == self._seq,
                 retention=get_settings().retention.streams,
             )
             # Retried: an event that is not stored would be missing for a resuming client.
-            await insist_at_desk(append)
+            await run_with_retry(append)
         if self._live is None or self._is_closing:
-            ring(_written(self.number))
+            notify(_written(self.number))
 
     # The connection ---------------------------------------------------------------------------
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Close the connection; the client reconnects with the id of its last event.
 
         Later messages are stored for it, even if the connection takes a while to close.
@@ -486,13 +486,13 @@ class OwnedStream:
                 async with asyncio.timeout(keepalive):
                     await self._changed.wait()
             except TimeoutError:
-                yield sse.COMMENT
+                yield sse.KEEPALIVE_COMMENT
 
 
 _owned: dict[int, OwnedStream] = {}
 
 
-def owned(number: int) -> OwnedStream | None:
+def find_owned_stream(number: int) -> OwnedStream | None:
     """Return the stream with this number, if this process writes it."""
     return _owned.get(number)
 
@@ -502,19 +502,19 @@ def all_owned() -> list[OwnedStream]:
     return list(_owned.values())
 
 
-def _written(number: int) -> Topic:
+def _written(number: int) -> TopicKey:
     """Return the topic that is notified when a stream has new events."""
-    return Topic("", "stream", f"{number:x}")
+    return TopicKey("", "stream", f"{number:x}")
 
 
-def _elsewhere(number: int) -> Topic:
+def _elsewhere(number: int) -> TopicKey:
     """Return the topic that is notified when another connection takes over a stream."""
-    return Topic("", "stream", f"{number:x} elsewhere")
+    return TopicKey("", "stream", f"{number:x} elsewhere")
 
 
 def _encode(number: int, seq: int, body: bytes) -> bytes:
     """Encode a message as an event with its id."""
-    return sse.encode_event(body, id=write_event_id(number, seq))
+    return sse.encode_event(body, id=encode_event_id(number, seq))
 
 
 # ``Together``: one write for many items -----------------------------------------------------------
@@ -522,7 +522,7 @@ def _encode(number: int, seq: int, body: bytes) -> bytes:
 T = TypeVar("T")
 
 
-class Together(Generic[T]):
+class WriteCoalescer(Generic[T]):
     """Combines writes: collects items and passes them to one ``storage`` function in a thread.
 
     Items added in one iteration of an event loop are written in one transaction. The function is
@@ -556,4 +556,4 @@ class _Batch(Generic[T]):
     async def _run(self, write: Callable[[list[T]], Any], then: Callable[[], Any]) -> None:
         # Runs after all callbacks that are ready now; later items start a new batch.
         then()
-        await insist_at_desk(partial(write, self.items))
+        await run_with_retry(partial(write, self.items))

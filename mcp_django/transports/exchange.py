@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
 from mcp_django.auth.authentication import authenticate
-from mcp_django.auth.backends import BEARER_ONLY
-from mcp_django.auth.challenges import challenge, metadata_url
+from mcp_django.auth.backends import BEARER_BACKENDS
+from mcp_django.auth.challenges import build_challenge, metadata_url
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.limits import UNPROVEN, presumed_caller
 from mcp_django.auth.principal import Principal
@@ -31,12 +31,19 @@ from mcp_django.exceptions import (
     MCPError,
     TooManyAttempts,
 )
-from mcp_django.execution.call import Invocation, Result
+from mcp_django.execution.call import PreparedCall, Result
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, error_object, http_status
 from mcp_django.protocol.headers import Headers
-from mcp_django.protocol.jsonrpc import Batch, Failure, Notification, Request, RequestId, Response
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    DecodingFailure,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+)
 from mcp_django.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -50,7 +57,7 @@ Endpoint = Literal["mcp", "sse", "messages", "health"]
 """The Streamable HTTP endpoint, one of the two of HTTP+SSE, or the health check."""
 
 HeaderList = tuple[tuple[str, str], ...]
-Message = Request | Notification | Response | Batch | Failure
+Message = Request | Notification | Response | Batch | DecodingFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +94,7 @@ class Reply:
 class Work:
     """An authorized call that is answered with one JSON document."""
 
-    invocation: Invocation
+    invocation: PreparedCall
     headers: HeaderList
     ask: Callable[[Result], Stream] | None = None
     """Continues a call that returned client requests on a stream, if the client accepts one."""
@@ -140,7 +147,7 @@ def error_reply(
     exc: MCPError, request_id: RequestId | None, revision: Revision | None = None
 ) -> Reply:
     """Return a JSON-RPC error with the HTTP status that the revision defines for it."""
-    message = jsonrpc.error_message(request_id, error_object(exc, revision))
+    message = jsonrpc.build_error(request_id, error_object(exc, revision))
     headers: HeaderList = ()
     if isinstance(exc, (Busy, RateLimited)):
         headers = (("Retry-After", str(dict(exc.data or {}).get("retryAfter", 1))),)
@@ -155,7 +162,7 @@ def access_reply(
 ) -> Reply:
     """Return a 401 or 403 reply with its challenge (RFC 6750)."""
     body = {"error": exc.error or "unauthorized", "error_description": exc.message}
-    header = challenge(exc, scopes=scopes, parameters=parameters)
+    header = build_challenge(exc, scopes=scopes, parameters=parameters)
     headers: HeaderList = (("WWW-Authenticate", header),) if header else ()
     # A cache that ignores `no-store` must not serve one caller's rejection to another.
     headers = (*headers, ("Vary", "Authorization, Origin"))
@@ -164,7 +171,7 @@ def access_reply(
     return json_reply(exc.status, jsonrpc.encode(body), headers)
 
 
-def refusal(
+def jsonrpc_error_reply(
     status: int,
     message: str,
     *,
@@ -173,13 +180,13 @@ def refusal(
 ) -> Reply:
     """Return a JSON-RPC error with this status; without an id if the body was not parsed yet."""
     error: dict[str, Any] = {"code": INVALID_REQUEST, "message": message}
-    return json_reply(status, jsonrpc.encode(jsonrpc.error_message(request_id, error)), headers)
+    return json_reply(status, jsonrpc.encode(jsonrpc.build_error(request_id, error)), headers)
 
 
 # Challenges ---------------------------------------------------------------------------------------
 
 
-def refused(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
+def challenge_reply(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
     """Return the reply to a rejected caller, with a challenge (RFC 9728).
 
     If this site serves the endpoint's resource metadata, the challenge names its URL and all
@@ -216,10 +223,10 @@ def _address(exchange: Exchange) -> str:
 # Authentication -----------------------------------------------------------------------------------
 
 # Larger bodies are read only from authorized callers.
-MAX_UNPROVEN_BYTES = 64 * 1024
+MAX_UNVERIFIED_BYTES = 64 * 1024
 
 
-def caller_of(server: Server, exchange: Exchange) -> Principal:
+def authenticate_exchange(server: Server, exchange: Exchange) -> Principal:
     """Authenticate the caller of a request, without authorization; may query the database.
 
     Raises:
@@ -239,7 +246,7 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
     )
 
 
-def is_malformed(server: Server, exchange: Exchange) -> bool:
+def has_malformed_credential(server: Server, exchange: Exchange) -> bool:
     """Return whether a credential is malformed, so the request is rejected whatever its body."""
     if "authorization" not in exchange.headers and not exchange.query:
         return False
@@ -250,13 +257,13 @@ def is_malformed(server: Server, exchange: Exchange) -> bool:
     return False
 
 
-def is_unproven(server: Server, exchange: Exchange) -> bool:
+def is_caller_unverified(server: Server, exchange: Exchange) -> bool:
     """Return whether the headers alone tell the caller, and it was not recently authenticated.
 
     False for backends that use more than the bearer token: they may need the body, or what
     middleware adds to the request.
     """
-    if not BEARER_ONLY.issuperset(server.auth):
+    if not BEARER_BACKENDS.issuperset(server.auth):
         return False
     if "authorization" not in exchange.headers:
         return not is_open(server)
@@ -264,12 +271,12 @@ def is_unproven(server: Server, exchange: Exchange) -> bool:
 
 
 @contextmanager
-def step_up_noted(server: Server, exchange: Exchange, principal: Principal) -> Iterator[None]:
+def log_step_up(server: Server, exchange: Exchange, principal: Principal) -> Iterator[None]:
     """Record in the security log when the caller needs more scopes."""
     try:
         yield
     except InsufficientScope as exc:
-        security_log.record_some(
+        security_log.record_limited(
             "step_up",
             request=exchange.request(),
             user=principal.user,

@@ -19,26 +19,26 @@ from typing import Any, Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.credentials import SECRET_HEADERS, carrier
+from mcp_django.auth.credentials import SECRET_HEADERS, make_request_getter
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.execution import call_log
-from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
-from mcp_django.execution.policy import admit_connection
-from mcp_django.execution.threads import count_for, pool, with_request_signals
+from mcp_django.execution.call import ListenRequest, PreparedCall, RequestContext, TaskResultWait
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
-from mcp_django.protocol.jsonrpc import Batch, Failure, Request, request_id_of
+from mcp_django.protocol.envelope import Drop, Handshake, classify, error_revision_of
+from mcp_django.protocol.jsonrpc import Batch, DecodingFailure, Request, request_id_of
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
     EVENT_STREAM,
-    MAX_UNPROVEN_BYTES,
+    MAX_UNVERIFIED_BYTES,
     SSE_HEADERS,
     Exchange,
     HeaderList,
@@ -48,17 +48,17 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
     accepted,
-    caller_of,
+    authenticate_exchange,
+    challenge_reply,
     error_reply,
-    is_malformed,
-    is_unproven,
+    has_malformed_credential,
+    is_caller_unverified,
     json_reply,
-    refusal,
-    refused,
-    step_up_noted,
+    jsonrpc_error_reply,
+    log_step_up,
 )
-from mcp_django.transports.http_session import Call
-from mcp_django.transports.request_checks import ClientGone, Receive, Scope, Send
+from mcp_django.transports.http_session import SessionRequest
+from mcp_django.transports.request_checks import ClientDisconnected, Receive, Scope, Send
 
 logger = logging.getLogger("mcp_django")
 T = TypeVar("T")
@@ -66,7 +66,7 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ParsedRequest:
     """A request that is parsed but not yet authorized."""
 
     server: Server
@@ -84,59 +84,69 @@ class Received:
         return "work" if works else "desk"
 
 
-def look(server: Server, exchange: Exchange) -> Reply | None:
+def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to a request that is rejected by its head, else ``None``.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
     if exchange.endpoint == "health":
-        return request_checks.check_host(exchange.headers) or site_pages.check(exchange)
+        return request_checks.check_host(exchange.headers) or site_pages.check_health_request(
+            exchange
+        )
     refused = request_checks.check_head(exchange, server.protocol_versions)
     if refused is None:
         return None
-    if exchange.verb == "GET" and refused.status == 405 and site_pages.is_wanted(exchange.headers):
+    if (
+        exchange.verb == "GET"
+        and refused.status == 405
+        and site_pages.is_browser_request(exchange.headers)
+    ):
         return site_pages.render_page(server, exchange)
     return _readable(exchange, refused)
 
 
-def has_to_be_let_in(server: Server, exchange: Exchange, size: int) -> bool:
+def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> bool:
     """Return whether the caller has to be authorized before ``size`` bytes of the body are read.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
-    is_large = size > MAX_UNPROVEN_BYTES
-    return is_malformed(server, exchange) or (is_large and is_unproven(server, exchange))
+    is_large = size > MAX_UNVERIFIED_BYTES
+    return has_malformed_credential(server, exchange) or (
+        is_large and is_caller_unverified(server, exchange)
+    )
 
 
-def refuse(server: Server, exchange: Exchange) -> Reply | None:
+def reject_unauthorized(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to an unauthorized caller, whatever the body; may query the database."""
-    received = Received(server=server, exchange=exchange, message=None)
-    refused = _answered(received, _let_in)
+    received = ParsedRequest(server=server, exchange=exchange, message=None)
+    refused = _run_or_error_reply(received, _authorize_caller)
     return _with_cors(exchange, refused) if isinstance(refused, Reply) else None
 
 
-def receive(server: Server, exchange: Exchange) -> Reply | Received:
+def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
     """Check and parse a request.
 
     It depends only on its arguments and the settings, and runs no database query. For a POST, the
     mount has already checked the head with ``look``.
     """
     if exchange.verb != "POST":
-        return look(server, exchange) or Received(server=server, exchange=exchange, message=None)
+        return check_request_head(server, exchange) or ParsedRequest(
+            server=server, exchange=exchange, message=None
+        )
     refused = _refuse_body(exchange)
     if refused is not None:
         return refused
     message = exchange.message
     if message is None:
         message = jsonrpc.decode(exchange.body)
-    return Received(server=server, exchange=exchange, message=message)
+    return ParsedRequest(server=server, exchange=exchange, message=message)
 
 
-def admit(received: Received) -> Outcome:
+def authorize_request(received: ParsedRequest) -> Outcome:
     """Authorize the caller and return the outcome of the request; may query the database."""
     if received.exchange.endpoint == "health":
-        return site_pages.reply(received.exchange)
-    return _with_cors(received.exchange, _answered(received, _admit))
+        return site_pages.health_reply(received.exchange)
+    return _with_cors(received.exchange, _run_or_error_reply(received, _authorize_and_dispatch))
 
 
 def _refuse_body(exchange: Exchange) -> Reply | None:
@@ -147,13 +157,13 @@ def _refuse_body(exchange: Exchange) -> Reply | None:
 
 def _readable(exchange: Exchange, refused: Reply) -> Reply:
     """Add the CORS headers that let a page of an allowed origin read the error reply."""
-    return replace(refused, headers=(*refused.headers, *request_checks.cors(exchange)))
+    return replace(refused, headers=(*refused.headers, *request_checks.cors_headers(exchange)))
 
 
-def _answered(received: Received, work: Callable[[Received], T]) -> T | Reply:
+def _run_or_error_reply(received: ParsedRequest, work: Callable[[ParsedRequest], T]) -> T | Reply:
     """Return the result of ``work``, or the reply to the exception that it raised."""
     try:
-        return _challenged(received, work)
+        return _run_or_challenge(received, work)
     except SynchronousOnlyOperation:  # the raw ASGI mount then retries in a thread
         raise
     except Exception:  # e.g. from the site's own permission or backend
@@ -161,11 +171,11 @@ def _answered(received: Received, work: Callable[[Received], T]) -> T | Reply:
         return _broken(received.message)
 
 
-def _challenged(received: Received, work: Callable[[Received], T]) -> T | Reply:
+def _run_or_challenge(received: ParsedRequest, work: Callable[[ParsedRequest], T]) -> T | Reply:
     try:
         return work(received)
     except AccessRefused as exc:
-        return refused(exc, received.server, received.exchange)
+        return challenge_reply(exc, received.server, received.exchange)
     except Busy as exc:
         return error_reply(exc, request_id_of(received.message))
 
@@ -179,54 +189,54 @@ def _broken(message: Message | None) -> Reply:
     return replace(error_reply(error, request_id_of(message)), status=500)
 
 
-def _admit(received: Received) -> Outcome:
-    principal = _let_in(received)
-    with step_up_noted(received.server, received.exchange, principal):
-        return _served(received, principal)
+def _authorize_and_dispatch(received: ParsedRequest) -> Outcome:
+    principal = _authorize_caller(received)
+    with log_step_up(received.server, received.exchange, principal):
+        return _dispatch_message(received, principal)
 
 
-def _let_in(received: Received) -> Principal:
+def _authorize_caller(received: ParsedRequest) -> Principal:
     server, exchange = received.server, received.exchange
-    with call_log.watched(server, received.message, transport="http") as known:
+    with call_log.log_rejections(server, received.message, transport="http") as known:
         server.refresh()
-        principal = caller_of(server, exchange)
+        principal = authenticate_exchange(server, exchange)
         known.append(principal)
-        count_for(principal.user_key)
-        with step_up_noted(server, exchange, principal):
-            admit_connection(server, principal)
+        count_job_for(principal.user_key)
+        with log_step_up(server, exchange, principal):
+            authorize_connection(server, principal)
     return principal
 
 
-def _served(received: Received, principal: Principal) -> Outcome:
+def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
     server, exchange, message = received.server, received.exchange, received.message
     if exchange.endpoint != "mcp":
         return _legacy(received, principal)
     if message is None:
-        return _without_message(Call(server, exchange, principal))
-    if isinstance(message, Failure):
+        return _without_message(SessionRequest(server, exchange, principal))
+    if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
-        agreed = Call(server, exchange, principal).revision()
-        call_log.turned_away(
+        agreed = SessionRequest(server, exchange, principal).revision()
+        call_log.log_rejected(
             server, message, exc, transport="http", principal=principal, session=agreed
         )
-        return error_reply(exc, request_id_of(message), revision_of(message, agreed))
+        return error_reply(exc, request_id_of(message), error_revision_of(message, agreed))
     if isinstance(route, Handshake):
-        return Call(server, exchange, principal).post(message)
+        return SessionRequest(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
-    incoming = Incoming(
+    incoming = RequestContext(
         server=server,
         request=message,
         envelope=route.envelope,
         principal=principal,
         headers=exchange.headers.without(*SECRET_HEADERS),
         can_stream=exchange.can_stream,
-        http_request=carrier(exchange.request, principal),
+        http_request=make_request_getter(exchange.request, principal),
         transport="http",
-        was_let_in=True,
+        is_authorized=True,
     )
     try:
         return _outcome(incoming, exchange)
@@ -234,21 +244,23 @@ def _served(received: Received, principal: Principal) -> Outcome:
         return error_reply(exc, incoming.request.id, incoming.revision)
 
 
-def _legacy(received: Received, principal: Principal) -> Outcome:
+def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
     """Return the outcome of a request to one of the two endpoints of HTTP+SSE."""
     server, exchange = received.server, received.exchange
-    if not legacy_sse.is_spoken(server):
-        return refusal(404, "This server does not support HTTP+SSE; use Streamable HTTP.")
+    if not legacy_sse.is_supported(server):
+        return jsonrpc_error_reply(
+            404, "This server does not support HTTP+SSE; use Streamable HTTP."
+        )
     try:
         if exchange.endpoint == "sse":
             return legacy_sse.open_stream(server, exchange, principal)
         assert received.message is not None  # other methods were rejected before
-        return legacy_sse.post(server, exchange, received.message, principal)
+        return legacy_sse.accept_post(server, exchange, received.message, principal)
     except MCPError as exc:
         return error_reply(exc, request_id_of(received.message))
 
 
-def _without_message(call: Call) -> Outcome:
+def _without_message(call: SessionRequest) -> Outcome:
     try:
         return call.delete() if call.exchange.verb == "DELETE" else call.get()
     except MCPError as exc:
@@ -256,14 +268,14 @@ def _without_message(call: Call) -> Outcome:
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
-def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
+def _outcome(incoming: RequestContext, exchange: Exchange) -> Outcome:
     outcome = dispatch(incoming)
-    if isinstance(outcome, Listening):
+    if isinstance(outcome, ListenRequest):
         return _listen(outcome, exchange)
     # Only a request in a session waits for a task.
-    assert not isinstance(outcome, Awaiting)
-    if not isinstance(outcome, Invocation):
-        return json_reply(200, respond(incoming, outcome))
+    assert not isinstance(outcome, TaskResultWait)
+    if not isinstance(outcome, PreparedCall):
+        return json_reply(200, encode_response(incoming, outcome))
     call = replace(outcome, cancellation=exchange.cancellation)
     wants_stream = call.wants_stream and exchange.can_stream
     if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
@@ -271,20 +283,22 @@ def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
     return Work(invocation=call, headers=BASE_HEADERS)
 
 
-def _listen(listening: Listening, exchange: Exchange) -> Outcome:
+def _listen(listening: ListenRequest, exchange: Exchange) -> Outcome:
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
-        return refusal(
+        return jsonrpc_error_reply(
             406,
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
             request_id=listening.incoming.request.id,
         )
-    place = listen.take_place(listening.incoming.principal, listening.incoming.http_request)
-    return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
+    place = listen.acquire_stream_slot(
+        listening.incoming.principal, listening.incoming.http_request
+    )
+    return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, listening, place))
 
 
 def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """Add the CORS headers that a browser page of an allowed origin needs."""
-    extra: HeaderList = request_checks.cors(exchange)
+    extra: HeaderList = request_checks.cors_headers(exchange)
     if not extra:
         return outcome
     named = {name for name, _ in outcome.headers}
@@ -295,7 +309,7 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 # Reading a request over ASGI ----------------------------------------------------------------------
 
 
-class Reading:
+class BodyReader:
     """Reads the body of one request, and no more than needed; ``head`` is the exchange without it.
 
     A request that is rejected by its head is answered without reading the body. More than 64 KiB
@@ -314,7 +328,7 @@ class Reading:
         self._deadline = asyncio.get_running_loop().time() + self._seconds
         self._parts: list[bytes] = []
         self._size = 0
-        self._is_whole = self._is_let_in = self._is_late = False
+        self._is_whole = self._is_authorized = self._is_late = False
 
     async def body(self) -> bytes | Reply:
         """Return the body of a POST, or the reply to a request that is rejected without it.
@@ -324,15 +338,17 @@ class Reading:
         """
         if self._head.verb != "POST":
             return b""
-        refused = look(self._server, self._head)
-        if refused is None and self._has_to_be_let_in(request_checks.length_of(self._head.headers)):
-            refused = await self._ask()
+        refused = check_request_head(self._server, self._head)
+        if refused is None and self._needs_authorization_first(
+            request_checks.declared_length(self._head.headers)
+        ):
+            refused = await self._authorize()
         try:
             while refused is None and not self._is_whole:
                 part = await self._part()
                 self._parts.append(part)
                 self._size += len(part)
-                refused = await self._refused()
+                refused = await self._rejection()
         except TimeoutError:
             self._is_late = True
             refused = self._late()
@@ -343,40 +359,42 @@ class Reading:
         async with asyncio.timeout_at(self._deadline):
             message = await self._receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         self._is_whole = not message.get("more_body", False)
         part: bytes = message.get("body", b"")
         return part
 
-    async def _refused(self) -> Reply | None:
+    async def _rejection(self) -> Reply | None:
         """Return the reply if what was read so far is enough to reject the request."""
-        is_large = self._size > MAX_UNPROVEN_BYTES
+        is_large = self._size > MAX_UNVERIFIED_BYTES
         is_form = is_large and request_checks.is_form(self._head.headers)
         if is_form or self._size > get_settings().max_body_bytes:
             refused = _refuse_body(replace(self._head, body=b"".join(self._parts)))
             if refused is not None:
                 return refused
-        if is_large and not self._is_whole and self._has_to_be_let_in(self._size):
-            return await self._ask()
+        if is_large and not self._is_whole and self._needs_authorization_first(self._size):
+            return await self._authorize()
         return None
 
-    def _has_to_be_let_in(self, size: int) -> bool:
-        return not self._is_let_in and has_to_be_let_in(self._server, self._head, size)
+    def _needs_authorization_first(self, size: int) -> bool:
+        return not self._is_authorized and needs_authorization_first(self._server, self._head, size)
 
-    async def _ask(self) -> Reply | None:
-        work = partial(with_request_signals, partial(refuse, self._server, self._head))
+    async def _authorize(self) -> Reply | None:
+        work = partial(
+            run_with_request_signals, partial(reject_unauthorized, self._server, self._head)
+        )
         try:
-            refused = await pool("desk").run(work, key=presumed_caller(self._head.headers))
+            refused = await get_pool("desk").run(work, key=presumed_caller(self._head.headers))
         except Busy as exc:
             return error_reply(exc, None)
-        self._is_let_in = refused is None
+        self._is_authorized = refused is None
         return refused
 
     def _late(self) -> Reply:
         message = f"The body was not received within {self._seconds:g} seconds."
-        return _readable(self._head, refusal(408, message))
+        return _readable(self._head, jsonrpc_error_reply(408, message))
 
-    def lingering(self, send: Send) -> Send:
+    def wrap_send(self, send: Send) -> Send:
         """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
 
         The reply itself is sent immediately. Servers close a connection whose body was not read,
@@ -398,6 +416,6 @@ class Reading:
         return linger
 
     async def _drop_rest(self) -> None:
-        with suppress(ClientGone, TimeoutError):
+        with suppress(ClientDisconnected, TimeoutError):
             while not self._is_whole and not self._is_late:
                 await self._part()

@@ -16,8 +16,8 @@ from functools import partial
 
 from django.utils import timezone
 
-from mcp_django.auth.credentials import SECRET_HEADERS, carrier
-from mcp_django.auth.limits import network_of
+from mcp_django.auth.credentials import SECRET_HEADERS, make_request_getter
+from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
@@ -32,18 +32,29 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import call_log, invoke, quotas, telemetry
-from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.execution.handlers.session import admit_subscribing, agree, envelope_of, welcome
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
-from mcp_django.execution.quotas import Tally, spend_session
-from mcp_django.execution.threads import on_loop, pool
+from mcp_django.execution.call import (
+    ListenRequest,
+    PreparedCall,
+    RequestContext,
+    Result,
+    TaskResultWait,
+)
+from mcp_django.execution.handlers.session import (
+    authorize_subscription,
+    initialize_response,
+    negotiate,
+    session_envelope,
+)
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.quotas import UsageBatch, consume_session
+from mcp_django.execution.threads import call_on_loop, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import check_version
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
 from mcp_django.protocol.jsonrpc import (
     Batch,
-    Failure,
+    DecodingFailure,
     Notification,
     Request,
     RequestId,
@@ -53,7 +64,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
 from mcp_django.storage.sessions import StoredSession
-from mcp_django.storage.streams import look_again
+from mcp_django.storage.streams import notify_get_streams
 from mcp_django.transports import (
     answer,
     cancellation,
@@ -62,7 +73,7 @@ from mcp_django.transports import (
     listen,
     request_checks,
 )
-from mcp_django.transports.cancellation import lookout
+from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
@@ -76,14 +87,14 @@ from mcp_django.transports.exchange import (
     accepted,
     error_reply,
     json_reply,
-    refusal,
+    jsonrpc_error_reply,
 )
 from mcp_django.transports.outgoing import Messages, Outgoing, failure
 
-Member = Request | Notification | Response | Failure
+Member = Request | Notification | Response | DecodingFailure
 
 
-class Call:
+class SessionRequest:
     """One HTTP request of a handshake revision and its caller."""
 
     def __init__(self, server: Server, exchange: Exchange, principal: Principal) -> None:
@@ -120,7 +131,7 @@ class Call:
             return _answer_batch(self, session, message)
         if isinstance(message, Request):
             return self._request(session, message)
-        self.take(session, message)
+        self.process_message(session, message)
         return accepted()
 
     def _initialize(self, request: Request) -> Reply:
@@ -130,18 +141,20 @@ class Call:
             )
             return error_reply(exc, request.id)
         try:
-            return telemetry.initialize(request, partial(self._agree, request), transport="http")
+            return telemetry.trace_handshake(
+                request, partial(self._agree, request), transport="http"
+            )
         except InvalidParams as exc:
             return replace(error_reply(exc, request.id), status=200)
         except MCPError as exc:
             return error_reply(exc, request.id)
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> Reply:
-        agreement = agree(self.server, request)
+        agreement = negotiate(self.server, request)
         caller = self.principal
-        network = network_of(caller, self.exchange.request)
-        spend_session(network)
-        row, plaintext = sessions.begin(
+        network = anonymous_network(caller, self.exchange.request)
+        consume_session(network)
+        row, plaintext = sessions.open_session(
             self.server.name,
             caller.key,
             user=caller.user if caller.is_authenticated else None,
@@ -151,8 +164,10 @@ class Call:
             network=network,
         )
         if operation is not None:
-            operation.agreed(agreement.revision.version, row.digest)
-        body = welcome(self.server, request, agreement, can_stream=self.exchange.can_stream)
+            operation.note_session(agreement.revision.version, row.digest)
+        body = initialize_response(
+            self.server, request, agreement, can_stream=self.exchange.can_stream
+        )
         return json_reply(200, body, (("Mcp-Session-Id", plaintext),))
 
     def session(self, request_id: RequestId | None) -> StoredSession | Reply:
@@ -166,9 +181,9 @@ class Call:
         row = None
         if len(named) == 1:
             key = self.principal.key
-            row = sessions.find(named[0], server=self.server.name, principal=key)
+            row = sessions.find_session(named[0], server=self.server.name, principal=key)
         if row is None:
-            return refusal(
+            return jsonrpc_error_reply(
                 404,
                 "The session does not exist or has ended; send initialize again.",
                 request_id=request_id,
@@ -176,24 +191,24 @@ class Call:
         return StoredSession(row)
 
     def incoming(
-        self, session: StoredSession, request: Request, tally: Tally | None = None
-    ) -> Incoming:
+        self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
+    ) -> RequestContext:
         """Return a request of the session as the runtime's request context.
 
         Raises:
             InvalidParams: the progress token is invalid.
         """
-        return Incoming(
+        return RequestContext(
             server=self.server,
             request=request,
-            envelope=envelope_of(session, request),
+            envelope=session_envelope(session, request),
             principal=self.principal,
             headers=self.exchange.headers.without(*SECRET_HEADERS),
             session=session,
             can_stream=self.exchange.can_stream,
             can_ask=self.streams_to,
-            http_request=carrier(self.exchange.request, self.principal),
-            tally=tally,
+            http_request=make_request_getter(self.exchange.request, self.principal),
+            usage_batch=usage_batch,
             transport="http",
         )
 
@@ -202,19 +217,19 @@ class Call:
             opened = self.open(session, request)
         except MCPError as exc:
             return error_reply(exc, request.id, session.revision)
-        if isinstance(opened, Awaiting):
+        if isinstance(opened, TaskResultWait):
             return self._await(session, opened)
         if isinstance(opened, bytes):
             return json_reply(200, opened)
-        opened = cancellation.tracked(session.row.pk, opened)
+        opened = cancellation.register_call(session.row.pk, opened)
         if self.streams_to and opened.wants_stream:
             return self._stream(session, opened)
         asked = partial(self._stream, session, opened) if self.streams_to else None
         return Work(invocation=opened, headers=BASE_HEADERS, ask=asked)
 
     def open(
-        self, session: StoredSession, request: Request, tally: Tally | None = None
-    ) -> bytes | Invocation | Awaiting:
+        self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
+    ) -> bytes | PreparedCall | TaskResultWait:
         """Dispatch a request; return the response, a call to run or a task to wait for.
 
         The request's quota usage is added to the ``tally``, if there is one; then the call must not
@@ -225,15 +240,15 @@ class Call:
         """
         if request.method == "initialize":
             raise InvalidRequest("initialize must not be part of a batch.")
-        incoming = self.incoming(session, request, tally)
+        incoming = self.incoming(session, request, usage_batch)
         outcome = dispatch(incoming)
-        if isinstance(outcome, (Invocation, Awaiting)):
+        if isinstance(outcome, (PreparedCall, TaskResultWait)):
             return outcome
-        assert not isinstance(outcome, Listening)
-        return respond(incoming, outcome)
+        assert not isinstance(outcome, ListenRequest)
+        return encode_response(incoming, outcome)
 
     def _stream(
-        self, session: StoredSession, call: Invocation, first: Result | None = None
+        self, session: StoredSession, call: PreparedCall, first: Result | None = None
     ) -> Stream:
         """Return a stream that runs the call; its row is created before the first event is sent.
 
@@ -241,15 +256,15 @@ class Call:
         """
         return self._begin(session, call, partial(answer.messages, call, first=first))
 
-    def _await(self, session: StoredSession, awaiting: Awaiting) -> Stream:
+    def _await(self, session: StoredSession, awaiting: TaskResultWait) -> Stream:
         """Return a stream for a task's outcome; the task's client requests are sent on it too."""
-        tracked = cancellation.tracked(session.row.pk, awaiting)
-        return self._begin(session, tracked, partial(client_requests.messages, tracked))
+        tracked = cancellation.register_call(session.row.pk, awaiting)
+        return self._begin(session, tracked, partial(client_requests.task_result_messages, tracked))
 
     def _begin(
         self,
         session: StoredSession,
-        call: Invocation | Awaiting,
+        call: PreparedCall | TaskResultWait,
         messages: Callable[..., Messages],
     ) -> Stream:
         request_id = json.dumps(call.incoming.request.id)
@@ -257,30 +272,32 @@ class Call:
         answers = client_requests.StoredAnswers(session.row.pk, number)
         return Stream(
             headers=SSE_HEADERS,
-            open=lambda: durable_streams.begin(
+            open=lambda: durable_streams.run_stream(
                 session.row.pk, number, call, messages(answers=answers)
             ),
         )
 
-    def take(self, session: StoredSession, message: Member) -> None:
+    def process_message(self, session: StoredSession, message: Member) -> None:
         """Process a notification or a response; neither is answered."""
         if isinstance(message, Response) and message.id is not None:
-            number = client_requests.stream_of(message.id)
+            number = client_requests.stream_of_request_id(message.id)
             if number is not None:
-                said = client_requests.read_answer(message)
-                client_requests.deliver(session.row.pk, number, str(message.id), said)
+                said = client_requests.decode_answer(message)
+                client_requests.deliver_answer(session.row.pk, number, str(message.id), said)
         elif isinstance(message, Notification):
             version, digest = session.row.protocol_version, session.row.digest
-            with telemetry.notified(message, version=version, transport="http", session=digest):
+            with telemetry.trace_notification(
+                message, version=version, transport="http", session=digest
+            ):
                 self._notified(session, message)
 
     def _notified(self, session: StoredSession, message: Notification) -> None:
         if message.method == "notifications/initialized":
             if not session.row.is_initialized:
-                sessions.change(session.row, is_initialized=True)
-                look_again([session.row.pk])
+                sessions.update_session(session.row, is_initialized=True)
+                notify_get_streams([session.row.pk])
         elif message.method == "notifications/cancelled":
-            cancellation.cancel(session.row.pk, message)
+            cancellation.cancel_request(session.row.pk, message)
 
     # GET --------------------------------------------------------------------------------------
 
@@ -293,10 +310,12 @@ class Call:
         """
         check_version(self.exchange.headers, enabled=self.server.protocol_versions)
         if not request_checks.accepts(self.exchange.headers, EVENT_STREAM):
-            return refusal(406, f"GET answers with {EVENT_STREAM}; add it to the Accept header.")
+            return jsonrpc_error_reply(
+                406, f"GET answers with {EVENT_STREAM}; add it to the Accept header."
+            )
         if SESSION_ID not in self.exchange.headers:
             # Clients try GET before they initialize, and read 405 as "no stream offered".
-            return refusal(
+            return jsonrpc_error_reply(
                 405,
                 "A GET stream needs a session; send initialize first.",
                 headers=(("Allow", "POST, OPTIONS"),),
@@ -304,27 +323,29 @@ class Call:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
-        place = listen.take_place(self.principal, self.exchange.request)
+        place = listen.acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
-            return _streaming(partial(listen.events, self, session, place))
-        found = durable_streams.read_event_id(last)
-        kind = streams.kind_of(session.row.pk, found.stream) if found else None
-        if found is None or kind != ("get" if found.is_of_standing else "post"):
-            return refusal(
+            return _streaming(partial(listen.get_stream_events, self, session, place))
+        found = durable_streams.decode_event_id(last)
+        kind = streams.find_stream_kind(session.row.pk, found.stream) if found else None
+        if found is None or kind != ("get" if found.is_of_get_stream else "post"):
+            return jsonrpc_error_reply(
                 400, "Last-Event-ID is not an event of this session, or the event has expired."
             )
-        if found.is_of_standing:
-            return _streaming(partial(listen.events, self, session, place, resumed=found))
-        watched = partial(listen.watching, self.server, self.principal)
+        if found.is_of_get_stream:
+            return _streaming(
+                partial(listen.get_stream_events, self, session, place, resumed=found)
+            )
+        watched = partial(listen.watch_access, self.server, self.principal)
         rest = partial(
-            durable_streams.resume,
+            durable_streams.resume_stream,
             session.row.pk,
             found.stream,
             after_seq=found.place,
             watched=watched,
         )
-        return _streaming(partial(_in_place, place, rest))
+        return _streaming(partial(_with_stream_slot, place, rest))
 
     # DELETE -----------------------------------------------------------------------------------
 
@@ -338,15 +359,15 @@ class Call:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
-        sessions.end(session.row)
+        sessions.end_session(session.row)
         lasted = (timezone.now() - session.row.created_at).total_seconds()
         version = session.row.protocol_version
-        telemetry.session_ended(lasted, version=version, transport="http")
+        telemetry.record_session_end(lasted, version=version, transport="http")
         return Reply(status=204)
 
 
-async def _in_place(
-    place: listen.Place, open_: Callable[[], AsyncGenerator[bytes, None]]
+async def _with_stream_slot(
+    place: listen.StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream; release its place in the caller's limit when it ends."""
     try:
@@ -354,7 +375,7 @@ async def _in_place(
             async for event in events:
                 yield event
     finally:
-        place.give_back()
+        place.release()
 
 
 def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:
@@ -364,7 +385,7 @@ def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:
 # JSON-RPC batches ---------------------------------------------------------------------------------
 
 
-def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
+def _answer_batch(call: SessionRequest, session: StoredSession, batch: Batch) -> Outcome:
     """Process a batch: several messages in one POST (2025-03-26).
 
     Every request is answered; notifications and responses are processed without an answer.
@@ -372,25 +393,25 @@ def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
     if not session.revision.batches:
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
-    tally = Tally()
-    admitted = _admit_all(call, session, batch, tally)
+    usage_batch = UsageBatch()
+    admitted = _authorize_members(call, session, batch, usage_batch)
     try:
-        tally.take()
+        usage_batch.consume()
     except TooManyRequests as exc:
-        _note_refusal(admitted.values(), exc)
-        return _too_many(call, session, batch, exc)
+        _log_rejected_calls(admitted.values(), exc)
+        return _quota_exceeded_reply(call, session, batch, exc)
     finished: list[bytes] = []
-    running: list[Invocation] = []
+    running: list[PreparedCall] = []
     for index, member in enumerate(batch.members):
         if isinstance(member, Request):
             opened = admitted[index] if index in admitted else _open(call, session, member)
-            if isinstance(opened, Invocation):
-                opened = cancellation.tracked(session.row.pk, opened)
-            (running if isinstance(opened, Invocation) else finished).append(opened)  # type: ignore[arg-type]
-        elif isinstance(member, Failure):
+            if isinstance(opened, PreparedCall):
+                opened = cancellation.register_call(session.row.pk, opened)
+            (running if isinstance(opened, PreparedCall) else finished).append(opened)  # type: ignore[arg-type]
+        elif isinstance(member, DecodingFailure):
             finished.append(_error(session, member.error, member.id))
         else:
-            call.take(session, member)
+            call.process_message(session, member)
     if not finished and not running:
         return accepted()
     if running and call.streams_to:
@@ -399,9 +420,9 @@ def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
     return json_reply(200, b"[" + b",".join(finished) + b"]")
 
 
-def _admit_all(
-    call: Call, session: StoredSession, batch: Batch, tally: Tally
-) -> dict[int, bytes | Invocation]:
+def _authorize_members(
+    call: SessionRequest, session: StoredSession, batch: Batch, usage_batch: UsageBatch
+) -> dict[int, bytes | PreparedCall]:
     """Authorize the members of a batch that may be rejected; return their results by index.
 
     This is done before any member runs: a rejection answers the whole batch, so it has to name
@@ -410,34 +431,34 @@ def _admit_all(
     Raises:
         AccessRefused: the caller may not use what at least one member needs.
     """
-    admitted: dict[int, bytes | Invocation] = {}
+    admitted: dict[int, bytes | PreparedCall] = {}
     refusals: list[AccessRefused] = []
     for index, member in enumerate(batch.members):
         if not isinstance(member, Request):
             continue
         try:
             if member.method in WORK_METHODS:
-                admitted[index] = _open(call, session, member, tally)
+                admitted[index] = _open(call, session, member, usage_batch)
             elif member.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 with suppress(MCPError):
-                    admit_subscribing(call.incoming(session, member))
+                    authorize_subscription(call.incoming(session, member))
         except AccessRefused as exc:
             refusals.append(exc)
     if refusals:
-        _note_refusal(admitted.values(), refusals[0])
-        raise _together(refusals)
+        _log_rejected_calls(admitted.values(), refusals[0])
+        raise _combine_rejections(refusals)
     return admitted
 
 
-def _note_refusal(admitted: Iterable[bytes | Invocation], exc: Exception) -> None:
+def _log_rejected_calls(admitted: Iterable[bytes | PreparedCall], exc: Exception) -> None:
     """Log authorized calls of a batch as rejected, since they do not run because of others."""
     for one in admitted:
-        if isinstance(one, Invocation):
-            call_log.refused_with_span(one.entry, exc)
+        if isinstance(one, PreparedCall):
+            call_log.end_rejected_with_span(one.call_record, exc)
 
 
-def _together(refusals: list[AccessRefused]) -> AccessRefused:
+def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
     """Combine several rejections into one; missing authentication precedes missing scopes."""
     first = next((one for one in refusals if not isinstance(one, InsufficientScope)), refusals[0])
     scopes = dict.fromkeys(scope for one in refusals for scope in one.scopes)
@@ -445,18 +466,20 @@ def _together(refusals: list[AccessRefused]) -> AccessRefused:
     return first
 
 
-def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequests) -> Outcome:
+def _quota_exceeded_reply(
+    call: SessionRequest, session: StoredSession, batch: Batch, exc: TooManyRequests
+) -> Outcome:
     """Return the reply to a batch that exceeds a quota; none of its members has run."""
     entries: list[bytes] = []
     for member in batch.members:
         if isinstance(member, Request):
-            told = quotas.in_band(member, exc)
+            told = quotas.limited_tool_result(member, exc)
             entries.append(
                 _error(session, exc, member.id)
                 if told is None
-                else respond(call.incoming(session, member), told)
+                else encode_response(call.incoming(session, member), told)
             )
-        elif isinstance(member, Failure):
+        elif isinstance(member, DecodingFailure):
             entries.append(_error(session, member.error, member.id))
     reply = error_reply(exc, None, session.revision)
     # Clients pass only the body of a 200 to the model.
@@ -465,18 +488,21 @@ def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequ
 
 
 def _open(
-    call: Call, session: StoredSession, request: Request, tally: Tally | None = None
-) -> bytes | Invocation:
+    call: SessionRequest,
+    session: StoredSession,
+    request: Request,
+    usage_batch: UsageBatch | None = None,
+) -> bytes | PreparedCall:
     try:
-        opened = call.open(session, request, tally)
+        opened = call.open(session, request, usage_batch)
     except MCPError as exc:
         return _error(session, exc, request.id)
     # No revision has both batches and tasks.
-    assert not isinstance(opened, Awaiting)
+    assert not isinstance(opened, TaskResultWait)
     return opened
 
 
-def _run(call: Invocation) -> bytes:
+def _run(call: PreparedCall) -> bytes:
     """Run a call that may not send messages, in this thread, and return its response.
 
     A cancelled call has an error as its entry, whether it has started or not.
@@ -484,8 +510,8 @@ def _run(call: Invocation) -> bytes:
     found = b""
     try:
         if not _is_cancelled(call):
-            with lookout.over(call):
-                found = respond(call.incoming, invoke.run_until_cancelled(call))
+            with cancellation_poller.poll_during(call):
+                found = encode_response(call.incoming, invoke.run_until_cancelled(call))
     except MCPError as exc:
         found = failure(call.incoming, exc)
     except asyncio.CancelledError:
@@ -494,44 +520,46 @@ def _run(call: Invocation) -> bytes:
     return failure(call.incoming, RequestCancelled()) if _is_cancelled(call) else found
 
 
-def _is_cancelled(call: Invocation) -> bool:
-    return call.cancellation.is_wish
+def _is_cancelled(call: PreparedCall) -> bool:
+    return call.cancellation.requested_by_client
 
 
-def _stream_all(session: StoredSession, running: list[Invocation], finished: list[bytes]) -> Stream:
+def _stream_all(
+    session: StoredSession, running: list[PreparedCall], finished: list[bytes]
+) -> Stream:
     """Return one stream for all calls; each response is an event, and the last one ends it."""
     ids = [call.incoming.request.id for call in running]
     number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
     answers = client_requests.StoredAnswers(session.row.pk, number)
-    work = partial(_all, running, finished, answers)
+    work = partial(_batch_messages, running, finished, answers)
     # A client cancels single members, never the stream of the whole batch.
-    stands_for_all = replace(running[0], cancellation=Cancellation())
+    batch_call = replace(running[0], cancellation=Cancellation())
     return Stream(
         headers=SSE_HEADERS,
-        open=lambda: durable_streams.begin(session.row.pk, number, stands_for_all, work()),
+        open=lambda: durable_streams.run_stream(session.row.pk, number, batch_call, work()),
     )
 
 
-async def _all(
-    running: list[Invocation], finished: list[bytes], answers: client_requests.Answers
+async def _batch_messages(
+    running: list[PreparedCall], finished: list[bytes], answers: client_requests.ClientAnswers
 ) -> Messages:
     """Yield the messages of all calls as they are produced; the last response comes last."""
     for body in finished:
         yield Outgoing(body)
     said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
     # No more threads than one caller may use, so that a batch does not make itself `Busy`.
-    threads = asyncio.Semaphore(pool("work").share)
+    threads = asyncio.Semaphore(get_pool("work").share)
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
             needs = nullcontext() if call.component.function.is_async else threads
-            task = group.create_task(_speak(call, answers, said, needs))
+            task = group.create_task(_queue_messages(call, answers, said, needs))
             # A cancelled member gets no entry.
-            call.cancellation.then(on_loop(task.cancel))
+            call.cancellation.add_callback(call_on_loop(task.cancel))
             tasks.add(task)
         left = len(running)
         try:
-            async for message in _said(said, tasks):
+            async for message in _queued_messages(said, tasks):
                 left -= message.is_response
                 yield replace(message, is_response=message.is_response and not left)
         finally:
@@ -539,7 +567,7 @@ async def _all(
                 task.cancel()
 
 
-async def _said(
+async def _queued_messages(
     said: asyncio.Queue[Outgoing], tasks: set[asyncio.Task[None]]
 ) -> AsyncGenerator[Outgoing, None]:
     """Yield queued messages until all tasks are done and the queue is empty."""
@@ -558,9 +586,9 @@ async def _said(
             waiting.cancel()
 
 
-async def _speak(
-    call: Invocation,
-    answers: client_requests.Answers,
+async def _queue_messages(
+    call: PreparedCall,
+    answers: client_requests.ClientAnswers,
     said: asyncio.Queue[Outgoing],
     needs: AbstractAsyncContextManager[None],
 ) -> None:
@@ -577,4 +605,4 @@ async def _speak(
 
 def _error(session: StoredSession, exc: MCPError, request_id: RequestId | None) -> bytes:
     error = error_object(exc, session.revision)
-    return jsonrpc.encode(jsonrpc.error_message(request_id, error))
+    return jsonrpc.encode(jsonrpc.build_error(request_id, error))

@@ -19,22 +19,22 @@ from urllib.parse import parse_qs
 
 from django.db import DatabaseError
 
-from mcp_django.auth.authentication import refresh
-from mcp_django.auth.limits import network_of
+from mcp_django.auth.authentication import refresh_principal
+from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, Busy
-from mcp_django.execution.policy import admit_connection
-from mcp_django.execution.quotas import spend_session
-from mcp_django.execution.threads import at_desk
+from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.quotas import consume_session
+from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc, sse
-from mcp_django.protocol.jsonrpc import Decoded, Failure
+from mcp_django.protocol.jsonrpc import Decoded, DecodingFailure
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.storage import inbox, sessions
-from mcp_django.storage.pubsub import hub, ring
-from mcp_django.storage.revocations import topics_of
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import get_hub, notify
+from mcp_django.storage.revocations import revocation_topics
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
@@ -47,18 +47,23 @@ from mcp_django.transports.exchange import (
     Stream,
     accepted,
     error_reply,
-    refusal,
+    jsonrpc_error_reply,
 )
-from mcp_django.transports.listen import Place, seconds_left, take_place, until_recheck
+from mcp_django.transports.listen import (
+    StreamSlot,
+    acquire_stream_slot,
+    seconds_left,
+    seconds_until_recheck,
+)
 
 logger = logging.getLogger("mcp_django")
 
 SESSION = "session_id"
 # Messages queued for a client that does not read; then the sender waits.
-MAX_SAID = 256
+MAX_OUTGOING = 256
 
 
-def is_spoken(server: Server) -> bool:
+def is_supported(server: Server) -> bool:
     """Return whether the server supports 2024-11-05, the revision of this transport."""
     return V2024_11_05.version in server.protocol_versions
 
@@ -72,13 +77,17 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         TooManyStreams: the caller has reached the limit of open streams.
     """
     if not exchange.can_stream:
-        return refusal(405, "Streams are not available: this site is served over WSGI, not ASGI.")
+        return jsonrpc_error_reply(
+            405, "Streams are not available: this site is served over WSGI, not ASGI."
+        )
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
-        return refusal(406, f"GET answers with {EVENT_STREAM}; add it to the Accept header.")
-    network = network_of(principal, exchange.request)
-    spend_session(network)
-    place = take_place(principal, exchange.request)
-    row, plaintext = sessions.begin(
+        return jsonrpc_error_reply(
+            406, f"GET answers with {EVENT_STREAM}; add it to the Accept header."
+        )
+    network = anonymous_network(principal, exchange.request)
+    consume_session(network)
+    place = acquire_stream_slot(principal, exchange.request)
+    row, plaintext = sessions.open_session(
         _namespace(server),
         principal.key,
         user=principal.user if principal.is_authenticated else None,
@@ -94,24 +103,26 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
     )
 
 
-def post(server: Server, exchange: Exchange, message: Message, principal: Principal) -> Reply:
+def accept_post(
+    server: Server, exchange: Exchange, message: Message, principal: Principal
+) -> Reply:
     """Accept a posted message and pass it to the process with the session's stream.
 
     Raises:
         Busy: too many messages of the session are waiting.
     """
-    if isinstance(message, Failure):
+    if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
     named = parse_qs(exchange.query).get(SESSION, [""])
-    row = sessions.find(named[0], server=_namespace(server), principal=principal.key)
+    row = sessions.find_session(named[0], server=_namespace(server), principal=principal.key)
     if row is None:
-        return refusal(
+        return jsonrpc_error_reply(
             404,
             "The session does not exist or has ended; open the stream again.",
             request_id=jsonrpc.request_id_of(message),
         )
-    if not _connections.give(row.pk, message):
-        _send_elsewhere(row.pk, exchange.body)
+    if not _connections.queue_message(row.pk, message):
+        _store_for_other_process(row.pk, exchange.body)
     return accepted()
 
 
@@ -131,42 +142,44 @@ def _relative(path: str) -> str:
 
 
 async def _events(
-    server: Server, principal: Principal, pk: int, endpoint: str, place: Place
+    server: Server, principal: Principal, pk: int, endpoint: str, place: StreamSlot
 ) -> AsyncGenerator[bytes, None]:
     """Yield all messages for the client until it disconnects or the session ends."""
-    said: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_SAID)
+    outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_OUTGOING)
 
     def end() -> None:
         # A client that does not read must not delay the end; it loses one queued message.
-        if said.full():
-            said.get_nowait()
-        said.put_nowait(None)
+        if outgoing.full():
+            outgoing.get_nowait()
+        outgoing.put_nowait(None)
 
     # Requests with an envelope are not defined for this transport.
-    caller = _Caller(principal)
+    caller = _StreamCaller(principal)
     conversation = Conversation(
-        server, caller, send=said.put, end=end, is_stateless_spoken=False, transport="sse"
+        server, caller, send=outgoing.put, end=end, is_stateless_spoken=False, transport="sse"
     )
     may_stay = partial(caller.may_stay, server)
-    departures = topics_of(principal.credential, principal.user)
-    connection = _Connection(pk, conversation, end, may_stay=may_stay, departures=departures)
+    revoked_topics = revocation_topics(principal.credential, principal.user)
+    connection = _Connection(
+        pk, conversation, end, may_stay=may_stay, revoked_topics=revoked_topics
+    )
     expiry = _at_expiry(principal, end)
     try:
         yield sse.encode_event(endpoint.encode(), event="endpoint")
-        with drain.idle(end):
-            while (body := await _next(said)) is not None:
-                yield sse.encode_event(body.rstrip(b"\n")) if body else sse.COMMENT
+        with drain.idle_stream(end):
+            while (body := await _next(outgoing)) is not None:
+                yield sse.encode_event(body.rstrip(b"\n")) if body else sse.KEEPALIVE_COMMENT
     finally:
         conversation.end_subscriptions()
         conversation.cancel_all()
         connection.close()
         if expiry is not None:
             expiry.cancel()
-        place.give_back()
-        await asyncio.shield(at_desk(partial(sessions.end_all, [pk])))
+        place.release()
+        await asyncio.shield(run_in_short_thread(partial(sessions.end_sessions, [pk])))
 
 
-class _Caller:
+class _StreamCaller:
     """The principal that opened the stream; it is checked again for each message."""
 
     def __init__(self, principal: Principal) -> None:
@@ -177,13 +190,13 @@ class _Caller:
         # The server may have been disabled in the admin.
         server.refresh()
         try:
-            admit_connection(server, self.principal())
+            authorize_connection(server, self.principal())
         except AccessRefused:
             return False
         return True
 
     def principal(self) -> Principal:
-        current = refresh(self._principal)
+        current = refresh_principal(self._principal)
         if current is None:
             raise AuthenticationRequired("The token is revoked.", error="invalid_token")
         return current
@@ -215,7 +228,7 @@ FETCHED = 16
 LIVE_SECONDS = 30
 
 
-def _send_elsewhere(session_pk: int, body: bytes) -> None:
+def _store_for_other_process(session_pk: int, body: bytes) -> None:
     """Store a message for the process with the session's stream, and notify that process.
 
     Raises:
@@ -223,8 +236,8 @@ def _send_elsewhere(session_pk: int, body: bytes) -> None:
     """
     if not inbox.has_room(session_pk, REF, size=len(body), keep=MAX_WAITING):
         raise _full()
-    inbox.put(session_pk, REF, REF, body.decode())
-    ring(Topic("", "session", str(session_pk)))
+    inbox.put_message(session_pk, REF, REF, body.decode())
+    notify(TopicKey("", "session", str(session_pk)))
 
 
 def _full() -> Busy:
@@ -249,7 +262,7 @@ class _Connection:
         end: Callable[[], object],
         *,
         may_stay: Callable[[], bool],
-        departures: Iterable[Topic] = (),
+        revoked_topics: Iterable[TopicKey] = (),
     ) -> None:
         self._pk = pk
         self._may_stay = may_stay
@@ -259,9 +272,9 @@ class _Connection:
         self._room = threading.Semaphore(MAX_WAITING)
         # Bounded by `_room`.
         self._waiting: asyncio.Queue[Decoded] = asyncio.Queue()
-        self._rung = asyncio.Event()
-        self._topics = [Topic("", "session", str(pk)), *departures]
-        self._unsubscribe = hub().subscribe(self._topics, lambda _: self._rung.set())
+        self._notified = asyncio.Event()
+        self._topics = [TopicKey("", "session", str(pk)), *revoked_topics]
+        self._unsubscribe = get_hub().subscribe(self._topics, lambda _: self._notified.set())
         self._tasks = [
             self._loop.create_task(self._serve()),
             self._loop.create_task(self._collect()),
@@ -270,7 +283,7 @@ class _Connection:
             task.add_done_callback(self._observe)
         _connections.add(pk, self)
 
-    def give(self, message: Decoded) -> None:
+    def queue_message(self, message: Decoded) -> None:
         """Queue a message; thread-safe.
 
         Raises:
@@ -296,20 +309,20 @@ class _Connection:
     async def _serve(self) -> None:
         while True:
             message = await self._waiting.get()
-            await self._conversation.take(message)
+            await self._conversation.process_message(message)
             self._room.release()
 
     async def _collect(self) -> None:
         """Fetch messages that other processes stored, and check that the session may continue."""
-        await hub().ready(self._topics)
+        await get_hub().prepare(self._topics)
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(LIVE_SECONDS, until_recheck())):
-                    await self._rung.wait()
-            self._rung.clear()
+                async with asyncio.timeout(min(LIVE_SECONDS, seconds_until_recheck())):
+                    await self._notified.wait()
+            self._notified.clear()
             try:
                 await self._fetch()
-                if not await at_desk(self._goes_on):
+                if not await run_in_short_thread(self._may_continue):
                     self._end()
             except DatabaseError:
                 # The next notification triggers another attempt.
@@ -322,18 +335,20 @@ class _Connection:
         if not room:
             return
         try:
-            letters = await at_desk(partial(inbox.take, self._pk, [REF], limit=room))
+            letters = await run_in_short_thread(
+                partial(inbox.take_messages, self._pk, [REF], limit=room)
+            )
             for letter in letters:
                 self._waiting.put_nowait(jsonrpc.decode(letter.payload.encode()))
                 room -= 1
             if letters and not room:
-                self._rung.set()
+                self._notified.set()
         finally:
             if room:
                 self._room.release(room)
 
-    def _goes_on(self) -> bool:
-        return sessions.is_live(self._pk) and self._may_stay()
+    def _may_continue(self) -> bool:
+        return sessions.mark_seen(self._pk) and self._may_stay()
 
 
 class _Connections:
@@ -353,7 +368,7 @@ class _Connections:
         with self._lock:
             self._by_pk.pop(pk, None)
 
-    def give(self, pk: int, message: Decoded) -> bool:
+    def queue_message(self, pk: int, message: Decoded) -> bool:
         """Queue a message if the session's stream is in this process; return whether it is.
 
         Raises:
@@ -363,7 +378,7 @@ class _Connections:
             connection = self._by_pk.get(pk)
         if connection is None:
             return False
-        connection.give(message)
+        connection.queue_message(message)
         return True
 
 

@@ -39,48 +39,48 @@ from django.db import DatabaseError, Error
 from django.http import HttpRequest
 from django.utils import timezone
 
-from mcp_django.auth.authentication import refresh
-from mcp_django.auth.limits import ANONYMOUS, network_of
+from mcp_django.auth.authentication import refresh_principal
+from mcp_django.auth.limits import ANONYMOUS, anonymous_network
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
 from mcp_django.execution import task_status
-from mcp_django.execution.call import Incoming, Listening
+from mcp_django.execution.call import ListenRequest, RequestContext
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import is_readable
-from mcp_django.execution.handlers.session import envelope_of, may_hear_of
-from mcp_django.execution.handlers.tasks import readable_now
-from mcp_django.execution.pipeline import respond
-from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.handlers.session import may_subscribe, session_envelope
+from mcp_django.execution.handlers.tasks import readable_task_after_wait
+from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.threads import (
-    asked_until_free,
-    at_desk,
-    insist_at_desk,
-    pool,
-    with_request_signals,
+    get_pool,
+    retry_while_busy,
+    run_in_short_thread,
+    run_with_request_signals,
+    run_with_retry,
 )
-from mcp_django.protocol import envelope, jsonrpc, shapes, sse
+from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.storage import task_rows, versions
-from mcp_django.storage.pubsub import hub
-from mcp_django.storage.revocations import topics_of
+from mcp_django.storage.pubsub import get_hub
+from mcp_django.storage.revocations import revocation_topics
 from mcp_django.storage.sessions import StoredSession
 from mcp_django.storage.streams import (
-    Sight,
-    StandingEnd,
-    end_standing,
-    look_at_standing,
-    open_standing,
+    GetStreamEnd,
+    GetStreamState,
+    close_get_streams,
+    open_get_stream,
+    read_get_stream,
 )
-from mcp_django.storage.versions import Topic, standing_of
+from mcp_django.storage.versions import TopicKey, topic_of_get_streams
 from mcp_django.transports import drain, durable_streams
-from mcp_django.transports.durable_streams import EventId, Together
-from mcp_django.transports.outgoing import SILENCE, Mailbox, Messages, Outgoing, as_events
+from mcp_django.transports.durable_streams import EventId, WriteCoalescer
+from mcp_django.transports.outgoing import KEEPALIVE, Mailbox, Messages, Outgoing, encode_events
 
 if TYPE_CHECKING:
-    from mcp_django.transports.http_session import Call
+    from mcp_django.transports.http_session import SessionRequest
 
 logger = logging.getLogger("mcp_django")
 
@@ -92,7 +92,7 @@ BUSY_SECONDS = 1
 MAX_AGE_SECONDS = 3600
 
 
-class Place:
+class StreamSlot:
     """One of the open streams of a caller, counted under each of the caller's keys.
 
     A stream calls ``give_back`` when it ends. For a stream that never started, the finalizer of
@@ -101,16 +101,18 @@ class Place:
 
     def __init__(self, keys: Collection[str]) -> None:
         # A finalizer runs only once: when it is called or when the object is collected.
-        self.give_back = weakref.finalize(self, _leave, keys)
+        self.release = weakref.finalize(self, _release_slot, keys)
 
 
 # Open streams of this process by key. A forked process inherits counts that are never released.
-_places: Counter[str] = Counter()
+_open_streams: Counter[str] = Counter()
 # Reentrant: the garbage collector may release a place while the same thread has the lock.
-_counting = threading.RLock()
+_slot_lock = threading.RLock()
 
 
-def take_place(principal: Principal, request: Callable[[], HttpRequest | None]) -> Place:
+def acquire_stream_slot(
+    principal: Principal, request: Callable[[], HttpRequest | None]
+) -> StreamSlot:
     """Count one more open stream of a caller in this process.
 
     Raises:
@@ -118,10 +120,10 @@ def take_place(principal: Principal, request: Callable[[], HttpRequest | None]) 
             ``STREAMS_PER_USER`` allows, or all callers without credentials together have reached
             their limit.
     """
-    limits = _limits_of_streams(principal, network_of(principal, request))
-    with _counting:
+    limits = _limits_of_streams(principal, anonymous_network(principal, request))
+    with _slot_lock:
         for key, limit in limits.items():
-            if _places[key] >= limit:
+            if _open_streams[key] >= limit:
                 raise TooManyStreams(
                     f"You have reached the limit of {limit} open streams; close one first."
                     if key != ANONYMOUS
@@ -129,8 +131,8 @@ def take_place(principal: Principal, request: Callable[[], HttpRequest | None]) 
                     "streams; try again later.",
                     data={"retryAfter": 1},
                 )
-        _places.update(limits.keys())
-    return Place([*limits])
+        _open_streams.update(limits.keys())
+    return StreamSlot([*limits])
 
 
 def _limits_of_streams(principal: Principal, network: str | None) -> dict[str, int]:
@@ -143,109 +145,109 @@ def _limits_of_streams(principal: Principal, network: str | None) -> dict[str, i
     return {**everyone, f"{ANONYMOUS} at {network}": each} if network else everyone
 
 
-def _leave(keys: Iterable[str]) -> None:
-    with _counting:
+def _release_slot(keys: Iterable[str]) -> None:
+    with _slot_lock:
         for key in keys:
-            _places[key] -= 1
-            if _places[key] <= 0:
-                del _places[key]
+            _open_streams[key] -= 1
+            if _open_streams[key] <= 0:
+                del _open_streams[key]
 
 
-def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
+def subscription_events(listening: ListenRequest, place: StreamSlot) -> AsyncGenerator[bytes, None]:
     """Return the messages of a subscription as server-sent events."""
-    return as_events(listening.incoming, messages(listening, place))
+    return encode_events(listening.incoming, subscription_messages(listening, place))
 
 
-async def messages(listening: Listening, place: Place) -> Messages:
+async def subscription_messages(listening: ListenRequest, place: StreamSlot) -> Messages:
     """Yield the acknowledgement, then a notification for each change, then the closing result.
 
     Raises:
         Busy: no thread became free to check what the caller may subscribe to.
     """
-    subscription = Subscription(listening)
+    subscription = ListenSubscription(listening)
     mailbox = Mailbox()
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
     # is queued at most once, so the queue is at most as long as the list of topics.
-    wanted = [*subscription.topics, *subscription.departures]
-    unsubscribe = hub().subscribe(wanted, mailbox.put_once)
+    wanted = [*subscription.topics, *subscription.revocation_topics]
+    unsubscribe = get_hub().subscribe(wanted, mailbox.put_once)
     try:
-        await hub().ready(wanted)
+        await get_hub().prepare(wanted)
         may_stay = await subscription.begin()
-        with drain.idle(mailbox.wake) as draining:
+        with drain.idle_stream(mailbox.wake) as draining:
             yield _outgoing(subscription.acknowledgement())
             if may_stay:
-                async with aclosing(_told(subscription, mailbox, draining)) as told:
+                async with aclosing(_notifications(subscription, mailbox, draining)) as told:
                     async for one in told:
                         yield one
         yield Outgoing(subscription.closing(), is_response=True)
     finally:
         unsubscribe()
-        place.give_back()
+        place.release()
 
 
-def cancellation(listening: Listening) -> bytes:
+def cancellation_message(listening: ListenRequest) -> bytes:
     """Return the cancellation that follows the closing result on a shared channel such as stdio."""
-    return jsonrpc.encode(Subscription(listening).cancellation())
+    return jsonrpc.encode(ListenSubscription(listening).cancellation())
 
 
-def until_recheck() -> float:
+def seconds_until_recheck() -> float:
     """Return the seconds until the next check; random, so streams do not check all together."""
     return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - not for security
 
 
-async def _told(
-    subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
+async def _notifications(
+    subscription: ListenSubscription, mailbox: Mailbox, draining: asyncio.Event
 ) -> AsyncGenerator[Outgoing, None]:
     for first in await subscription.tasks_at_first():
         yield _outgoing(first)
-    async with aclosing(_changes(subscription, mailbox, draining)) as changes:
+    async with aclosing(_changed_topics(subscription, mailbox, draining)) as changes:
         async for topics in changes:
             for topic in topics:
-                notice = await subscription.told(topic)
-                yield SILENCE if notice is None else _outgoing(notice)
+                notice = await subscription.notification_for(topic)
+                yield KEEPALIVE if notice is None else _outgoing(notice)
             if not topics:
-                await subscription.tasks.look_after()
-                yield SILENCE
+                await subscription.tasks.close_lost()
+                yield KEEPALIVE
 
 
-async def _changes(
-    subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
-) -> AsyncGenerator[list[Topic], None]:
+async def _changed_topics(
+    subscription: ListenSubscription, mailbox: Mailbox, draining: asyncio.Event
+) -> AsyncGenerator[list[TopicKey], None]:
     """Yield changed topics in batches, empty for a keep-alive, until the stream has to end."""
     loop = asyncio.get_running_loop()
     keepalive = get_settings().keepalive_seconds
     ends = loop.time() + subscription.lifetime()
-    recheck = loop.time() + until_recheck()
+    recheck = loop.time() + seconds_until_recheck()
     while not draining.is_set() and loop.time() < ends:
         patience = min(keepalive, ends - loop.time(), recheck - loop.time())
         await mailbox.wait(max(patience, 0))
         topics = dict.fromkeys(mailbox.take())
-        if loop.time() >= recheck or any(topic.is_of_caller for topic in topics):
+        if loop.time() >= recheck or any(topic.is_revocation for topic in topics):
             try:
                 if not await subscription.refresh():
                     return
-                recheck = loop.time() + until_recheck()
+                recheck = loop.time() + seconds_until_recheck()
             except Busy:
                 recheck = loop.time() + BUSY_SECONDS
         yield [topic for topic in topics if subscription.covers(topic)]
 
 
-class Subscription:
+class ListenSubscription:
     """The topics that one stream may carry, for the caller as last authorized."""
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, listening: ListenRequest) -> None:
         self._listening = listening
         self._incoming = listening.incoming
         self._uris = frozenset(listening.uris)
         self.tasks = _TaskNotices(listening.tasks)
 
     @property
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[TopicKey]:
         """The topics to subscribe to."""
         server = self._incoming.server.name
         return [
-            *(Topic(server, kind) for kind in sorted(self._listening.kinds)),
-            *(Topic(server, "resource", uri) for uri in self._listening.uris),
+            *(TopicKey(server, kind) for kind in sorted(self._listening.kinds)),
+            *(TopicKey(server, "resource", uri) for uri in self._listening.uris),
             *self.tasks.topics,
         ]
 
@@ -255,7 +257,7 @@ class Subscription:
         return self._listening.uris
 
     @property
-    def left_out(self) -> frozenset[str]:
+    def unreadable(self) -> frozenset[str]:
         """The URIs of requested resources that the caller may not read."""
         return frozenset(self._listening.uris) - self._uris
 
@@ -265,14 +267,14 @@ class Subscription:
         return self._incoming.principal
 
     @property
-    def departures(self) -> list[Topic]:
+    def revocation_topics(self) -> list[TopicKey]:
         """The topics that are notified when the caller's access is revoked."""
         principal = self._incoming.principal
-        return topics_of(principal.credential, principal.user)
+        return revocation_topics(principal.credential, principal.user)
 
-    def covers(self, topic: Topic) -> bool:
+    def covers(self, topic: TopicKey) -> bool:
         """Return whether the caller may be notified of a change; lists are not restricted."""
-        if topic.is_of_caller:
+        if topic.is_revocation:
             return False
         return not topic.uri or topic.uri in self._uris or self.tasks.covers(topic)
 
@@ -284,7 +286,7 @@ class Subscription:
         Raises:
             Busy: no thread became free for the check.
         """
-        if self.departures:
+        if self.revocation_topics:
             return await self.refresh()
         await self.open()
         return True
@@ -296,14 +298,14 @@ class Subscription:
             Busy: no thread became free for the check.
         """
         new = frozenset(self._listening.uris) - frozenset(known)
-        if self._asks_functions(new):
-            readable = partial(with_request_signals, partial(self._readable, new))
+        if self._needs_site_functions(new):
+            readable = partial(run_with_request_signals, partial(self._readable, new))
             caller = self._incoming.principal.user_key
-            self._uris -= new - await pool("work").run(readable, key=caller)
+            self._uris -= new - await get_pool("work").run(readable, key=caller)
 
-    def _asks_functions(self, uris: Iterable[str]) -> bool:
+    def _needs_site_functions(self, uris: Iterable[str]) -> bool:
         """Return whether the site's own functions determine if one of the resources is readable."""
-        found = map(self._incoming.server.offered.find_resource, uris)
+        found = map(self._incoming.server.catalog.find_resource, uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
     def _readable(self, uris: Iterable[str]) -> frozenset[str]:
@@ -311,7 +313,7 @@ class Subscription:
         return frozenset(
             uri
             for uri in uris
-            if may_hear_of(self._incoming, uri) and is_readable(self._incoming, uri)
+            if may_subscribe(self._incoming, uri) and is_readable(self._incoming, uri)
         )
 
     def lifetime(self) -> float:
@@ -327,15 +329,15 @@ class Subscription:
         Raises:
             Busy: no thread became free for the check.
         """
-        where = pool("work" if self._asks_functions(self._listening.uris) else "desk")
+        where = get_pool("work" if self._needs_site_functions(self._listening.uris) else "desk")
         try:
             caller = self._incoming.principal.user_key
-            return await where.run(partial(with_request_signals, self._look_again), key=caller)
+            return await where.run(partial(run_with_request_signals, self._reauthorize), key=caller)
         except (AccessRefused, DatabaseError):
             return False
 
-    def _look_again(self) -> bool:
-        principal = _admitted_anew(self._incoming.server, self._incoming.principal)
+    def _reauthorize(self) -> bool:
+        principal = _reauthorize(self._incoming.server, self._incoming.principal)
         if principal is None:
             return False
         self._incoming = replace(self._incoming, principal=principal)
@@ -358,14 +360,14 @@ class Subscription:
         found = await self.tasks.at_first(self._incoming)
         return [self._tagged(TASK_CHANGED, one) for one in found]
 
-    async def told(self, topic: Topic) -> dict[str, Any] | None:
+    async def notification_for(self, topic: TopicKey) -> dict[str, Any] | None:
         """Return the notification for a changed topic; ``None`` if the task is not readable."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
         found = await self.tasks.of(topic, self._incoming)
         return None if found is None else self._tagged(TASK_CHANGED, found)
 
-    def notice(self, topic: Topic) -> dict[str, Any]:
+    def notice(self, topic: TopicKey) -> dict[str, Any]:
         """Return the notification for a changed list or resource."""
         if topic.uri:
             return self._tagged("notifications/resources/updated", {"uri": topic.uri})
@@ -376,7 +378,7 @@ class Subscription:
         request_id: str | int = self._incoming.request.id
         if self._incoming.revision.string_subscription_ids:
             request_id = str(request_id)
-        return respond(self._incoming, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
+        return encode_response(self._incoming, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
 
     def cancellation(self) -> dict[str, Any]:
         """Return the notification by which the server cancels the subscription."""
@@ -385,25 +387,25 @@ class Subscription:
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return a notification with the subscription's id, which is the unchanged request id."""
         tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._incoming.request.id}}
-        projected = shapes.project_notification(method, tagged, self._incoming.revision)
-        return jsonrpc.notification(method, projected)
+        projected = projection.project_notification(method, tagged, self._incoming.revision)
+        return jsonrpc.build_notification(method, projected)
 
 
 def _outgoing(message: dict[str, Any]) -> Outgoing:
     return Outgoing(jsonrpc.encode(message))
 
 
-def _admitted_anew(server: Server, principal: Principal) -> Principal | None:
+def _reauthorize(server: Server, principal: Principal) -> Principal | None:
     """Authorize the caller again; return ``None`` if the credential has become invalid.
 
     Raises:
         AccessRefused: the caller may no longer use the server.
     """
-    current = refresh(principal)
+    current = refresh_principal(principal)
     if current is not None:
         # The server may have been disabled in the admin.
         server.refresh()
-        admit_connection(server, current)
+        authorize_connection(server, current)
     return current
 
 
@@ -416,35 +418,37 @@ class _TaskNotices:
     """Notifications of one stream about the requested tasks, each with the task's full state."""
 
     def __init__(self, task_ids: Sequence[str]) -> None:
-        self._by_topic: Mapping[Topic, str] = {task_rows.topic_of(one): one for one in task_ids}
+        self._by_topic: Mapping[TopicKey, str] = {
+            task_rows.task_topic(one): one for one in task_ids
+        }
 
     @property
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[TopicKey]:
         """The topics to subscribe to."""
         return [*self._by_topic]
 
-    def covers(self, topic: Topic) -> bool:
+    def covers(self, topic: TopicKey) -> bool:
         """Return whether a topic is one of the requested tasks."""
         return topic in self._by_topic
 
-    async def at_first(self, incoming: Incoming) -> list[dict[str, Any]]:
+    async def at_first(self, incoming: RequestContext) -> list[dict[str, Any]]:
         """Return the tasks that finished or needed input before the stream started."""
         found = [await self.of(topic, incoming) for topic in self._by_topic]
         return [one for one in found if one is not None and one["status"] != task_rows.WORKING]
 
-    async def of(self, topic: Topic, incoming: Incoming) -> dict[str, Any] | None:
+    async def of(self, topic: TopicKey, incoming: RequestContext) -> dict[str, Any] | None:
         """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
-        return await at_desk(partial(_described, incoming, self._by_topic[topic]))
+        return await run_in_short_thread(partial(_described, incoming, self._by_topic[topic]))
 
-    async def look_after(self) -> None:
+    async def close_lost(self) -> None:
         """Close tasks whose worker is lost, which is published like any change."""
         if self._by_topic:
-            await at_desk(partial(task_rows.close_late, [*self._by_topic.values()]))
+            await run_in_short_thread(partial(task_rows.close_expired, [*self._by_topic.values()]))
 
 
-def _described(incoming: Incoming, task_id: str) -> dict[str, Any] | None:
-    row = readable_now(incoming, task_id)
-    return None if row is None else task_status.detailed(row)
+def _described(incoming: RequestContext, task_id: str) -> dict[str, Any] | None:
+    row = readable_task_after_wait(incoming, task_id)
+    return None if row is None else task_status.task_details(row)
 
 
 # GET streams of a session -------------------------------------------------------------------------
@@ -463,50 +467,54 @@ ARRIVAL_SECONDS = 10
 # When a query is retried after the database was unavailable.
 RETRY_SECONDS = 1.0
 
-_ends = Together(end_standing)
+_ends = WriteCoalescer(close_get_streams)
 _ending: set[asyncio.Task[None]] = set()
 
 
-class SessionSubscription(Subscription):
+class SessionSubscription(ListenSubscription):
     """The topics that a GET stream may carry; its notifications have no subscription id."""
 
-    def inherit(self, older: Subscription) -> None:
+    def inherit(self, older: ListenSubscription) -> None:
         """Leave out the unreadable resources that ``older`` left out."""
-        self._uris -= older.left_out
+        self._uris -= older.unreadable
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        projected = shapes.project_notification(method, params, self._incoming.revision)
-        return jsonrpc.notification(method, projected or None)
+        projected = projection.project_notification(method, params, self._incoming.revision)
+        return jsonrpc.build_notification(method, projected or None)
 
 
 Admission = Callable[[SessionSubscription], Awaitable[bool]]
 
 
-async def events(
-    call: Call, session: StoredSession, place: Place, *, resumed: EventId | None = None
+async def get_stream_events(
+    call: SessionRequest,
+    session: StoredSession,
+    place: StreamSlot,
+    *,
+    resumed: EventId | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a GET stream until the client disconnects or the session ends.
 
     ``resumed`` is the id of the last event that the client received, on a GET stream of the
     session.
     """
-    standing = _Standing(call, session, resumed)
+    get_stream = _GetStream(call, session, resumed)
     try:
-        yield await standing.begin()
-        await standing.catch_up()
-        with drain.idle(standing.wake) as draining:
+        yield await get_stream.begin()
+        await get_stream.catch_up()
+        with drain.idle_stream(get_stream.wake) as draining:
             # `catch_up` may already have ended it.
-            while not (draining.is_set() or standing.is_over):
-                for event in await standing.due():
+            while not (draining.is_set() or get_stream.is_over):
+                for event in await get_stream.next_events():
                     yield event
-                standing.note_told()
+                get_stream.mark_sent()
     finally:
-        standing.close()
-        place.give_back()
-        await _see_through(standing.end())
+        get_stream.close()
+        place.release()
+        await _shield_work(get_stream.end())
 
 
-async def _see_through(work: Coroutine[Any, Any, None]) -> None:
+async def _shield_work(work: Coroutine[Any, Any, None]) -> None:
     """Wait for ``work``, which is completed even if the waiting is cancelled."""
     task = asyncio.create_task(work)
     _ending.add(task)
@@ -514,18 +522,20 @@ async def _see_through(work: Coroutine[Any, Any, None]) -> None:
     await asyncio.shield(task)
 
 
-class _Standing:
+class _GetStream:
     """One GET stream: its subscribed topics, which the session may change, and its position."""
 
-    def __init__(self, call: Call, session: StoredSession, resumed: EventId | None) -> None:
+    def __init__(
+        self, call: SessionRequest, session: StoredSession, resumed: EventId | None
+    ) -> None:
         self._call = call
         self._session = session
-        self._hub = hub()
+        self._hub = get_hub()
         self._resumed = resumed
         self._pk = session.row.pk
         self._number = randbits(63)
-        self._opening: asyncio.Task[Sight | None] | None = None
-        self._sight: Sight | None = None
+        self._opening: asyncio.Task[GetStreamState | None] | None = None
+        self._snapshot: GetStreamState | None = None
 
         self._position = 0
         self._beyond = 0
@@ -533,24 +543,24 @@ class _Standing:
         self._is_ahead = False
         """Whether the position is larger than any number: the database was restored to a backup."""
         self._restores = self._hub.restores
-        self._waiting: dict[Topic, int] = {}
+        self._waiting: dict[TopicKey, int] = {}
         """The changed topics to report, with the number of the last change of each."""
-        self._told: deque[tuple[float, int]] = deque()
+        self._sent_positions: deque[tuple[float, int]] = deque()
         """Times and positions of the last ``ARRIVAL_SECONDS``, to know what has arrived."""
         self._woken = asyncio.Event()
-        self._must_look = self._must_refresh = False
+        self._must_reload = self._must_refresh = False
         self.is_over = False
 
-        self._topic = standing_of(self._pk)
-        self._wanted: frozenset[Topic] = frozenset()
+        self._topic = topic_of_get_streams(self._pk)
+        self._wanted: frozenset[TopicKey] = frozenset()
         self._principal = call.principal
         self._subscription = self._subscribed(None)
-        about_itself = [self._topic, *self._subscription.departures]
+        about_itself = [self._topic, *self._subscription.revocation_topics]
         self._about_itself = about_itself
-        self._unsubscribe = self._hub.subscribe(about_itself, self._note)
-        self._leave_changes = self._hub.subscribe((), self._note)
+        self._unsubscribe = self._hub.subscribe(about_itself, self._on_notification)
+        self._leave_changes = self._hub.subscribe((), self._on_notification)
         loop = asyncio.get_running_loop()
-        self._recheck = loop.time() + until_recheck()
+        self._recheck = loop.time() + seconds_until_recheck()
         self._ends = loop.time() + self._subscription.lifetime()
         self._spoke = loop.time()
 
@@ -558,29 +568,29 @@ class _Standing:
 
     async def begin(self) -> bytes:
         """Create the stream's row and return the stream's first bytes."""
-        await self._hub.ready(self._about_itself)
+        await self._hub.prepare(self._about_itself)
         # `end` waits for this task: a row that is never closed would silence the other streams.
-        self._opening = asyncio.create_task(insist_at_desk(self._open))
-        self._sight = await asyncio.shield(self._opening)
+        self._opening = asyncio.create_task(run_with_retry(self._open))
+        self._snapshot = await asyncio.shield(self._opening)
         if self._resumed is not None:
             self._position = self._resumed.place
-        elif self._sight is not None:
-            self._position = self._sight.heard
+        elif self._snapshot is not None:
+            self._position = self._snapshot.seen_number
         if self._position <= self._seen:
-            self._told.append((-math.inf, self._position))
-        first = durable_streams.write_event_id(self._number, self._position, 0)
-        return durable_streams.opening(first, self._session.revision)
+            self._sent_positions.append((-math.inf, self._position))
+        first = durable_streams.encode_event_id(self._number, self._position, 0)
+        return durable_streams.priming_event(first, self._session.revision)
 
-    def _open(self) -> Sight | None:
+    def _open(self) -> GetStreamState | None:
         replaced = self._resumed.stream if self._resumed else None
-        open_standing(self._pk, self._number, replaced=replaced)
-        return look_at_standing(self._pk, self._number)
+        open_get_stream(self._pk, self._number, replaced=replaced)
+        return read_get_stream(self._pk, self._number)
 
     async def catch_up(self) -> None:
         """Subscribe to the session's topics and find changes that happened before."""
         # Check access here too: a revocation before the subscription is not published again.
-        with self._tried_again(anew=True):
-            await self._take_in(self._sight, ask=SessionSubscription.begin)
+        with self._retry_on_error(anew=True):
+            await self._apply_snapshot(self._snapshot, ask=SessionSubscription.begin)
 
     def close(self) -> None:
         """Unsubscribe from all topics."""
@@ -592,7 +602,7 @@ class _Standing:
         if self._opening is None:
             return
         await asyncio.wait([self._opening])
-        await _ends.add(StandingEnd(self._number, self._pk, self._heard()))
+        await _ends.add(GetStreamEnd(self._number, self._pk, self._received_position()))
 
     def wake(self) -> None:
         """Make ``due`` return."""
@@ -600,12 +610,12 @@ class _Standing:
 
     # Subscribing ------------------------------------------------------------------------------
 
-    def _note(self, topic: Topic) -> None:
+    def _on_notification(self, topic: TopicKey) -> None:
         """Record a notification of the pub/sub hub; called on the event loop."""
-        if topic.is_of_caller:
+        if topic.is_revocation:
             self._must_refresh = True
         elif topic.kind == self._topic.kind:
-            self._must_look = True
+            self._must_reload = True
         else:
             number = self._hub.number_of(topic)
             if self._hub.restores != self._restores:
@@ -618,98 +628,100 @@ class _Standing:
     @property
     def _seen(self) -> int:
         """The number up to which this process knows every change."""
-        return self._hub.seen or 0
+        return self._hub.seen_number or 0
 
-    def _subscribed(self, sight: Sight | None) -> SessionSubscription:
+    def _subscribed(self, sight: GetStreamState | None) -> SessionSubscription:
         call = self._call
         request = Request(0, "subscriptions/listen")
-        incoming = Incoming(
+        incoming = RequestContext(
             server=call.server,
             request=request,
-            envelope=envelope_of(self._session, request),
+            envelope=session_envelope(self._session, request),
             principal=self._principal,
             session=self._session,
         )
         if sight is None or not sight.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
-            return SessionSubscription(Listening(incoming=incoming, kinds=frozenset(), uris=()))
+            return SessionSubscription(ListenRequest(incoming=incoming, kinds=frozenset(), uris=()))
         offered = capabilities(call.server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in offered)
         uris = tuple(sight.uris)
-        return SessionSubscription(Listening(incoming=incoming, kinds=kinds, uris=uris))
+        return SessionSubscription(ListenRequest(incoming=incoming, kinds=kinds, uris=uris))
 
-    async def _look_again(self) -> None:
+    async def _reload(self) -> None:
         """Reload the rows: the stream may have ended, been superseded, or have new topics.
 
         While the database is unavailable nothing is sent, and this is retried.
         """
         loop = asyncio.get_running_loop()
         anew = self._must_refresh or loop.time() >= self._recheck
-        self._must_look = self._must_refresh = False
-        with self._tried_again(anew=anew):
-            sight = await at_desk(partial(look_at_standing, self._pk, self._number))
-            await self._take_in(sight, ask=SessionSubscription.refresh if anew else None)
+        self._must_reload = self._must_refresh = False
+        with self._retry_on_error(anew=anew):
+            sight = await run_in_short_thread(partial(read_get_stream, self._pk, self._number))
+            await self._apply_snapshot(sight, ask=SessionSubscription.refresh if anew else None)
 
     @contextmanager
-    def _tried_again(self, *, anew: bool) -> Iterator[None]:
+    def _retry_on_error(self, *, anew: bool) -> Iterator[None]:
         """Catch database errors and schedule another attempt."""
         try:
             yield
         except Error as exc:
             logger.warning("A GET stream could not check its session (%s); retrying.", exc)
-            self._must_look, self._must_refresh = True, anew
+            self._must_reload, self._must_refresh = True, anew
             soon = asyncio.get_running_loop().time() + RETRY_SECONDS
             self._recheck = max(self._recheck, soon)
 
-    async def _take_in(self, sight: Sight | None, *, ask: Admission | None) -> None:
+    async def _apply_snapshot(self, sight: GetStreamState | None, *, ask: Admission | None) -> None:
         """Apply the loaded rows; ``ask`` is called to authorize the caller again."""
-        self._sight = sight
+        self._snapshot = sight
         if sight is None or not await self._is_admitted(sight, ask):
             self.is_over = True
             return
         wanted = frozenset(self._subscription.topics)
-        leave = self._hub.subscribe(wanted, self._note)
+        leave = self._hub.subscribe(wanted, self._on_notification)
         self._leave_changes()
         self._leave_changes = leave
-        await self._hub.ready(wanted)
+        await self._hub.prepare(wanted)
         if new := wanted - self._wanted:
             await self._find_changed(new)
         self._wanted = wanted
         self._waiting = {one: number for one, number in self._waiting.items() if one in wanted}
 
-    async def _find_changed(self, new: Iterable[Topic]) -> None:
+    async def _find_changed(self, new: Iterable[TopicKey]) -> None:
         """Queue topics that changed before they were subscribed to."""
-        last, found = await at_desk(partial(versions.changed_after, new, self._position))
+        last, found = await run_in_short_thread(
+            partial(versions.read_changed_topics, new, self._position)
+        )
         self._is_ahead = self._is_ahead or self._position > last
         for topic, number in found.items():
             self._waiting[topic] = max(number, self._waiting.get(topic, 0))
         if found:
             # A change is reported only after all changes with smaller numbers are known.
-            await self._hub.look()
+            await self._hub.poll_numbered()
             self._woken.set()
 
-    async def _is_admitted(self, sight: Sight, ask: Admission | None) -> bool:
+    async def _is_admitted(self, sight: GetStreamState, ask: Admission | None) -> bool:
         """Check which resources the caller may read; with ``ask``, authorize the caller again."""
         subscription = self._subscribed(sight)
         if ask is not None:
-            is_admitted = await asked_until_free(partial(ask, subscription))
-            self._recheck = asyncio.get_running_loop().time() + until_recheck()
+            is_admitted = await retry_while_busy(partial(ask, subscription))
+            self._recheck = asyncio.get_running_loop().time() + seconds_until_recheck()
             self._principal = subscription.principal
         else:
             is_admitted = True
             subscription.inherit(self._subscription)
-            await asked_until_free(partial(subscription.open, self._subscription.uris))
+            await retry_while_busy(partial(subscription.open, self._subscription.uris))
         self._subscription = subscription
         return is_admitted
 
     # Sending ----------------------------------------------------------------------------------
 
-    async def due(self) -> list[bytes]:
+    async def next_events(self) -> list[bytes]:
         """Wait for changes; return the events to send, or a keep-alive if one is due."""
         loop = asyncio.get_running_loop()
         keepalive = self._spoke + get_settings().keepalive_seconds
         patience = min(keepalive, self._recheck, self._ends) - loop.time()
-        if self._must_look:
+        if self._must_reload:
             patience = min(patience, RETRY_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(patience, 0)):
@@ -717,24 +729,26 @@ class _Standing:
         self._woken.clear()
         is_silent_for_long = loop.time() >= keepalive
         # The newer stream may have died without closing its row.
-        may_write_now = is_silent_for_long and self._sight is not None and not self._sight.is_newest
-        is_sent_for = self._must_look or self._must_refresh or loop.time() >= self._recheck
+        may_write_now = (
+            is_silent_for_long and self._snapshot is not None and not self._snapshot.is_newest
+        )
+        is_sent_for = self._must_reload or self._must_refresh or loop.time() >= self._recheck
         if is_sent_for or may_write_now:
-            await self._look_again()
+            await self._reload()
         if loop.time() >= self._ends:
             self.is_over = True
         if self.is_over:
             return []
-        found = self._take() if self._may_tell else []
+        found = self._take_events() if self._may_send else []
         if found or is_silent_for_long:
             self._spoke = loop.time()
-        return found or [sse.COMMENT] * is_silent_for_long
+        return found or [sse.KEEPALIVE_COMMENT] * is_silent_for_long
 
     @property
-    def _may_tell(self) -> bool:
-        return self._sight is not None and self._sight.writes and not self._must_look
+    def _may_send(self) -> bool:
+        return self._snapshot is not None and self._snapshot.is_writer and not self._must_reload
 
-    def _take(self) -> list[bytes]:
+    def _take_events(self) -> list[bytes]:
         """Remove the queued changes that may be sent now; return their events in order."""
         seen = self._seen
         # An unreadable resource stays queued until it is readable or no longer subscribed to.
@@ -749,29 +763,29 @@ class _Standing:
             for (topic, number), next_number in zip(told, following, strict=False)
         ]
 
-    def _event(self, topic: Topic, number: int, *, is_last: bool) -> bytes:
+    def _event(self, topic: TopicKey, number: int, *, is_last: bool) -> bytes:
         """Return an event; the last one of a number advances the position, earlier ones do not."""
         if is_last and (number > self._position or self._is_ahead):
             self._position, self._beyond, self._is_ahead = number, 0, False
         else:
             self._beyond += 1
-        event_id = durable_streams.write_event_id(self._number, self._position, self._beyond)
+        event_id = durable_streams.encode_event_id(self._number, self._position, self._beyond)
         return sse.encode_event(jsonrpc.encode(self._subscription.notice(topic)), id=event_id)
 
-    def note_told(self) -> None:
+    def mark_sent(self) -> None:
         """Record that all events returned by ``due`` have been written."""
         now = asyncio.get_running_loop().time()
-        is_news = not self._told or self._told[-1][1] != self._position
+        is_news = not self._sent_positions or self._sent_positions[-1][1] != self._position
         if is_news and self._position <= self._seen:
-            self._told.append((now, self._position))
-        while len(self._told) > 1 and self._told[1][0] <= now - ARRIVAL_SECONDS:
-            self._told.popleft()
+            self._sent_positions.append((now, self._position))
+        while len(self._sent_positions) > 1 and self._sent_positions[1][0] <= now - ARRIVAL_SECONDS:
+            self._sent_positions.popleft()
 
-    def _heard(self) -> int | None:
+    def _received_position(self) -> int | None:
         """Return the last change that the client is assumed to have received, if it is newer."""
         arrived = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
-        positions = [position for at, position in self._told if at <= arrived]
-        known = -1 if self._sight is None else self._sight.heard
+        positions = [position for at, position in self._sent_positions if at <= arrived]
+        known = -1 if self._snapshot is None else self._snapshot.seen_number
         return positions[-1] if positions and positions[-1] > known else None
 
 
@@ -789,7 +803,7 @@ def seconds_left(principal: Principal) -> float | None:
 
 
 @contextmanager
-def watching(
+def watch_access(
     server: Server,
     principal: Principal,
     end: Callable[[], object],
@@ -809,7 +823,7 @@ def watching(
         # The process itself authenticated this caller (stdio, the in-memory transport).
         yield
         return
-    watch = _Watch(server, principal, ends_at_expiry=ends_at_expiry)
+    watch = _AccessWatcher(server, principal, ends_at_expiry=ends_at_expiry)
     task = asyncio.get_running_loop().create_task(watch.run(end, after=after))
     try:
         yield
@@ -817,12 +831,12 @@ def watching(
         task.cancel()
 
 
-class _Watch:
+class _AccessWatcher:
     def __init__(self, server: Server, principal: Principal, *, ends_at_expiry: bool) -> None:
         self._server = server
         self._principal = principal
         self._ends_at_expiry = ends_at_expiry
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
         self._expires = math.inf
 
     async def run(self, end: Callable[[], object], *, after: float) -> None:
@@ -831,10 +845,10 @@ class _Watch:
         if left is not None:
             self._expires = asyncio.get_running_loop().time() + left
         await asyncio.sleep(after)
-        topics = topics_of(self._principal.credential, self._principal.user)
-        leave = hub().subscribe(topics, lambda _: self._rung.set())
+        topics = revocation_topics(self._principal.credential, self._principal.user)
+        leave = get_hub().subscribe(topics, lambda _: self._notified.set())
         try:
-            await hub().ready(topics)
+            await get_hub().prepare(topics)
             while await self._may_stay():
                 await self._wait()
         finally:
@@ -843,17 +857,17 @@ class _Watch:
 
     async def _wait(self) -> None:
         left = self._expires - asyncio.get_running_loop().time()
-        patience = until_recheck()
+        patience = seconds_until_recheck()
         if self._ends_at_expiry or left > 0:
             patience = min(patience, max(left, 0))
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                await self._rung.wait()
+                await self._notified.wait()
 
     async def _may_stay(self) -> bool:
         """Return whether the stream may stay open; it may not if the database is unavailable."""
-        was_rung = self._rung.is_set()
-        self._rung.clear()
+        was_rung = self._notified.is_set()
+        self._notified.clear()
         if self._expires <= asyncio.get_running_loop().time():
             # An expired credential would be rejected, which does not mean that access was revoked.
             if self._ends_at_expiry:
@@ -861,12 +875,12 @@ class _Watch:
             if not was_rung:
                 return True
         try:
-            return await at_desk(self._look_again)
+            return await run_in_short_thread(self._reauthorize)
         except (AccessRefused, DatabaseError):
             return False
         except Exception:  # e.g. from the site's own permission or backend
             logger.exception("Authorizing the caller of a stream failed; the stream ends.")
             return False
 
-    def _look_again(self) -> bool:
-        return _admitted_anew(self._server, self._principal) is not None
+    def _reauthorize(self) -> bool:
+        return _reauthorize(self._server, self._principal) is not None

@@ -22,20 +22,20 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
-from mcp_django.execution.call import Incoming, Listening
+from mcp_django.execution.call import ListenRequest, RequestContext
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.session import agree, envelope_of, welcome
-from mcp_django.execution.threads import at_desk, insist_at_desk
+from mcp_django.execution.handlers.session import initialize_response, negotiate, session_envelope
+from mcp_django.execution.threads import run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Stateless, classify
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, REVISIONS, Revision
 from mcp_django.storage import versions
-from mcp_django.storage.pubsub import hub
+from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports.client_requests import LocalAnswers
-from mcp_django.transports.listen import RETRY_SECONDS, SessionSubscription, until_recheck
+from mcp_django.transports.listen import RETRY_SECONDS, SessionSubscription, seconds_until_recheck
 from mcp_django.transports.outgoing import Mailbox
 
 logger = logging.getLogger("mcp_django")
@@ -67,7 +67,7 @@ class LocalSession:
         self.agreed: MemorySession | None = None
         self._began: float | None = None
         self.answers = LocalAnswers()
-        self.baseline = _Baseline(server.name)
+        self.initial_versions = _InitialVersions(server.name)
 
     @property
     def revision(self) -> Revision | None:
@@ -83,13 +83,13 @@ class LocalSession:
         """
         if self.agreed is not None:
             raise InvalidRequest("This connection is already initialized.")
-        return telemetry.initialize(
+        return telemetry.trace_handshake(
             request, partial(self._agree, request), transport=self._transport
         )
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> bytes:
-        agreement = agree(self._server, request)
-        body = welcome(self._server, request, agreement, can_stream=True)
+        agreement = negotiate(self._server, request)
+        body = initialize_response(self._server, request, agreement, can_stream=True)
         self.agreed = MemorySession(
             revision=agreement.revision,
             client_info=agreement.client_info,
@@ -97,7 +97,7 @@ class LocalSession:
         )
         self._began = time.perf_counter()
         if operation is not None:
-            operation.agreed(agreement.revision.version)
+            operation.note_session(agreement.revision.version)
         return body
 
     def end(self) -> None:
@@ -105,12 +105,12 @@ class LocalSession:
         if self.agreed is not None and self._began is not None:
             lasted, self._began = time.perf_counter() - self._began, None
             version = self.agreed.revision.version
-            telemetry.session_ended(lasted, version=version, transport=self._transport)
+            telemetry.record_session_end(lasted, version=version, transport=self._transport)
 
-    def notified(self, message: Notification) -> AbstractContextManager[None]:
+    def trace_notification(self, message: Notification) -> AbstractContextManager[None]:
         """Return the telemetry context manager for processing a notification."""
         version = self.agreed.revision.version if self.agreed is not None else ""
-        return telemetry.notified(message, version=version, transport=self._transport)
+        return telemetry.trace_notification(message, version=version, transport=self._transport)
 
     def check_batch(self, batch: Batch) -> None:
         """Check that a batch is allowed.
@@ -122,7 +122,7 @@ class LocalSession:
             raise InvalidRequest("Send one message at a time; this session has no batches.")
         classify(batch, None, enabled=self._enabled)
 
-    def incoming(self, principal: Principal, request: Request) -> Incoming:
+    def incoming(self, principal: Principal, request: Request) -> RequestContext:
         """Return a request, which has no headers, as the runtime's request context.
 
         Raises:
@@ -131,13 +131,13 @@ class LocalSession:
         """
         route = classify(request, None, enabled=self._enabled)
         if isinstance(route, Stateless):
-            return Incoming(
+            return RequestContext(
                 server=self._server,
                 request=request,
                 envelope=route.envelope,
                 principal=principal,
                 origin=self._origin,
-                acting=self._acting,
+                acting_user=self._acting,
                 transport=self._transport,
             )
         session = self.agreed
@@ -146,15 +146,15 @@ class LocalSession:
                 raise InvalidRequest("Send initialize first.")
             # A ping is answered at any time, even before initialize.
             session = MemorySession(revision=LATEST_HANDSHAKE, client_info={}, capabilities={})
-        return Incoming(
+        return RequestContext(
             server=self._server,
             request=request,
-            envelope=envelope_of(session, request),
+            envelope=session_envelope(session, request),
             principal=principal,
             session=session,
             can_ask=True,
             origin=self._origin,
-            acting=self._acting,
+            acting_user=self._acting,
             transport=self._transport,
         )
 
@@ -184,11 +184,11 @@ class LocalSession:
 
 Write = Callable[[bytes], Awaitable[None]]
 
-SUBSCRIBED: Final = "the subscriptions of the client changed"
+SUBSCRIPTIONS_CHANGED: Final = "the subscriptions of the client changed"
 UNANSWERED_PINGS = 2
 
 
-class Standing:
+class SessionTasks:
     """The asyncio tasks of an initialized session: change notifications and pings.
 
     ``end`` is called when the client does not answer pings or may not stay, and when one of the
@@ -207,8 +207,8 @@ class Standing:
         assert local.agreed is not None
         self._end_session = end
         self._tasks = [
-            asyncio.create_task(tell_changes(server, local, caller, write)),
-            asyncio.create_task(keep_pinging(local.answers, write, end)),
+            asyncio.create_task(notify_changes(server, local, caller, write)),
+            asyncio.create_task(ping_client(local.answers, write, end)),
         ]
         for task in self._tasks:
             task.add_done_callback(self._observe)
@@ -230,7 +230,7 @@ class Standing:
         self._end_session()
 
 
-async def tell_changes(
+async def notify_changes(
     server: Server, local: LocalSession, principal: Callable[[], Principal], write: Write
 ) -> None:
     """Write a notification for each change that the session may be notified of, until cancelled.
@@ -238,42 +238,44 @@ async def tell_changes(
     Raises:
         AccessRefused: the caller has lost its authorization.
     """
-    session, baseline = local.agreed, local.baseline
+    session, baseline = local.agreed, local.initial_versions
     assert session is not None
     mailbox = Mailbox()
 
     def subscribed() -> None:
-        baseline.note_resources(session.uris)
-        mailbox.post(SUBSCRIBED)
+        baseline.record_resources(session.uris)
+        mailbox.post(SUBSCRIPTIONS_CHANGED)
 
     session.on_change = subscribed
     loop = asyncio.get_running_loop()
     # Subscribe before the first await: without a database, changes are known only by pub/sub.
-    leave = hub().subscribe(baseline.lists, mailbox.put_once)
+    leave = get_hub().subscribe(baseline.lists, mailbox.put_once)
     try:
-        subscription = _subscription(server, session, await insist_at_desk(principal))
-        recheck = loop.time() + until_recheck()
-        mailbox.post(SUBSCRIBED)
+        subscription = _subscription(server, session, await run_with_retry(principal))
+        recheck = loop.time() + seconds_until_recheck()
+        mailbox.post(SUBSCRIPTIONS_CHANGED)
         while True:
             if loop.time() >= recheck:
-                recheck = loop.time() + until_recheck()
-                mailbox.post(SUBSCRIBED)
+                recheck = loop.time() + seconds_until_recheck()
+                mailbox.post(SUBSCRIPTIONS_CHANGED)
             await mailbox.wait(max(recheck - loop.time(), 0))
             found = dict.fromkeys(mailbox.take())
-            if SUBSCRIBED in found:
+            if SUBSCRIPTIONS_CHANGED in found:
                 try:
-                    subscription = _subscription(server, session, await at_desk(principal))
+                    subscription = _subscription(
+                        server, session, await run_in_short_thread(principal)
+                    )
                     await subscription.open()
                 except DatabaseError:
                     # A caller that was authorized before stays until the check succeeds.
                     logger.warning("Could not check a session; retrying.", exc_info=True)
                     recheck = loop.time() + RETRY_SECONDS
-                listening = hub().subscribe(subscription.topics, mailbox.put_once)
+                listening = get_hub().subscribe(subscription.topics, mailbox.put_once)
                 leave()
                 leave = listening
-                await hub().ready(subscription.topics)
-                outdated = partial(baseline.outdated, subscription.topics)
-                found.update(dict.fromkeys(await at_desk(outdated)))
+                await get_hub().prepare(subscription.topics)
+                outdated = partial(baseline.take_changed, subscription.topics)
+                found.update(dict.fromkeys(await run_in_short_thread(outdated)))
             for topic in subscription.topics:
                 if topic in found and subscription.covers(topic):
                     await write(jsonrpc.encode(subscription.notice(topic)))
@@ -283,20 +285,20 @@ async def tell_changes(
 
 def _subscription(server: Server, session: MemorySession, caller: Principal) -> SessionSubscription:
     request = Request(0, "subscriptions/listen")
-    incoming = Incoming(
+    incoming = RequestContext(
         server=server,
         request=request,
-        envelope=envelope_of(session, request),
+        envelope=session_envelope(session, request),
         principal=caller,
         session=session,
     )
     offered = capabilities(server, can_stream=True)
     kinds = frozenset(kind for kind in LISTS if kind in offered)
     uris = tuple(session.uris)
-    return SessionSubscription(Listening(incoming=incoming, kinds=kinds, uris=uris))
+    return SessionSubscription(ListenRequest(incoming=incoming, kinds=kinds, uris=uris))
 
 
-async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:
+async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:
     """Ping the client regularly; call ``end`` after ``UNANSWERED_PINGS`` unanswered pings."""
     seconds = get_settings().ping_seconds
     if not seconds:
@@ -305,7 +307,7 @@ async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], An
     while missed < UNANSWERED_PINGS:
         await asyncio.sleep(seconds)
         request_id = answers.new_id()
-        await write(jsonrpc.encode(jsonrpc.request(request_id, "ping", None)))
+        await write(jsonrpc.encode(jsonrpc.build_request(request_id, "ping", None)))
         found = await answers.wait([request_id], seconds=seconds)
         missed = 0 if found else missed + 1
     end()
@@ -314,36 +316,36 @@ async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], An
 # Initial versions ---------------------------------------------------------------------------------
 
 
-class _Baseline:
+class _InitialVersions:
     """Versions of a server's lists and resources before the session subscribed to changes."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._known: dict[Topic, int] = {}
+        self._known: dict[TopicKey, int] = {}
 
     @property
-    def lists(self) -> list[Topic]:
+    def lists(self) -> list[TopicKey]:
         """The topics of all lists, whether the server has them or not."""
-        return [Topic(self._server, kind) for kind in LISTS]
+        return [TopicKey(self._server, kind) for kind in LISTS]
 
-    def note_lists(self) -> None:
+    def record_lists(self) -> None:
         """Record the versions of the lists, before ``initialize`` is answered; blocking."""
         self._note(self.lists)
 
-    def note_resources(self, uris: Iterable[str]) -> None:
+    def record_resources(self, uris: Iterable[str]) -> None:
         """Record the versions of subscribed resources, before the request is answered; blocking."""
-        wanted = [Topic(self._server, "resource", uri) for uri in uris]
+        wanted = [TopicKey(self._server, "resource", uri) for uri in uris]
         self._note(wanted)
         for topic in {topic for topic in self._known if topic.uri} - set(wanted):
             self._known.pop(topic, None)
 
-    def _note(self, wanted: list[Topic]) -> None:
+    def _note(self, wanted: list[TopicKey]) -> None:
         found = _versions(wanted)
         if found is not None:
             for topic in wanted:
                 self._known.setdefault(topic, found.get(topic, 0))
 
-    def outdated(self, listening: Iterable[Topic]) -> list[Topic]:
+    def take_changed(self, listening: Iterable[TopicKey]) -> list[TopicKey]:
         """Return the topics that changed between their recording and now; blocking.
 
         ``listening`` are topics that are subscribed to by now, so their recorded versions are
@@ -355,8 +357,8 @@ class _Baseline:
         return [topic for topic, version in found.items() if version != known[topic]]
 
 
-def _versions(wanted: Iterable[Topic]) -> dict[Topic, int] | None:
+def _versions(wanted: Iterable[TopicKey]) -> dict[TopicKey, int] | None:
     try:
-        return versions.versions(wanted)
+        return versions.read_versions(wanted)
     except DatabaseError:  # changes are then known only by pub/sub, as the hub has logged
         return None

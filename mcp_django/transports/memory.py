@@ -17,19 +17,25 @@ from mcp_django.core.catalog import Server
 from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.execution import call_log, invoke
-from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.execution.handlers.tasks import outcome_of, take_answers, wait_for
-from mcp_django.execution.pipeline import dispatch, respond
-from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.call import (
+    ListenRequest,
+    PreparedCall,
+    RequestContext,
+    Result,
+    TaskResultWait,
+)
+from mcp_django.execution.handlers.tasks import store_answers, task_outcome, wait_for_task
+from mcp_django.execution.pipeline import dispatch, encode_response
+from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import revision_of
+from mcp_django.protocol.envelope import error_revision_of
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Request, RequestId
 from mcp_django.protocol.revisions import Revision
 from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]
-MakePort = Callable[[Incoming], ClientPort]
+MakePort = Callable[[RequestContext], ClientPort]
 AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
@@ -63,14 +69,14 @@ class MemoryConnection:
     def request(self, message: dict[str, Any]) -> Response:
         """Send a request from a thread and wait for its response."""
         opened = self.open(message)
-        if isinstance(opened, Awaiting):
+        if isinstance(opened, TaskResultWait):
             return self._await(opened)
-        if not isinstance(opened, Invocation):
+        if not isinstance(opened, PreparedCall):
             return self._only_response(opened)
         port = self._port(opened)
         try:
             result = invoke.run(opened, port)
-            while self._resumes(opened, result):
+            while self._answer_requests(opened, result):
                 result = invoke.run(opened, port)
             return _final(opened, result)
         except MCPError as exc:
@@ -83,38 +89,40 @@ class MemoryConnection:
         transaction of a test; the threads of the pool would not.
         """
         opened = await sync_to_async(self.open)(message)
-        if isinstance(opened, Awaiting):
+        if isinstance(opened, TaskResultWait):
             return await sync_to_async(self._await)(opened)
-        if not isinstance(opened, Invocation):
+        if not isinstance(opened, PreparedCall):
             return self._only_response(opened)
         port = self._port(opened)
         try:
             result = await _arun(opened, port)
-            while self._resumes(opened, result):
+            while self._answer_requests(opened, result):
                 result = await _arun(opened, port)
             return _final(opened, result)
         except MCPError as exc:
             return _failed(opened.incoming, exc)
 
-    def _await(self, awaiting: Awaiting) -> Response:
+    def _await(self, awaiting: TaskResultWait) -> Response:
         """Wait for a task and return its response; ``answer`` answers its client requests."""
         incoming = awaiting.incoming
         try:
-            row = wait_for(incoming)
+            row = wait_for_task(incoming)
             while row.questions:
                 answers = self._answer(row.questions) if self._answer is not None else None
                 if answers is None:
                     raise InvalidRequest("The task needs input, but has no answer.")
-                take_answers(row, dict(answers))
-                row = wait_for(incoming)
-            return _decoded(respond(incoming, outcome_of(incoming, row)))
+                store_answers(row, dict(answers))
+                row = wait_for_task(incoming)
+            return _decoded(encode_response(incoming, task_outcome(incoming, row)))
         except MCPError as exc:
             return _failed(incoming, exc)
 
-    def open(self, message: dict[str, Any]) -> Response | Invocation | Listening | Awaiting:
+    def open(
+        self, message: dict[str, Any]
+    ) -> Response | PreparedCall | ListenRequest | TaskResultWait:
         """Return the response to a request, or what remains to be run or waited for."""
         request = jsonrpc.decode(jsonrpc.encode(message))
-        with call_log.watched(
+        with call_log.log_rejections(
             self._server,
             request,
             transport="memory",
@@ -122,7 +130,7 @@ class MemoryConnection:
             session=self.session.revision,
         ):
             self._server.refresh()
-            admit_connection(self._server, self._principal)
+            authorize_connection(self._server, self._principal)
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
             return _error(wrong, jsonrpc.request_id_of(request), None)
@@ -131,16 +139,16 @@ class MemoryConnection:
                 return _decoded(self.session.initialize(request))
             incoming = self.session.incoming(self._principal, request)
         except MCPError as exc:
-            return _error(exc, request.id, revision_of(request, self.session.revision))
+            return _error(exc, request.id, error_revision_of(request, self.session.revision))
         try:
             outcome = dispatch(incoming)
         except MCPError as exc:
             return _failed(incoming, exc)
-        if isinstance(outcome, (Invocation, Listening, Awaiting)):
+        if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
             return outcome
-        return _decoded(respond(incoming, outcome))
+        return _decoded(encode_response(incoming, outcome))
 
-    def _resumes(self, call: Invocation, result: Result) -> bool:
+    def _answer_requests(self, call: PreparedCall, result: Result) -> bool:
         """Return whether a call's client requests were answered, so that it has to run again."""
         if call.incoming.session is None or result.get("resultType") != "input_required":
             return False
@@ -151,11 +159,11 @@ class MemoryConnection:
         call.interaction.resume(answers)
         return True
 
-    def _port(self, invocation: Invocation) -> ClientPort | None:
+    def _port(self, invocation: PreparedCall) -> ClientPort | None:
         return self._make_port(invocation.incoming) if self._make_port else None
 
-    def _only_response(self, opened: Response | Listening) -> Response:
-        if isinstance(opened, Listening):
+    def _only_response(self, opened: Response | ListenRequest) -> Response:
+        if isinstance(opened, ListenRequest):
             return _failed(
                 opened.incoming,
                 InvalidRequest("This request is answered with a stream, not with one response."),
@@ -163,25 +171,25 @@ class MemoryConnection:
         return opened
 
 
-async def _arun(call: Invocation, port: ClientPort | None) -> Result:
+async def _arun(call: PreparedCall, port: ClientPort | None) -> Result:
     if call.component.function.is_async:
         return await invoke.arun(call, port, own_thread=False)
     return await sync_to_async(invoke.run)(call, port)
 
 
-def _final(call: Invocation, result: Result) -> Response:
+def _final(call: PreparedCall, result: Result) -> Response:
     """Return the response to a call, including client requests that were left unanswered."""
     if call.incoming.session is not None and result.get("resultType") == "input_required":
-        return jsonrpc.result_message(call.incoming.request.id, result)
-    return _decoded(respond(call.incoming, result))
+        return jsonrpc.build_result(call.incoming.request.id, result)
+    return _decoded(encode_response(call.incoming, result))
 
 
-def _failed(incoming: Incoming, exc: MCPError) -> Response:
+def _failed(incoming: RequestContext, exc: MCPError) -> Response:
     return _error(exc, incoming.request.id, incoming.revision)
 
 
 def _error(exc: MCPError, request_id: RequestId | None, revision: Revision | None) -> Response:
-    return jsonrpc.error_message(request_id, error_object(exc, revision))
+    return jsonrpc.build_error(request_id, error_object(exc, revision))
 
 
 def _decoded(raw: bytes) -> Response:

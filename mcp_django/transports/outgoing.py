@@ -16,8 +16,8 @@ from itertools import count
 from typing import Any, Protocol
 
 from mcp_django.exceptions import MCPError
-from mcp_django.execution.call import Incoming
-from mcp_django.protocol import envelope, jsonrpc, shapes, sse
+from mcp_django.execution.call import RequestContext
+from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from mcp_django.schema.values import jsonable
@@ -29,29 +29,31 @@ class Outgoing:
 
     body: bytes
     is_response: bool = False
-    hangs_up: float | None = None
+    reconnect_seconds: float | None = None
     """Close the connection; the client reconnects after this many seconds. ``None``: keep it."""
 
 
-SILENCE = Outgoing(b"")
+KEEPALIVE = Outgoing(b"")
 """No message for a while: a transport with idle timeouts sends a keep-alive."""
 
 Messages = AsyncGenerator[Outgoing, None]
 """The messages of a response. The generator raises an ``MCPError`` if the request fails."""
 
 
-def failure(incoming: Incoming, exc: MCPError) -> bytes:
+def failure(incoming: RequestContext, exc: MCPError) -> bytes:
     """Return the encoded error response to a request."""
     error = error_object(exc, incoming.revision)
-    return jsonrpc.encode(jsonrpc.error_message(incoming.request.id, error))
+    return jsonrpc.encode(jsonrpc.build_error(incoming.request.id, error))
 
 
-async def as_events(incoming: Incoming, messages: Messages) -> AsyncGenerator[bytes, None]:
+async def encode_events(
+    incoming: RequestContext, messages: Messages
+) -> AsyncGenerator[bytes, None]:
     """Encode messages as server-sent events; an error after the start is an event too."""
     try:
         async with aclosing(messages):
             async for message in messages:
-                yield sse.encode_event(message.body) if message.body else sse.COMMENT
+                yield sse.encode_event(message.body) if message.body else sse.KEEPALIVE_COMMENT
     except MCPError as exc:
         yield sse.encode_event(failure(incoming, exc))
 
@@ -156,7 +158,7 @@ class Outbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class CloseStream:
     """A queue item: close the connection; the client reconnects after ``seconds``."""
 
     seconds: float
@@ -165,7 +167,7 @@ class HangUp:
 class StreamPort:
     """Queues the progress and log messages that the client requested."""
 
-    def __init__(self, incoming: Incoming, mailbox: Outbox) -> None:
+    def __init__(self, incoming: RequestContext, mailbox: Outbox) -> None:
         self._incoming = incoming
         self._mailbox = mailbox
         self._lock = threading.Lock()
@@ -199,12 +201,12 @@ class StreamPort:
             params["logger"] = str(logger)
         self._send("notifications/message", params, key="log")
 
-    def hang_up(self, seconds: float) -> None:
+    def close_stream(self, seconds: float) -> None:
         """Close the connection if the client can resume the stream later."""
         if self._incoming.revision.priming_event and self._incoming.session is not None:
-            self._mailbox.post(HangUp(seconds))
+            self._mailbox.post(CloseStream(seconds))
 
     def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
-        projected = shapes.project_notification(method, params, self._incoming.revision)
+        projected = projection.project_notification(method, params, self._incoming.revision)
         if projected is not None:
-            self._mailbox.post(jsonrpc.notification(method, projected), key=key)
+            self._mailbox.post(jsonrpc.build_notification(method, projected), key=key)

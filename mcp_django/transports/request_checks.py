@@ -31,7 +31,7 @@ from mcp_django.transports.exchange import (
     HeaderList,
     Reply,
     access_reply,
-    refusal,
+    jsonrpc_error_reply,
 )
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
@@ -56,7 +56,7 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
         or _check_origin(exchange)
         or _check_verb(exchange, versions)
         or (_check_types(headers) if is_judged else None)
-        or _check_size(length_of(headers))
+        or _check_size(declared_length(headers))
     )
 
 
@@ -73,7 +73,7 @@ def is_form(headers: Headers) -> bool:
     return FORM in ",".join(headers.getlist("content-type")).lower()
 
 
-def length_of(headers: Headers) -> int:
+def declared_length(headers: Headers) -> int:
     """Return the body's length by Content-Length, 0 without one, as for a chunked body."""
     said = headers.get("content-length") or ""
     # Python refuses to convert very long digit strings, and no body has a length of 20 digits.
@@ -84,7 +84,9 @@ def check_host(headers: Headers) -> Reply | None:
     """Reject a Host that is not allowed, which DNS rebinding uses; Django checks only on access."""
     if _is_allowed_host(_host_of(headers), tuple(_allowed_hosts())):
         return None
-    return refusal(400, "The Host header does not name a host of this site; see ALLOWED_HOSTS.")
+    return jsonrpc_error_reply(
+        400, "The Host header does not name a host of this site; see ALLOWED_HOSTS."
+    )
 
 
 @lru_cache(maxsize=64)
@@ -117,7 +119,9 @@ def _check_origin(exchange: Exchange) -> Reply | None:
         return None
     origin = _joined(exchange.headers, "origin")
     named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
-    return refusal(403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS'].")
+    return jsonrpc_error_reply(
+        403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS']."
+    )
 
 
 def _is_origin_allowed(exchange: Exchange) -> bool:
@@ -177,10 +181,10 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     allow = (("Allow", ", ".join(allowed)),)
     if exchange.verb == "OPTIONS":
         return Reply(status=204, headers=(*_preflight(exchange.headers), *allow))
-    is_for_page = exchange.verb == "GET" and site_pages.is_wanted(exchange.headers)
+    is_for_page = exchange.verb == "GET" and site_pages.is_browser_request(exchange.headers)
     if exchange.verb in allowed and not is_for_page:
         return None
-    return refusal(405, "Send JSON-RPC messages with POST.", headers=allow)
+    return jsonrpc_error_reply(405, "Send JSON-RPC messages with POST.", headers=allow)
 
 
 def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
@@ -203,16 +207,16 @@ def _check_types(headers: Headers) -> Reply | None:
     types = headers.getlist("content-type")
     if [one.partition(";")[0].strip().lower() for one in types] != [JSON]:
         given = ", ".join(types)[:80] or "nothing"
-        return refusal(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
+        return jsonrpc_error_reply(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
     if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
         given = ", ".join(headers.getlist("accept"))[:80]
-        return refusal(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {given!r}.")
+        return jsonrpc_error_reply(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {given!r}.")
     return None
 
 
 def _check_size(size: int) -> Reply | None:
     limit = get_settings().max_body_bytes
-    return refusal(413, f"The body is over {limit} bytes.") if size > limit else None
+    return jsonrpc_error_reply(413, f"The body is over {limit} bytes.") if size > limit else None
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
@@ -220,14 +224,14 @@ def accepts(headers: Headers, media_type: str) -> bool:
     values = headers.getlist("accept")
     if not values:
         return True
-    taken = _taken(",".join(values))
+    taken = _parse_accept(",".join(values))
     ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     # The most specific range takes precedence (RFC 9110, section 12.5.1).
     return next((taken[name] for name in ranges if name in taken), False)
 
 
 @lru_cache(maxsize=64)
-def _taken(accept: str) -> dict[str, bool]:
+def _parse_accept(accept: str) -> dict[str, bool]:
     """Parse an Accept header; cached, since it is the same on every request of a client."""
     return dict(map(_media_range, accept.lower().split(",")))
 
@@ -252,7 +256,7 @@ def _preflight(headers: Headers) -> HeaderList:
     )
 
 
-def cors(exchange: Exchange) -> HeaderList:
+def cors_headers(exchange: Exchange) -> HeaderList:
     """Return the CORS headers that let a page of an allowed origin read the reply."""
     origin = _joined(exchange.headers, "origin")
     if not origin or not _is_origin_allowed(exchange):
@@ -277,11 +281,11 @@ GRACE_SECONDS = 1
 MAX_INLINE_BYTES = 64 * 1024
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client closed the connection before it was answered."""
 
 
-def send_at_once(send: Send) -> None:
+def set_no_delay(send: Send) -> None:
     """Set TCP_NODELAY on the connection, if the server did not.
 
     uvicorn with several workers does not: asyncio sets TCP_NODELAY only for sockets whose protocol
@@ -299,22 +303,22 @@ def send_at_once(send: Send) -> None:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-async def first_of(*tasks: asyncio.Future[Any]) -> None:
+async def wait_for_first(*tasks: asyncio.Future[Any]) -> None:
     """Wait for the first of the tasks.
 
     daphne cancels every request when it is told to stop. Draining requests end soon without that,
     so the first cancellation is delayed until the drain deadline.
     """
-    drain.chain()
+    drain.install_signal_handlers()
     try:
-        await first_done(*tasks)
+        await wait_for_first_done(*tasks)
     except asyncio.CancelledError:
         if not drain.is_draining():
             raise
-        await first_done(*tasks, timeout=get_settings().drain_seconds + GRACE_SECONDS)
+        await wait_for_first_done(*tasks, timeout=get_settings().drain_seconds + GRACE_SECONDS)
 
 
-async def first_done(*futures: asyncio.Future[Any], timeout: float | None = None) -> None:
+async def wait_for_first_done(*futures: asyncio.Future[Any], timeout: float | None = None) -> None:
     """Wait until one of the futures is done or the timeout has passed; none is cancelled.
 
     It replaces ``asyncio.wait``, which costs several times as much, on every request.
@@ -338,7 +342,9 @@ async def first_done(*futures: asyncio.Future[Any], timeout: float | None = None
             timer.cancel()
 
 
-async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancellation) -> T:
+async def run_until_disconnect(
+    receive: Receive, work: Awaitable[T], cancellation: Cancellation
+) -> T:
     """Return the result of ``work``; cancel it if the client disconnects first.
 
     Raises:
@@ -352,19 +358,19 @@ async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancell
         if not working.done():
             await _done_or_gone(working, receive)
         if not working.done():
-            raise ClientGone
+            raise ClientDisconnected
         return working.result()
     finally:
         if not working.done():
             cancellation.cancel()
             working.cancel()
-            await first_of(asyncio.gather(working, return_exceptions=True))
+            await wait_for_first(asyncio.gather(working, return_exceptions=True))
 
 
 async def _done_or_gone(working: asyncio.Future[Any], receive: Receive) -> None:
     watching = asyncio.ensure_future(_disconnect(receive))
     try:
-        await first_of(working, watching)
+        await wait_for_first(working, watching)
     finally:
         watching.cancel()
 

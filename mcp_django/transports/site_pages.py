@@ -25,16 +25,22 @@ from django.utils.text import slugify
 from django.utils.translation import get_language, gettext as _
 from django.views.decorators.http import require_http_methods
 
-from mcp_django.auth.pages import guarded, hash_source
-from mcp_django.auth.permissions import AllowAny, permissions
+from mcp_django.auth.pages import csp_hash_source, protect_page
+from mcp_django.auth.permissions import AllowAny, parse_permissions
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
-from mcp_django.execution.approval_guard import Preview, decide, lines, may_decide, may_see
+from mcp_django.execution.approval_guard import (
+    DryRunPreview,
+    decide,
+    may_decide,
+    may_see,
+    text_items,
+)
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.storage import approval_rows
-from mcp_django.storage.databases import alias
-from mcp_django.transports.exchange import Exchange, Reply, json_reply, refusal
+from mcp_django.storage.databases import write_alias
+from mcp_django.transports.exchange import Exchange, Reply, json_reply, jsonrpc_error_reply
 
 logger = logging.getLogger("mcp_django")
 
@@ -45,7 +51,7 @@ PLACEHOLDER = "Bearer YOUR_TOKEN"
 SIGN_IN = {"oauth", "jwt"}
 
 
-def is_wanted(headers: Headers) -> bool:
+def is_browser_request(headers: Headers) -> bool:
     """Return whether a GET is from a web browser and not from an MCP client."""
     return "text/html" in (headers.get("accept") or "") and MCP_PROTOCOL_VERSION not in headers
 
@@ -76,7 +82,7 @@ def render_page(server: Server, exchange: Exchange) -> Reply:
 
 def _context(server: Server, url: str) -> dict[str, Any]:
     identity = server.identity()
-    closed = not all(isinstance(one, AllowAny) for one in permissions(server.permission))
+    closed = not all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))
     # Hosts use the name as an identifier; it is derived from the title that users see.
     name = slugify(identity.get("title", "")) or slugify(identity["name"])
     entry: dict[str, Any] = {"url": url}
@@ -111,7 +117,7 @@ def _style() -> str:
 def _policy() -> str:
     """Return a Content-Security-Policy that allows only the page's own style, by its hash."""
     return (
-        f"default-src 'none'; style-src {hash_source(_style())}; base-uri 'none'; "
+        f"default-src 'none'; style-src {csp_hash_source(_style())}; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
 
@@ -126,10 +132,10 @@ def _policy() -> str:
 # How long a result is reused for all requests.
 FRESH_SECONDS = 1.0
 # A database that has not answered by then counts as unavailable.
-PATIENCE_SECONDS = 2.0
+QUERY_TIMEOUT_SECONDS = 2.0
 
 VERBS = ("GET", "HEAD")
-WELL, ILL = b'{"status":"ok"}', b'{"status":"unavailable"}'
+HEALTHY_BODY, UNHEALTHY_BODY = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 
 class _SwitchedPattern(URLPattern):
@@ -148,24 +154,28 @@ def health_patterns(view: Callable[..., Any]) -> list[URLPattern]:
     ]
 
 
-def check(exchange: Exchange) -> Reply | None:
+def check_health_request(exchange: Exchange) -> Reply | None:
     """Return an error reply if the endpoint is disabled or the method is wrong; else ``None``."""
     if not get_settings().health:
-        return refusal(404, "The health check is not enabled; see MCP_DJANGO['HEALTH'].")
+        return jsonrpc_error_reply(
+            404, "The health check is not enabled; see MCP_DJANGO['HEALTH']."
+        )
     if exchange.verb not in VERBS:
         allow = (("Allow", ", ".join(VERBS)),)
-        return refusal(405, "Use GET or HEAD for the health check.", headers=allow)
+        return jsonrpc_error_reply(405, "Use GET or HEAD for the health check.", headers=allow)
     return None
 
 
-def reply(exchange: Exchange) -> Reply:
+def health_reply(exchange: Exchange) -> Reply:
     """Return 200 if the database answers within two seconds, else 503."""
-    found = json_reply(200, WELL) if probe.is_well() else json_reply(503, ILL)
+    found = (
+        json_reply(200, HEALTHY_BODY) if health_check.is_well() else json_reply(503, UNHEALTHY_BODY)
+    )
     return replace(found, body=b"") if exchange.verb == "HEAD" else found
 
 
 @dataclass(slots=True)
-class Question:
+class DatabaseProbe:
     """One ``SELECT 1``, running or finished."""
 
     began: float
@@ -173,9 +183,9 @@ class Question:
     is_well: bool = False
     ended: float = 0.0
 
-    def ask(self) -> None:
+    def run_query(self) -> None:
         """Run the query; called in its own thread."""
-        connection = connections[alias()]
+        connection = connections[write_alias()]
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT 1{connection.features.bare_select_suffix}")
@@ -189,16 +199,16 @@ class Question:
 
     def wait(self) -> bool:
         """Wait for the query; return whether it succeeded within ``PATIENCE_SECONDS``."""
-        left = self.began + PATIENCE_SECONDS - time.monotonic()
+        left = self.began + QUERY_TIMEOUT_SECONDS - time.monotonic()
         return self.answered.wait(max(0.0, left)) and self.is_well
 
 
-class _Probe:
+class _HealthCheck:
     """Checks the database for this process, with one query at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._question: Question | None = None
+        self._question: DatabaseProbe | None = None
 
     def is_well(self) -> bool:
         """Return whether the database answers; the result is at most one second old."""
@@ -208,25 +218,25 @@ class _Probe:
         """Discard the result, so the next check runs a query."""
         self._question = None
 
-    def _current(self) -> Question:
+    def _current(self) -> DatabaseProbe:
         with self._lock:
             last = self._question
             if last is not None and not _is_over(last):
                 return last
-            question = Question(began=time.monotonic(), answered=threading.Event())
+            question = DatabaseProbe(began=time.monotonic(), answered=threading.Event())
             self._question = question
             # A daemon thread: the process does not wait for a database that hangs.
-            threading.Thread(target=question.ask, name="mcp-health", daemon=True).start()
+            threading.Thread(target=question.run_query, name="mcp-health", daemon=True).start()
             return question
 
 
-def _is_over(question: Question) -> bool:
+def _is_over(question: DatabaseProbe) -> bool:
     """Return whether the query has finished and its result has expired."""
     is_answered = question.answered.is_set()
     return is_answered and time.monotonic() - question.ended >= FRESH_SECONDS
 
 
-probe = _Probe()
+health_check = _HealthCheck()
 
 
 # Approval page ------------------------------------------------------------------------------------
@@ -258,7 +268,7 @@ class _ApprovalView:
     def __init__(self, server: Server) -> None:
         self._server = server
         answer = require_http_methods(["GET", "HEAD", "POST"])(self._answer)
-        self._view = guarded(login_required(answer))
+        self._view = protect_page(login_required(answer))
         # Django's resolver uses these as the view's name.
         self.__name__ = self.__qualname__ = "mcp_approval"
 
@@ -267,7 +277,7 @@ class _ApprovalView:
         return self._view(request, code)
 
     def _answer(self, request: HttpRequest, code: str) -> HttpResponse:
-        row = approval_rows.by_code(code, self._server.name)
+        row = approval_rows.find_by_code(code, self._server.name)
         if row is None or not may_see(row, request.user):
             raise Http404
         problem = ""
@@ -286,16 +296,16 @@ class _ApprovalView:
 
     def _context(self, row: Any, request: HttpRequest, problem: str) -> dict[str, Any]:
         self._server.refresh()
-        tool = self._server.offered.tools.get(row.component)
+        tool = self._server.catalog.tools.get(row.component)
         identity = self._server.identity()
-        is_open = approval_rows.is_open(row)
+        is_open = approval_rows.is_pending(row)
         return {
             "row": row,
             "tool": tool,
             "title": (tool.title if tool is not None else "") or row.component,
             "server_title": identity.get("title") or identity["name"],
-            "arguments": lines(row.arguments),
-            "preview": Preview.of(row.preview),
+            "arguments": text_items(row.arguments),
+            "preview": DryRunPreview.from_stored(row.preview),
             "is_open": is_open,
             "is_expired": row.state == approval_rows.PENDING and not is_open,
             "decides": is_open and may_decide(row, request.user),

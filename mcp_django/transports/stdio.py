@@ -18,7 +18,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.transports import drain
-from mcp_django.transports.conversation import Caller, Conversation, Line, LineSplitter
+from mcp_django.transports.conversation import Conversation, Line, LineSplitter, PrincipalSource
 
 # Clients kill a process that has not exited two seconds after they closed its input.
 GRACE_SECONDS = 1
@@ -26,7 +26,7 @@ GRACE_SECONDS = 1
 CLEANUP_SECONDS = 0.25
 
 
-class Channel:
+class StdioChannel:
     """The connection to one client over two file descriptors.
 
     ``when_ending`` is called, from any thread and possibly more than once, when shutdown starts.
@@ -39,7 +39,9 @@ class Channel:
         self._when_ending = when_ending
         self._ended = asyncio.Event()
 
-    async def serve(self, server: Server, caller: Caller, *, admitted: Principal | None) -> None:
+    async def serve(
+        self, server: Server, caller: PrincipalSource, *, admitted: Principal | None
+    ) -> None:
         """Serve the client until the end; see ``Conversation`` for the arguments."""
         conversation = Conversation(
             server, caller, send=self._send, admitted=admitted, end=self._ended.set
@@ -47,7 +49,7 @@ class Channel:
         reading = asyncio.create_task(self._read(conversation))
         reading.add_done_callback(lambda _: self._ended.set())
         try:
-            with drain.idle(self._ended.set) as draining:
+            with drain.idle_stream(self._ended.set) as draining:
                 await self._ended.wait()
                 self._when_ending()
                 reading.cancel()
@@ -64,7 +66,7 @@ class Channel:
     async def _read(self, conversation: Conversation) -> None:
         async with aclosing(self._reader.lines()) as lines:
             async for line in lines:
-                await conversation.receive(line)
+                await conversation.process_line(line)
 
     async def _send(self, piece: bytes) -> None:
         if not await self._writer.write(piece):
@@ -86,7 +88,7 @@ CHUNK_BYTES = 64 * 1024
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
-def take_over() -> tuple[int, int]:
+def take_over_stdio() -> tuple[int, int]:
     """Duplicate standard input and output for the transport, and redirect the originals.
 
     Afterwards, everything else that the process or its children print goes to standard error, and

@@ -18,9 +18,9 @@ from django.http.response import HttpResponseBase
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
-from mcp_django.execution.threads import pool, with_request_signals
+from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol.headers import Headers
-from mcp_django.transports.answer import Ticket, finish
+from mcp_django.transports.answer import InFlight, run_work
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
@@ -30,8 +30,15 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
 )
-from mcp_django.transports.http import Received, admit, has_to_be_let_in, look, receive, refuse
-from mcp_django.transports.request_checks import length_of
+from mcp_django.transports.http import (
+    ParsedRequest,
+    authorize_request,
+    check_request_head,
+    needs_authorization_first,
+    parse_request,
+    reject_unauthorized,
+)
+from mcp_django.transports.request_checks import declared_length
 
 
 class EndpointView:
@@ -58,43 +65,43 @@ class EndpointView:
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Process one request and return the response."""
         received = self._received(request)
-        outcome = received if isinstance(received, Reply) else admit(received)
+        outcome = received if isinstance(received, Reply) else authorize_request(received)
         if isinstance(outcome, Work):
-            ticket = _ticket_of(request)
+            ticket = _in_flight_of(request)
             if ticket is not None:
                 ticket.start(outcome)
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
-            outcome = _finish(request, outcome)
+            outcome = _run_in_view_thread(request, outcome)
         return _response_of(request, outcome)
 
-    def _received(self, request: HttpRequest) -> Reply | Received:
+    def _received(self, request: HttpRequest) -> Reply | ParsedRequest:
         """Return the parsed request, or an error reply, possibly before the body is read."""
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
-            return receive(server, exchange)
-        ticket = _ticket_of(request)
-        refused = self._refused(exchange, ticket)
+            return parse_request(server, exchange)
+        ticket = _in_flight_of(request)
+        refused = self._rejection(exchange, ticket)
         if refused is not None:
             return refused
         body = _body(request)
         message = ticket.message if ticket and ticket.body == body else None
-        return receive(server, replace(exchange, body=body, message=message))
+        return parse_request(server, replace(exchange, body=body, message=message))
 
-    def _refused(self, exchange: Exchange, ticket: Ticket | None) -> Reply | None:
+    def _rejection(self, exchange: Exchange, ticket: InFlight | None) -> Reply | None:
         """Return the error reply if a POST is rejected before its body is read; else ``None``."""
         refused = ticket.refusal if ticket else None
         # Middleware may have set another URLconf than the one ``LaneHandler`` used.
         if refused is not None or (ticket and ticket.view is self):
             return refused
-        refused = look(self.mcp_server, exchange)
-        length = length_of(exchange.headers)
-        if refused is None and has_to_be_let_in(self.mcp_server, exchange, length):
-            refused = refuse(self.mcp_server, exchange)
+        refused = check_request_head(self.mcp_server, exchange)
+        length = declared_length(exchange.headers)
+        if refused is None and needs_authorization_first(self.mcp_server, exchange, length):
+            refused = reject_unauthorized(self.mcp_server, exchange)
         return refused
 
 
-def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
+def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
     """Run a call in the thread of the view.
 
     Django cancels the task of a client that disconnects, and with it an async function on the same
@@ -103,10 +110,10 @@ def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
     """
     stateless = work.invocation.incoming.revision.stateless
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
-        return finish(work)
-    run = partial(with_request_signals, partial(finish, work))
+        return run_work(work)
+    run = partial(run_with_request_signals, partial(run_work, work))
     caller = work.invocation.incoming.principal.user_key
-    return pool("work").submit(run, key=caller).result()
+    return get_pool("work").submit(run, key=caller).result()
 
 
 class DeferredResponse(StreamingHttpResponse):
@@ -137,7 +144,7 @@ def _refuse_compression(request: HttpRequest) -> None:
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     """Convert a Django request, without its body, to an ``Exchange``."""
-    ticket = _ticket_of(request)
+    ticket = _in_flight_of(request)
     return Exchange(
         verb=request.method or "",
         scheme=request.scheme or "",
@@ -152,7 +159,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     )
 
 
-def _ticket_of(request: HttpRequest) -> Ticket | None:
+def _in_flight_of(request: HttpRequest) -> InFlight | None:
     """Return the ``Ticket`` of a request that ``LaneHandler`` serves, else ``None``."""
     return getattr(request, "mcp_ticket", None)
 

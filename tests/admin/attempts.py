@@ -36,7 +36,7 @@ from mcp_django.models import (
 )
 from mcp_django.oauth.models import ClientProfile, UpstreamGrant
 from mcp_django.overrides import prompt_versions, skill_versions
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.server import all_servers
 from mcp_django.storage.databases import rows
 from tests.admin.every import make_rows, pages
@@ -133,7 +133,7 @@ def make_site() -> Site:
     get_user_model().objects.filter(username="root").update(is_superuser=True)
     found = make_rows(users["ada"])
     _prepare_rows(found, users["ada"])
-    sync(all_servers())
+    sync_rows(all_servers())
     # One row is behind the code, so that there is something to update.
     Component.objects.filter(server="shelf", key="clear").update(origin="elsewhere")
     attempts: Attempts = {}
@@ -186,7 +186,7 @@ def _prepare_rows(found: dict[Any, Any], ada: Any) -> None:
     UpstreamGrant.objects.update(access_cipher=HIDDEN[2].encode())
     for model, versions in ((PromptText, prompt_versions), (Skill, skill_versions)):
         found[model].text = "Note it well."
-        versions.keep(found[model], author=None, based_on=1)
+        versions.save_row(found[model], author=None, based_on=1)
         model._default_manager.create(server="shelf", name="off", text="Off.", is_enabled=False)
     options = {"server": "shelf", "options": {"fields": ["id", "name"]}}
     ModelExposure.objects.create(target="auth.Group", name="off", is_enabled=False, **options)

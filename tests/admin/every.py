@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
-from mcp_django.auth.principal import anonymous
+from mcp_django.auth.principal import anonymous_principal
 from mcp_django.models import (
     AccessToken,
     Approval,
@@ -30,7 +30,7 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.storage import sessions, task_rows
 from tests.admin.calls import called
 from tests.admin.shelf import shelf
@@ -41,7 +41,7 @@ GIVEN = {"number": 1, "kind": "csv"}
 
 def make_rows(user: Any) -> dict[type[Model], Model]:
     """A row of each model, of or about a user where it is about one."""
-    sync([shelf])
+    sync_rows([shelf])
     soon = timezone.now() + timedelta(hours=1)
     asked = Approval.objects.create(
         server="shelf",
@@ -51,17 +51,22 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
         user_key=f"user:{user.pk}",
         expires_at=soon,
     )
-    session, _ = sessions.begin(
+    session, _ = sessions.open_session(
         *("shelf", "anonymous"),
         user=None,
         protocol_version="2025-11-25",
         client_info={},
         capabilities={},
     )
-    told = {"server": "shelf", "tool": "look", "arguments": b"{}", "principal": anonymous()}
+    told = {
+        "server": "shelf",
+        "tool": "look",
+        "arguments": b"{}",
+        "principal": anonymous_principal(),
+    }
     begun = {"user": None, "capabilities": {}, "client_info": {}, "trace": {}}
     times = {"ttl": timedelta(hours=1), "poll": timedelta(seconds=2)}
-    task = task_rows.create(**told, **begun, **times, protocol_version="2026-07-28")
+    task = task_rows.create_task(**told, **begun, **times, protocol_version="2026-07-28")
     token, _ = AccessToken.objects.issue(user, name="script")
     prompt = PromptText.objects.create(server="shelf", name="note", text="Note it.", version=1)
     PromptVersion.objects.create(prompt=prompt, number=1, content={"text": "Note it."})

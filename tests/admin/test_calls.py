@@ -183,7 +183,7 @@ def test_the_page_of_a_call_tells_everything_and_runs_nothing() -> None:
 
 def test_a_call_leads_to_its_component_and_its_session() -> None:
     component = Component.objects.create(server="shelf", kind="tool", key="look")
-    session, _ = sessions.begin(
+    session, _ = sessions.open_session(
         "shelf",
         "anonymous",
         user=None,

@@ -14,7 +14,14 @@ from django.test import Client
 
 import mcp_django
 from mcp_django.admin import statistics
-from mcp_django.admin.statistics import BYTES, MILLISECONDS, NOT_COUNTED, RANGES, Scale, numbers
+from mcp_django.admin.statistics import (
+    BYTES,
+    MILLISECONDS,
+    NOT_COUNTED,
+    RANGES,
+    LogScale,
+    build_chart_data,
+)
 from mcp_django.models import Call, Server
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
@@ -44,14 +51,14 @@ def test_calls_are_counted_by_what_became_of_them(shelf_page: str) -> None:
     called("clear", "limited")
     called("made up", "unknown")
     called("theirs", server="other")
-    total = numbers(RANGES["day"], server="shelf").total
+    total = build_chart_data(RANGES["day"], server="shelf").total
     assert (total.calls, total.ok, total.errors, total.refused) == (7, 3, 2, 2)
-    used = numbers(RANGES["day"], server="shelf").components
+    used = build_chart_data(RANGES["day"], server="shelf").components
     assert [(one.key, one.calls, one.errors, one.refused) for one in used] == [
         ("clear", 3, 2, 1),
         ("look", 3, 0, 0),
     ]
-    assert numbers(RANGES["day"]).total.calls == 8
+    assert build_chart_data(RANGES["day"]).total.calls == 8
     client = superuser()
     page = text_of(client.get(shelf_page))
     assert "7 calls. 2 failed, 2 were refused." in page
@@ -75,7 +82,7 @@ def test_each_call_is_in_the_step_that_it_came_in(
     called(at=first, times=2)
     called(at=first + step - timedelta(seconds=1))
     called(at=NOW, times=4)
-    found = numbers(RANGES[slug], now=NOW)
+    found = build_chart_data(RANGES[slug], now=NOW)
     assert len(found.points) == points
     assert [one.at for one in found.points[:2]] == [first, first + step]
     counts = [one.calls for one in found.points]
@@ -86,7 +93,7 @@ def test_calls_of_a_site_without_time_zones_are_counted_too(settings: Any) -> No
     settings.USE_TZ = False
     now = NOW.replace(tzinfo=None)
     called(at=now - timedelta(minutes=40), times=2)
-    counts = [one.calls for one in numbers(RANGES["day"], now=now).points]
+    counts = [one.calls for one in build_chart_data(RANGES["day"], now=now).points]
     assert counts[-2:] == [2, 0]
 
 
@@ -96,7 +103,7 @@ def test_latency_is_of_calls_that_ran_to_an_end() -> None:
     called(outcome="limited", ms=100_000, times=50)
     called(outcome="cancelled", ms=100_000, times=50)
     called(outcome="started", times=50)
-    total = numbers(RANGES["day"]).total
+    total = build_chart_data(RANGES["day"]).total
     assert total.median == pytest.approx(50, rel=0.1)
     assert total.p95 == pytest.approx(95, rel=0.1)
 
@@ -104,7 +111,7 @@ def test_latency_is_of_calls_that_ran_to_an_end() -> None:
 @pytest.mark.parametrize("scale", [MILLISECONDS, BYTES])
 @pytest.mark.parametrize("value", [3.0, 47.0, 999.0, 12_345.0])
 def test_what_is_read_off_lies_within_the_factor_that_is_promised(
-    scale: Scale, value: float
+    scale: LogScale, value: float
 ) -> None:
     number = next((n for n, bound in enumerate(scale.bounds) if value < bound), 0)
     found = scale.quantile({number: 9, NOT_COUNTED: 1000}, 0.5)
@@ -128,7 +135,7 @@ def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(
     monkeypatch.setattr(statistics, "MAX_CALLS", 5)
     for seconds in range(1, 11):
         called(ago=60 * seconds)
-    found = numbers(RANGES["hour"])
+    found = build_chart_data(RANGES["hour"])
     assert found.total.calls == 5
     assert found.cut is not None
     # What is not known is not told as nothing.

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from mcp_django.admin import statistics
 from mcp_django.models import Call, Component
-from mcp_django.overrides.sync import sync
-from mcp_django.storage.versions import Topic as ListTopic, versions
+from mcp_django.overrides.sync import sync_rows
+from mcp_django.storage.versions import TopicKey as ListTopic, read_versions
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 from tests.admin.theming import unthemed
@@ -38,7 +38,7 @@ def look() -> Component:
 
 
 def row_of(key: str) -> Component:
-    sync([shelf])
+    sync_rows([shelf])
     return Component.objects.get(server="shelf", key=key)
 
 
@@ -108,7 +108,7 @@ def names(response: Any) -> set[str]:
 
 
 def test_the_list_has_every_kind_with_what_code_says() -> None:
-    sync([shelf])
+    sync_rows([shelf])
     response = superuser().get(LIST, {"server": "shelf"})
     assert names(response) == {
         *("look", "clear", "shelf://about", "shelf://books/{name}", "recommend"),
@@ -120,7 +120,7 @@ def test_the_list_has_every_kind_with_what_code_says() -> None:
 
 
 def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
-    sync([shelf])
+    sync_rows([shelf])
     calls(3)
     calls(2, outcome="failed")
     calls(1, outcome="refused")
@@ -138,8 +138,8 @@ def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
 
 
 def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "SAMPLE", 5)
-    sync([shelf])
+    monkeypatch.setattr(statistics, "MEDIAN_SAMPLE_SIZE", 5)
+    sync_rows([shelf])
     calls(50)
     calls(1, component="clear")
     page = superuser().get(LIST, {"server": "shelf", "kind": "tool"})
@@ -185,8 +185,8 @@ def test_one_is_switched_off_in_the_list(
     assert Component.objects.filter(is_enabled=False).count() == 1
     assert len(told) == 1
     shelf.refresh()
-    assert "look" not in shelf.offered.tools
-    assert set(versions(ALL)) == {TOOLS}
+    assert "look" not in shelf.catalog.tools
+    assert set(read_versions(ALL)) == {TOOLS}
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.action_flag) == (str(look.pk), CHANGE)
     assert entry.get_change_message() == "Changed Enabled."
@@ -225,7 +225,7 @@ def test_several_are_switched_off_and_on(
         act(client, "disable", look, recommend)
     assert len(told) == 1
     assert Component.objects.filter(is_enabled=False).count() == 2
-    assert set(versions(ALL)) == {TOOLS, PROMPTS}
+    assert set(read_versions(ALL)) == {TOOLS, PROMPTS}
     assert LogEntry.objects.filter(action_flag=CHANGE).count() == 2
     # What is so already is not changed again.
     act(client, "disable", look)
@@ -287,11 +287,11 @@ def test_what_is_saved_narrows_the_component(
         answer = superuser().post(page_of(look), form(look, **changes))
     assert answer.status_code == 302, answer.context["adminform"].errors
     shelf.refresh()
-    tool = shelf.offered.tools["look"]
+    tool = shelf.catalog.tools["look"]
     assert (tool.title, tool.description, tool.approval) == ("Peek", "Peek at it.", "caller")
     assert (tool.scopes, [str(rate) for rate in tool.rates]) == (("orders:read", "mcp"), ["5/m"])
     assert [str(one) for one in tool.permission if one] == ["group clerks", "auth.view_group"]
-    assert set(versions(ALL)) == {TOOLS}
+    assert set(read_versions(ALL)) == {TOOLS}
     assert "Title" in LogEntry.objects.get().get_change_message()
 
 
@@ -301,9 +301,9 @@ def test_what_no_list_shows_is_told_to_processes_alone(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         superuser().post(page_of(look), form(look, **changes))
-    assert versions(ALL) == {}
+    assert read_versions(ALL) == {}
     shelf.refresh()
-    assert shelf.offered.tools["look"] != shelf.tools["look"]
+    assert shelf.catalog.tools["look"] != shelf.tools["look"]
 
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "offline_access", "ümlaut"])

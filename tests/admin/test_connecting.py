@@ -13,9 +13,9 @@ import pytest
 from django.test import Client
 
 from mcp_django import MCPServer
-from mcp_django.admin.servers import recipes
+from mcp_django.admin.servers import client_setups
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.management.clients import HOSTS
+from mcp_django.management.clients import CLIENTS
 from mcp_django.models import AccessToken, Server
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
@@ -43,7 +43,7 @@ def closed() -> MCPServer:
 def test_every_client_is_told_the_real_address(page: str) -> None:
     response = superuser().get(page)
     found = {one.host.slug: one for one in response.context["recipes"]}
-    assert found.keys() == HOSTS.keys()
+    assert found.keys() == CLIENTS.keys()
     address = "http://testserver/shelf/mcp"
     for one in found.values():
         assert address in one.text
@@ -67,16 +67,16 @@ def test_a_server_without_an_address_is_told_apart(page: str, settings: Any) -> 
 
 
 def test_a_server_that_says_where_it_is_is_believed(rf: Any) -> None:
-    from mcp_django.admin.servers import address_of
+    from mcp_django.admin.servers import server_url
 
-    assert address_of(MCPServer("away", resource_url=URL), rf.get("/")) == URL
+    assert server_url(MCPServer("away", resource_url=URL), rf.get("/")) == URL
 
 
 def test_no_recipe_holds_a_secret_and_each_names_its_place() -> None:
     from tests.servers import person
 
     _, plaintext = AccessToken.objects.issue(person(), name="laptop")
-    for one in recipes(closed(), URL):
+    for one in client_setups(closed(), URL):
         assert plaintext not in one.text + one.link
         if one.host.format == "url":
             continue
@@ -86,33 +86,33 @@ def test_no_recipe_holds_a_secret_and_each_names_its_place() -> None:
 
 
 def test_an_open_server_asks_for_no_token() -> None:
-    for one in recipes(MCPServer("inline", permission=AllowAny), URL):
+    for one in client_setups(MCPServer("inline", permission=AllowAny), URL):
         assert "uthorization" not in one.text
         assert "TOKEN" not in one.text
 
 
 def test_a_server_with_oauth_says_that_a_browser_opens() -> None:
-    found = {one.host.slug: one for one in recipes(MCPServer("inline", auth=["oauth"]), URL)}
+    found = {one.host.slug: one for one in client_setups(MCPServer("inline", auth=["oauth"]), URL)}
     assert "uthorization" not in found["vscode"].text
     assert "The client opens a browser to sign in." in found["vscode"].notes
     assert "MCP_TOKEN" in found["curl"].text
 
 
 def test_a_cloud_is_told_that_it_cannot_reach_a_local_address() -> None:
-    found = {one.host.slug: one for one in recipes(closed(), "http://127.0.0.1:8000/mcp")}
+    found = {one.host.slug: one for one in client_setups(closed(), "http://127.0.0.1:8000/mcp")}
     assert any("public https://" in note for note in found["chatgpt"].notes)
-    found = {one.host.slug: one for one in recipes(closed(), URL)}
+    found = {one.host.slug: one for one in client_setups(closed(), URL)}
     assert not any("public https://" in note for note in found["chatgpt"].notes)
 
 
 def test_a_client_of_another_revision_is_told_so(settings: Any) -> None:
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2024-11-05"]}
-    found = {one.host.slug: one for one in recipes(closed(), URL)}
+    found = {one.host.slug: one for one in client_setups(closed(), URL)}
     assert any("this server supports 2024-11-05" in note for note in found["curl"].notes)
 
 
 def test_links_carry_what_the_files_would_have() -> None:
-    found = {one.host.slug: one.link for one in recipes(closed(), URL)}
+    found = {one.host.slug: one.link for one in client_setups(closed(), URL)}
     assert {slug for slug, link in found.items() if link} == {"vscode", "cursor"}
     entry = json.loads(unquote(found["vscode"].removeprefix("vscode:mcp/install?")))
     assert (entry["name"], entry["type"], entry["url"]) == ("inline", "http", URL)

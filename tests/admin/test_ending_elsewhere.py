@@ -84,7 +84,7 @@ async def test_a_token_that_is_revoked_ends_streams_in_every_process(tmp_path: P
                 await anext(parts)
             await in_the_admin(environ, "revoke")
             for parts in streams:
-                decoder = sse.Decoder()
+                decoder = sse.EventDecoder()
                 events = [event async for part in parts for event in decoder.feed(part)]
                 assert [b"complete" in event.data.encode() for event in events] == [True]
         body = message("tools/list")

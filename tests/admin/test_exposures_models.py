@@ -16,10 +16,10 @@ from django.test import Client
 from mcp_django import MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import ModelExposure, Topic as TopicRow
-from mcp_django.overrides.model_signals import ears
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.model_signals import signal_relay
+from mcp_django.overrides.state import override_version
 from mcp_django.server import all_servers
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import order
@@ -49,10 +49,10 @@ FORM: dict[str, Any] = {
 def server(settings: Any, few_servers: None) -> Iterator[MCPServer]:
     """A server that is empty in code."""
     settings.ROOT_URLCONF = "tests.admin.urls"
-    freshness.forget()
+    override_version.record_change()
     made = MCPServer("desk", permission=AllowAny)
     yield made
-    ears.listen_to([])
+    signal_relay.connect_receivers([])
 
 
 def staff(*codenames: str, username: str = "eve") -> Any:
@@ -297,7 +297,7 @@ def test_who_could_not_expose_it_may_switch_it_off_and_not_on(client: Client, ro
 
 
 def told(kind: str) -> int:
-    digest = Topic("desk", kind).digest
+    digest = TopicKey("desk", kind).digest
     found = TopicRow.objects.filter(pk=digest).values_list("version", flat=True)
     return found.first() or 0
 

@@ -12,7 +12,7 @@ from django.test import Client
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import ViewExposure
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.state import override_version
 from mcp_django.test import MCPClient
 from tests.servers import person
 
@@ -39,7 +39,7 @@ def add(target: str) -> str:
 def server(settings: Any, few_servers: None) -> MCPServer:
     """A server that is empty in code, on a site with pages."""
     settings.ROOT_URLCONF = "tests.admin.urls_of_pages"
-    freshness.forget()
+    override_version.record_change()
     return MCPServer("desk", permission=AllowAny)
 
 

@@ -18,7 +18,7 @@ from mcp_django.models import (
     Server,
     ViewExposure,
 )
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 
@@ -35,7 +35,7 @@ GARBAGE: list[Any] = [
 @pytest.fixture(autouse=True)
 def _site(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.admin.urls"
-    sync([shelf])
+    sync_rows([shelf])
 
 
 def row_of(kind: str, /, **said: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from mcp_django.models import Component, ModelExposure, PromptText, Server
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.admin.shelf import shelf
 from tests.admin.staff import superuser
 
@@ -31,13 +31,13 @@ def root() -> Client:
 
 def component() -> Any:
     """A tool."""
-    sync([shelf])
+    sync_rows([shelf])
     return Component.objects.get(server="shelf", key="look")
 
 
 def server() -> Any:
     """A server."""
-    sync([shelf])
+    sync_rows([shelf])
     return Server.objects.get(name="shelf")
 
 
@@ -86,7 +86,7 @@ def test_a_form_that_was_open_meanwhile_is_refused_once(
     assert SAID in answer.content.decode()
     row.refresh_from_db()
     assert {name: getattr(row, name) for name in taken} == taken
-    again = {**opened, "meanwhile": fields(answer.content.decode())["meanwhile"]}
+    again = {**opened, "access_digest": fields(answer.content.decode())["access_digest"]}
     assert root.post(page, again).status_code == 302
 
 

@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from mcp_django.admin import statistics
-from mcp_django.admin.statistics import Quality, report
+from mcp_django.admin.statistics import ComponentQuality, build_quality_report
 from mcp_django.models import Component, Server
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.shelf import shelf
@@ -34,7 +34,7 @@ def page() -> str:
     return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/report/"
 
 
-def keys(found: list[Quality]) -> list[str]:
+def keys(found: list[ComponentQuality]) -> list[str]:
     return [one.key for one in found]
 
 
@@ -42,13 +42,13 @@ def test_what_nobody_called_is_told() -> None:
     called("look")
     called("clear", ago=31 * 24 * 3600)
     called("recommend", server="other", kind="prompt")
-    assert keys(report(shelf, MONTH).never_used) == [
+    assert keys(build_quality_report(shelf, MONTH).never_used) == [
         "recommend",
         "shelf://about",
         "shelf://books/{name}",
         "clear",
     ]
-    assert "clear" not in keys(report(shelf, 3 * MONTH).never_used)
+    assert "clear" not in keys(build_quality_report(shelf, 3 * MONTH).never_used)
 
 
 def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.Mon
     called("clear", ago=3600)
     called("look", ago=60, times=2)
     called("look", ago=30, times=2)
-    found = report(shelf, MONTH)
+    found = build_quality_report(shelf, MONTH)
     assert found.cut is not None
     assert "clear" not in keys(found.never_used)
     assert next(one for one in found.every if one.key == "clear").calls == 0
@@ -69,7 +69,7 @@ def test_what_fails_most_comes_first_and_too_few_calls_say_nothing() -> None:
     called("clear", times=1)
     called("clear", "failed", times=4)
     called("about", "failed", times=4)
-    found = report(shelf, MONTH).failing
+    found = build_quality_report(shelf, MONTH).failing
     rates = [(one.key, one.failures, one.calls, one.failure_rate) for one in found]
     assert rates == [("clear", 4, 5, 0.8), ("look", 2, 10, 0.2)]
 
@@ -79,13 +79,13 @@ def test_arguments_that_models_get_wrong_are_counted_once_for_each_call() -> Non
     called("look", "invalid", problems=["where"])
     called("clear", "invalid", problems=["<b>items</b>[0].price"])
     called("look", "invalid", problems={"odd": 1})
-    found = [(one.key, path, n) for one, path, n in report(shelf, MONTH).wrong]
+    found = [(one.key, path, n) for one, path, n in build_quality_report(shelf, MONTH).wrong]
     assert found == [
         ("look", "where", 4),
         ("look", "when", 3),
         ("clear", "<b>items</b>[0].price", 1),
     ]
-    assert next(o for o in report(shelf, MONTH).every if o.key == "look").invalid == 5
+    assert next(o for o in build_quality_report(shelf, MONTH).every if o.key == "look").invalid == 5
 
 
 def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(
@@ -94,7 +94,7 @@ def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(
     monkeypatch.setattr(statistics, "MAX_INVALID", 2)
     called("look", "invalid", ago=60, times=2, problems=["new"])
     called("look", "invalid", ago=600, times=5, problems=["old"])
-    assert [(path, n) for _, path, n in report(shelf, MONTH).wrong] == [("new", 2)]
+    assert [(path, n) for _, path, n in build_quality_report(shelf, MONTH).wrong] == [("new", 2)]
 
 
 def test_answers_are_weighed_without_errors() -> None:
@@ -102,7 +102,7 @@ def test_answers_are_weighed_without_errors() -> None:
     called("look", bytes=40_000)
     called("look", "error", bytes=10**6)
     called("clear", bytes=8)
-    first, second = report(shelf, MONTH).biggest
+    first, second = build_quality_report(shelf, MONTH).biggest
     assert first.key == "look"
     assert first.mean_bytes == pytest.approx(1390)
     assert first.tokens == 348
@@ -114,7 +114,7 @@ def test_the_slowest_come_first() -> None:
     called("look", times=50, ms=10)
     called("clear", times=50, ms=3000)
     called("about", "limited", ms=9000)
-    found = report(shelf, MONTH).slowest
+    found = build_quality_report(shelf, MONTH).slowest
     assert keys(found) == ["clear", "look"]
     assert found[0].median_ms == pytest.approx(3000, rel=0.6)
     assert found[1].p95_ms == pytest.approx(10, rel=0.6)
@@ -125,7 +125,9 @@ def test_who_was_kept_out_is_counted() -> None:
     called("look", "denied")
     called("clear", "limited", times=5)
     called("made up", "unknown", times=9)
-    found = [(one.key, one.refused, one.limited) for one in report(shelf, MONTH).refused]
+    found = [
+        (one.key, one.refused, one.limited) for one in build_quality_report(shelf, MONTH).refused
+    ]
     assert found == [("clear", 0, 5), ("look", 3, 0)]
 
 
@@ -138,7 +140,7 @@ def test_a_component_that_left_the_code_is_told_of_without_a_link(page: str) -> 
     assert '<th scope="row">gone<br>' in html
     log = "/admin/mcp_django/call/?server__exact=shelf&amp;kind__exact=tool&amp;component__exact="
     assert f'<a href="{log}gone">9</a>' in html
-    assert "gone" not in keys(report(shelf, MONTH).never_used)
+    assert "gone" not in keys(build_quality_report(shelf, MONTH).never_used)
 
 
 def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(page: str) -> None:
@@ -147,7 +149,7 @@ def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(pag
     html = client.get(page).content.decode()
     assert '<th scope="row">look<br>' in html
     assert not Component.objects.exists()
-    sync([shelf])
+    sync_rows([shelf])
     html = client.get(page).content.decode()
     pk = Component.objects.get(server="shelf", kind="tool", key="look").pk
     assert f'<a href="/admin/mcp_django/component/{pk}/change/">look</a>' in html

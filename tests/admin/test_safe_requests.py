@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from mcp_django.models import Component, Server
-from mcp_django.overrides.sync import compare
+from mcp_django.overrides.sync import compare_rows
 from mcp_django.server import all_servers
 from tests.admin.attempts import make_site
 from tests.admin.staff import superuser
@@ -64,7 +64,7 @@ def test_no_page_writes_when_it_is_looked_at(method: str) -> None:
     Component.objects.filter(server="shelf", key="clear").delete()
     Component.objects.filter(server="shelf", key="look").update(origin="elsewhere")
     Component.objects.create(server="shelf", kind="tool", key="was-there", name="was-there")
-    lacks = compare(all_servers())
+    lacks = compare_rows(all_servers())
     assert lacks.servers
     assert lacks.added
     assert lacks.changed

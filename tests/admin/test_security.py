@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
-from mcp_django.auth.security_log import record
+from mcp_django.auth.security_log import record_event
 from mcp_django.models import AuthEvent, ExternalIdentity
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def root(client: Client) -> Any:
 
 
 def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) -> None:
-    record(AuthEvent.Kind.REVOKE, request=rf.get("/"), user=root, client_id="client-7")
+    record_event(AuthEvent.Kind.REVOKE, request=rf.get("/"), user=root, client_id="client-7")
     row = AuthEvent.objects.get()
     for query in ("", "?q=client-7", "?kind__exact=revoke"):
         assert "client-7" in client.get(f"{LOG}{query}").content.decode()
@@ -44,7 +44,7 @@ def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) ->
 
 def test_a_user_in_the_log_can_be_deleted(client: Client, root: Any, rf: Any) -> None:
     ada = get_user_model().objects.create_user("ada")
-    record(AuthEvent.Kind.CONSENT, request=rf.get("/"), user=ada)
+    record_event(AuthEvent.Kind.CONSENT, request=rf.get("/"), user=ada)
     client.post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
     assert not get_user_model().objects.filter(username="ada").exists()
     assert AuthEvent.objects.get().username == "ada"
@@ -166,7 +166,7 @@ def test_a_list_costs_the_same_for_one_and_for_many(
 ) -> None:
     for number in range(5):
         user = get_user_model().objects.create_user(f"user-{number}")
-        record(AuthEvent.Kind.ISSUE, request=rf.get("/"), user=user)
+        record_event(AuthEvent.Kind.ISSUE, request=rf.get("/"), user=user)
         ExternalIdentity.objects.create(issuer="https://a.example", subject=number, user=user)
     with django_assert_max_num_queries(7):
         assert client.get(address).status_code == 200

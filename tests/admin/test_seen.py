@@ -14,13 +14,13 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client, override_settings
 
 from mcp_django import Context, MCPServer
-from mcp_django.admin.client_view import LISTS, Kind
+from mcp_django.admin.client_view import LISTS, ListedKind
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
 from mcp_django.auth.principal import Principal
-from mcp_django.core.resource import Entry, EntryPage
+from mcp_django.core.resource import ListedResource, ListedResourcePage
 from mcp_django.models import Component, PromptText, Server
-from mcp_django.overrides.prompt_versions import keep
-from mcp_django.overrides.state import decided
+from mcp_django.overrides.prompt_versions import save_row
+from mcp_django.overrides.state import publish_change
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 
@@ -124,7 +124,7 @@ def staff(client: Client, *codenames: str) -> Any:
     return user
 
 
-def kinds(client: Client, address: str, **chosen: Any) -> dict[str, Kind]:
+def kinds(client: Client, address: str, **chosen: Any) -> dict[str, ListedKind]:
     """The lists by kind."""
     response = client.get(address, chosen)
     assert response.status_code == 200
@@ -156,22 +156,22 @@ def test_the_lists_are_those_that_such_a_client_gets(
             ("resource", real.list_resources),
             ("prompt", real.list_prompts),
         ):
-            shown = [json.loads(one.entry) for one in found[kind].shown]
+            shown = [json.loads(one.entry) for one in found[kind].entries]
             assert shown == listing()
-    assert found["resource template"].shown == ()
+    assert found["resource template"].entries == ()
 
 
 def test_sizes_are_bytes_by_four_and_add_up(client: Client, root: Any, address: str) -> None:
     response = client.get(address, {"order": "size"})
     sight = response.context["sight"]
     tools = sight.kinds[0]
-    for one in tools.shown:
+    for one in tools.entries:
         packed = json.dumps(json.loads(one.entry), ensure_ascii=False, separators=(",", ":"))
         assert one.size == -(-len(packed.encode()) // 4)
-    sizes = [one.size for one in tools.shown]
+    sizes = [one.size for one in tools.entries]
     assert sizes == sorted(sizes, reverse=True)
     assert sight.instructions == 5
-    assert sight.size == 5 + sum(one.size for kind in sight.kinds for one in kind.shown)
+    assert sight.size == 5 + sum(one.size for kind in sight.kinds for one in kind.entries)
     assert "Sizes are estimates" in response.content.decode()
 
 
@@ -201,27 +201,27 @@ def test_what_the_admin_hides_is_told_apart(
     Component.objects.create(**common, key="ask", groups=["Editors", "Authors"])
     for name in ("on", "off"):
         row = PromptText(server=server.name, name=name, text="x", is_enabled=name == "on")
-        keep(row, author=None, based_on=0)
-    decided([(server.name, "tools")])
+        save_row(row, author=None, based_on=0)
+    publish_change([(server.name, "tools")])
     found = hidden(client, address, who="user", user="bob")
     assert found["look"] == found["off"] == "It is disabled in the admin."
     assert found["ask"] == "The user is in none of the groups: Authors, Editors."
-    assert "on" in [one.key for one in kinds(client, address)["prompt"].shown]
+    assert "on" in [one.key for one in kinds(client, address)["prompt"].entries]
 
 
 def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
     client: Client, root: Any, server: MCPServer, address: str
 ) -> None:
     server.tool("long", task="required")(lambda: "")
-    server.tool("long_with_handle", task="required", handle=True)(lambda: "")
-    found = {one.key: one.needs for one in kinds(client, address)["tool"].shown}
+    server.tool("long_with_handle", task="required", polling_fallback=True)(lambda: "")
+    found = {one.key: one.needs for one in kinds(client, address)["tool"].entries}
     assert found["long"] == ("a client that supports tasks",)
     assert found["long_with_handle"] == ()
 
 
 def test_what_a_call_still_needs_is_said(client: Client, root: Any, address: str) -> None:
     def needs(**chosen: Any) -> dict[str, tuple[str, ...]]:
-        return {one.key: one.needs for one in kinds(client, address, **chosen)["tool"].shown}
+        return {one.key: one.needs for one in kinds(client, address, **chosen)["tool"].entries}
 
     approval = "the approval of staff, for each call"
     assert needs()["write"] == (approval,)
@@ -251,16 +251,18 @@ def test_rows_of_others_are_not_fetched(
         """A row."""
         return pk
 
-    def entries(ctx: Context, after: Any, limit: int) -> EntryPage:
+    def entries(ctx: Context, after: Any, limit: int) -> ListedResourcePage:
         asked.append(ctx.user)
-        return EntryPage(entries=[Entry(uri="seen://rows/1", name="secret row")], after=None)
+        return ListedResourcePage(
+            entries=[ListedResource(uri="seen://rows/1", name="secret row")], after=None
+        )
 
     template = server.templates["seen://rows/{pk}"]
     server.unregister(template)
     server.add(replace(template, entries=entries))
     person()
     found = kinds(client, address, who="user", user="ada")
-    assert [one.key for one in found["resource"].shown] == ["seen://one"]
+    assert [one.key for one in found["resource"].entries] == ["seen://one"]
     assert found["resource"].rows == ("seen://rows/{pk}",)
     assert asked == []
     text = client.get(address, {"who": "user", "user": "ada"}).content.decode()
@@ -273,7 +275,7 @@ def test_what_a_server_does_not_have_is_an_empty_list(client: Client, root: Any)
     row = Server.objects.create(name=server.name)
     found = kinds(client, f"/admin/mcp_django/server/{row.pk}/seen/", revision="2025-06-18")
     assert [one[0] for one in LISTS] == list(found)
-    assert not any(one.shown or one.hidden or one.error for one in found.values())
+    assert not any(one.entries or one.hidden or one.error for one in found.values())
 
 
 def test_what_code_says_is_escaped(client: Client, root: Any, address: str) -> None:
@@ -290,8 +292,8 @@ def closed(browser: Client, server: MCPServer, **chosen: Any) -> str:
     row, _made = Server.objects.get_or_create(name=server.name)
     response = browser.get(f"/admin/mcp_django/server/{row.pk}/seen/", chosen)
     sight = response.context["sight"]
-    assert sight.kinds == () or not sight.closed
-    return " ".join(sight.closed)
+    assert sight.kinds == () or not sight.denials
+    return " ".join(sight.denials)
 
 
 @commits
@@ -305,7 +307,7 @@ def test_a_closed_door_says_why(client: Client, root: Any) -> None:
     )
     assert "not active" in closed(client, server, who="user", user="gone")
     Server.objects.filter(name="door").update(is_enabled=False, groups=["Editors"])
-    decided([])
+    publish_change([])
     found = closed(client, server)
     assert "disabled" in found
     assert "Editors" not in found or "none of the groups" in found

@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from mcp_django.admin.base import PAGES
+from mcp_django.admin.base import SERVER_PAGES
 from mcp_django.models import Call, Server, Topic
-from mcp_django.overrides.sync import sync
-from mcp_django.storage.versions import MANAGED, Topic as ListTopic, versions
+from mcp_django.overrides.sync import sync_rows
+from mcp_django.storage.versions import OVERRIDES, TopicKey as ListTopic, read_versions
 from mcp_django.test import MCPClient
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
@@ -32,7 +32,7 @@ def _site(settings: Any) -> None:
 @pytest.fixture
 def row() -> Server:
     """The row of the shelf."""
-    sync([shelf])
+    sync_rows([shelf])
     return Server.objects.get(name="shelf")
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_code_has_no_more_is_shown_as_such(row: Server) -> None:
     client = superuser()
     assert "not in the code" in client.get(LIST).content.decode()
     assert "does not have this server any more" in client.get(page_of(gone)).content.decode()
-    for page in PAGES.values():
+    for page in SERVER_PAGES.values():
         answer = client.get(reverse(f"admin:mcp_django_server_{page.slug}", args=[gone.pk]))
         assert answer.status_code == 404
         assert "nothing to show" in answer.content.decode()
@@ -125,7 +125,7 @@ def test_what_is_saved_narrows_the_server(
     row: Server, django_capture_on_commit_callbacks: Any
 ) -> None:
     Group.objects.create(name="clerks")
-    before = versions([ListTopic("shelf", kind) for kind in LISTS])
+    before = read_versions([ListTopic("shelf", kind) for kind in LISTS])
     with django_capture_on_commit_callbacks(execute=True):
         answer = superuser().post(
             page_of(row),
@@ -145,8 +145,11 @@ def test_what_is_saved_narrows_the_server(
     assert shelf.identity()["title"] == "Closed shelf"
     assert shelf.instructions == "Do not touch."
     assert [str(rate) for rate in shelf.rates] == ["1000/h", "7/h"]
-    assert [str(guard) for guard in shelf.offered.guards] == ["group clerks", "auth.view_group"]
-    after = versions([ListTopic("shelf", kind) for kind in LISTS])
+    assert [str(guard) for guard in shelf.catalog.extra_permissions] == [
+        "group clerks",
+        "auth.view_group",
+    ]
+    after = read_versions([ListTopic("shelf", kind) for kind in LISTS])
     assert all(after[topic] > before.get(topic, 0) for topic in after)
     assert len(after) == 3
     entry = LogEntry.objects.get()
@@ -158,8 +161,8 @@ def test_what_clients_do_not_list_is_told_to_processes_alone(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         superuser().post(page_of(row), form(row, rate="7/h", title="Another"))
-    assert versions([ListTopic("shelf", kind) for kind in LISTS]) == {}
-    assert Topic.objects.filter(pk=MANAGED.digest).exists()
+    assert read_versions([ListTopic("shelf", kind) for kind in LISTS]) == {}
+    assert Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
 def test_what_is_no_rate_is_told_what_to_write(row: Server) -> None:
@@ -222,7 +225,7 @@ def test_each_permission_opens_what_it_says(
 
 def test_a_user_who_is_no_staff_is_sent_to_sign_in(row: Server, client: Client) -> None:
     assert "/login/" in client.get(LIST)["Location"]
-    for page in PAGES.values():
+    for page in SERVER_PAGES.values():
         url = reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk])
         assert "/login/" in client.get(url)["Location"]
 
@@ -230,7 +233,7 @@ def test_a_user_who_is_no_staff_is_sent_to_sign_in(row: Server, client: Client) 
 def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row: Server) -> None:
     stranger = staff("view_server")
     shown = stranger.get(page_of(row)).content.decode()
-    for page in PAGES.values():
+    for page in SERVER_PAGES.values():
         url = reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk])
         if page.permission == "view_server":
             continue
@@ -241,14 +244,14 @@ def test_a_page_of_a_server_is_opened_by_its_own_permission_alone(row: Server) -
 
 def test_a_superuser_finds_every_page_of_a_server_on_its_own_page(row: Server) -> None:
     page = superuser().get(page_of(row)).content.decode()
-    assert PAGES
-    for slug in PAGES:
+    assert SERVER_PAGES
+    for slug in SERVER_PAGES:
         assert f'href="{reverse(f"admin:mcp_django_server_{slug}", args=[row.pk])}"' in page
 
 
 def test_a_page_of_no_server_is_not_found() -> None:
     client = superuser()
-    for slug in PAGES:
+    for slug in SERVER_PAGES:
         assert client.get(f"{LIST}999/{slug}/").status_code == 404
 
 

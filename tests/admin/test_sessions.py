@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django.models import Session, Stream, Subscription
 from mcp_django.storage import sessions
-from mcp_django.storage.databases import after, before, rows
+from mcp_django.storage.databases import rows, seconds_ago, seconds_from_now
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
 from tests.spec import spec
@@ -37,7 +37,7 @@ def opened(server: str = "shop", **changes: Any) -> Session:
         "capabilities": {"elicitation": {}},
         **changes,
     }
-    return sessions.begin(server, values.pop("principal", "anonymous"), **values)[0]
+    return sessions.open_session(server, values.pop("principal", "anonymous"), **values)[0]
 
 
 def stream(session: Session, number: int, **changes: Any) -> Stream:
@@ -51,7 +51,7 @@ def terminate(client: Client, *chosen: Session) -> Any:
 
 
 def is_live(session: Session) -> bool:
-    return rows(Session).filter(pk=session.pk, expires_at__gt=before(0)).exists()
+    return rows(Session).filter(pk=session.pk, expires_at__gt=seconds_ago(0)).exists()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_terminating_ends_it_with_a_line_in_its_history() -> None:
 
 def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone() -> None:
     one, two, over = opened(), opened(), opened()
-    sessions.end(over)
+    sessions.end_session(over)
     client = superuser()
     assert "2 sessions were terminated." in text_of(
         client.post(
@@ -198,8 +198,10 @@ def test_a_session_that_is_gone_is_no_error() -> None:
 
 def test_the_states_are_told_apart() -> None:
     live, silent, over = opened(), opened(), opened()
-    rows(Session).filter(pk=silent.pk).update(seen_at=before(10**6), expires_at=after(10**6))
-    sessions.end(over)
+    rows(Session).filter(pk=silent.pk).update(
+        seen_at=seconds_ago(10**6), expires_at=seconds_from_now(10**6)
+    )
+    sessions.end_session(over)
     client = superuser()
 
     def found(query: str) -> set[int]:

@@ -15,12 +15,12 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import anonymous, key_of, principal_for
+from mcp_django.auth.principal import anonymous_principal, key_of, principal_for
 from mcp_django.execution import call_record
 from mcp_django.models import Call, Component, Task
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.storage import task_rows
-from mcp_django.storage.databases import before, rows
+from mcp_django.storage.databases import rows, seconds_ago
 from mcp_django.test import MCPClient
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
@@ -55,11 +55,11 @@ def chores(settings: Any) -> MCPServer:
 
 def begun(tool: str = "dust", user: Any = None, **changes: Any) -> Task:
     """A task of a tool of the server that nobody has taken yet."""
-    row = task_rows.create(
+    row = task_rows.create_task(
         server="chores",
         tool=tool,
         arguments=changes.pop("arguments", b'{"where":"top","password":"swordfish"}'),
-        principal=anonymous() if user is None else principal_for(user),
+        principal=anonymous_principal() if user is None else principal_for(user),
         user=user,
         capabilities={"elicitation": {"form": {}}},
         client_info={"name": "Robin <b>", "version": "7"},
@@ -90,8 +90,10 @@ def status_of(row: Task) -> str:
 
 def answered(row: Task, text: str) -> None:
     """Take the task and end it."""
-    assert task_rows.start(row.pk, row.run)
-    assert task_rows.finish(row.pk, row.run, result={"content": [{"type": "text", "text": text}]})
+    assert task_rows.start_run(row.pk, row.run)
+    assert task_rows.finish_task(
+        row.pk, row.run, result={"content": [{"type": "text", "text": text}]}
+    )
 
 
 # Who may --------------------------------------------------------------------------------------
@@ -179,11 +181,13 @@ def test_argument_values_need_the_permission_to_view_calls() -> None:
 def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
     ada = get_user_model().objects.create_user("ada")
     row = begun(user=ada)
-    task_rows.start(row.pk, row.run)
-    task_rows.tell(row.pk, row.run, "Half of it <b>\u202eis</b> done")
+    task_rows.start_run(row.pk, row.run)
+    task_rows.set_status_message(row.pk, row.run, "Half of it <b>\u202eis</b> done")
     asking = begun("ask", user=ada)
-    task_rows.start(asking.pk, asking.run)
-    task_rows.asked(asking.pk, asking.run, {"q": {"method": "roots/list", "params": {}}}, "s")
+    task_rows.start_run(asking.pk, asking.run)
+    task_rows.wait_for_responses(
+        asking.pk, asking.run, {"q": {"method": "roots/list", "params": {}}}, "s"
+    )
     begun("other")
     page = text_of(superuser().get(LIST))
     said = "ada Robin &lt;b&gt; 7"
@@ -206,7 +210,7 @@ def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
 def test_tasks_are_found(query: str, expected: set[str]) -> None:
     begun(user=get_user_model().objects.create_user("ada"))
     begun("other")
-    task_rows.cancel(begun("gone"))
+    task_rows.cancel_task(begun("gone"))
     found = superuser().get(f"{LIST}?{query}").context["cl"].result_list
     assert {one.tool for one in found} == expected
 
@@ -215,8 +219,8 @@ def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
     client = superuser()
     for look in (lambda row: LIST, page_of):
         row = begun()
-        task_rows.start(row.pk, row.run)
-        rows(Task).filter(pk=row.pk).update(lease_until=before(1))
+        task_rows.start_run(row.pk, row.run)
+        rows(Task).filter(pk=row.pk).update(lease_until=seconds_ago(1))
         assert "that ran this task has stopped" in text_of(client.get(look(row)))
         assert status_of(row) == "failed"
 
@@ -224,25 +228,25 @@ def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
 def test_the_page_says_whether_somebody_is_at_it() -> None:
     row, client = begun(engine="queue"), superuser()
     assert "Worker: not started yet" in text_of(client.get(page_of(row)))
-    task_rows.start(row.pk, row.run)
+    task_rows.start_run(row.pk, row.run)
     page = text_of(client.get(page_of(row)))
     assert "Worker: running" in page
     assert "Backend: queue" in page
     answered(begun(), "x")
-    task_rows.cancel(row)
+    task_rows.cancel_task(row)
     assert "Worker: -" in text_of(client.get(page_of(row)))
 
 
 def test_the_page_shows_questions_and_never_answers() -> None:
     row = begun()
-    task_rows.start(row.pk, row.run)
+    task_rows.start_run(row.pk, row.run)
     asked = {
         "name": {"method": "elicitation/create", "params": {"message": "Your <i>name</i>?"}},
         "why": {"method": "elicitation/create", "params": {"message": "And why?"}},
     }
-    task_rows.asked(row.pk, row.run, asked, "state-of-it")
+    task_rows.wait_for_responses(row.pk, row.run, asked, "state-of-it")
     row.refresh_from_db()
-    task_rows.answer(row, {"name": {"action": "accept", "content": {"name": SECRET}}})
+    task_rows.store_responses(row, {"name": {"action": "accept", "content": {"name": SECRET}}})
     client = superuser()
     for page in (LIST, page_of(row)):
         html = client.get(page).content.decode()
@@ -303,13 +307,13 @@ def test_a_long_answer_fills_no_page() -> None:
 
 def test_an_answer_that_is_an_error_for_the_model_is_said() -> None:
     row = begun()
-    assert task_rows.start(row.pk, row.run)
-    task_rows.finish(row.pk, row.run, result={"content": [], "isError": True})
+    assert task_rows.start_run(row.pk, row.run)
+    task_rows.finish_task(row.pk, row.run, result={"content": [], "isError": True})
     assert "completed (with a tool error)" in text_of(superuser().get(page_of(row)))
 
 
 def test_a_task_leads_to_its_tool(chores: MCPServer) -> None:
-    sync([chores])
+    sync_rows([chores])
     tool = Component.objects.get(server="chores", key="dust")
     html = superuser().get(page_of(begun())).content.decode()
     assert f"/admin/mcp_django/component/{tool.pk}/change/" in html
@@ -321,7 +325,9 @@ def call_of(row: Task, **changes: Any) -> Call:
         "server": "chores",
         "at": row.created_at,
         "user_key": "anonymous" if row.user is None else key_of(row.user),
-        "arguments_digest": call_record.digest(call_record.read(row.arguments.encode())),
+        "arguments_digest": call_record.arguments_digest(
+            call_record.decode_arguments(row.arguments.encode())
+        ),
     }
     (line,) = called(row.tool, **{**said, **changes})
     return line
@@ -350,7 +356,7 @@ def test_a_line_of_the_call_log_leads_to_its_task_for_who_may_see_it() -> None:
 
 
 def test_the_page_of_a_tool_says_how_it_runs(chores: MCPServer) -> None:
-    sync([chores])
+    sync_rows([chores])
     client = superuser()
     said = {}
     for key in ("dust", "ask", "look"):

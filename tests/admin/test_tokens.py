@@ -15,7 +15,7 @@ from django.contrib.sessions.models import Session as Login
 from django.test import Client
 from django.utils import timezone
 
-from mcp_django.models import AccessToken, AuthEvent, digest
+from mcp_django.models import AccessToken, AuthEvent, token_digest
 from mcp_django.storage import revocations
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
@@ -88,7 +88,7 @@ def test_a_token_is_shown_once_and_kept_nowhere() -> None:
     )
     response = client.post(ADD, data)
     plaintext, token = plaintext_of(response), AccessToken.objects.get()
-    assert token.digest == digest(plaintext)
+    assert token.digest == token_digest(plaintext)
     assert (token.user.username, token.name, token.scopes) == ("ada", "laptop", ["mcp"])
     assert (token.servers, token.networks) == (["default"], ["192.0.2.0/24", "2001:db8::1/128"])
     assert f"{token.expires_at:%Y-%m-%d %H:%M}" == f"{day} 12:00"
@@ -222,7 +222,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(revocations, "announce_revoked", lambda *names: told.extend(names))
+    monkeypatch.setattr(revocations, "notify_revoked", lambda *names: told.extend(names))
     token, _ = issued()
     client = superuser()
     page = f"{LIST}{token.pk}/revoke/"

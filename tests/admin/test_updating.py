@@ -10,7 +10,7 @@ from django.test import Client
 
 from mcp_django import server as module
 from mcp_django.models import Component, Server
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.admin.reading import text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
@@ -29,7 +29,7 @@ def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fall_behind() -> None:
     """One component is new, one is different, and two are gone."""
-    sync([shelf])
+    sync_rows([shelf])
     Component.objects.filter(key="clear").delete()
     Component.objects.filter(key="look").update(origin="elsewhere")
     for key in ("sold", "lost"):
@@ -54,7 +54,7 @@ def test_a_list_says_what_is_different(page: str) -> None:
 
 @LISTS
 def test_a_list_that_is_up_to_date_says_nothing(page: str) -> None:
-    sync([shelf])
+    sync_rows([shelf])
     told = text_of(superuser().get(page))
     assert BEHIND not in told
     assert BUTTON not in told
@@ -91,7 +91,7 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
 
 @LISTS
 def test_the_button_says_that_there_is_nothing_to_do(page: str) -> None:
-    sync([shelf])
+    sync_rows([shelf])
     told = text_of(superuser().post(f"{page}update/", follow=True))
     assert "There is nothing to update: the rows match the code." in told
     assert not LogEntry.objects.exists()
@@ -130,7 +130,7 @@ def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(
     def refuse(**kwargs: Any) -> None:
         raise Busy("The server cannot read its settings; try again in a moment.")
 
-    sync([shelf])
+    sync_rows([shelf])
     monkeypatch.setattr(shelf, "refresh", refuse)
     response = superuser().get(COMPONENTS)
     assert response.status_code == 200

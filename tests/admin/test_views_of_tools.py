@@ -9,7 +9,7 @@ import pytest
 
 from mcp_django import UI
 from mcp_django.models import Component
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import superuser
@@ -48,7 +48,7 @@ def _shown(settings: Any) -> Iterator[None]:
 )
 def test_the_page_of_a_component_tells_what_its_view_may_do(kind: str, key: str) -> None:
     client = superuser()
-    sync([shelf])
+    sync_rows([shelf])
     row = Component.objects.get(server="shelf", kind=kind, key=key)
     response = client.get(f"/admin/mcp_django/component/{row.pk}/change/")
     told = text_of(response)

@@ -65,4 +65,4 @@ def gated() -> Iterator[tuple[MCPServer, Any]]:
         yield gate, urlconf(path("inside/mcp", gate.urls), METADATA)
     finally:
         # Or the other tests of this process would know it too.
-        endpoints._declared.clear()
+        endpoints._declared_servers.clear()

@@ -70,7 +70,7 @@ def test_an_issuer_that_is_listed_for_nobody_is_found(
 ) -> None:
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
-        found = site.check_entries(None)
+        found = site.check_unused_issuers(None)
     assert ids(found) == ["mcp_django.W014"] * bool(expected)
     assert all(expected in one.msg for one in found)
     assert all(repr(server.name) in one.hint for one in found if "SERVERS" in one.hint)

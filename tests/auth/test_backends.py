@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.test import Client, RequestFactory, override_settings
 
-from mcp_django.auth.authentication import authenticate, refresh
+from mcp_django.auth.authentication import authenticate, refresh_principal
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
@@ -176,11 +176,11 @@ def test_a_backend_of_the_site_joins_by_its_path() -> None:
 def test_a_principal_is_current_while_the_user_is_active() -> None:
     user = person()
     principal = principal_for(user, backend=f"{__name__}.Ticket")
-    assert refresh(principal) is not None
+    assert refresh_principal(principal) is not None
     type(user).objects.update(is_active=False)
-    assert refresh(principal) is None
+    assert refresh_principal(principal) is None
     type(user).objects.all().delete()
-    assert refresh(principal) is None
+    assert refresh_principal(principal) is None
 
 
 def test_no_backend_and_no_credentials_is_nobody() -> None:

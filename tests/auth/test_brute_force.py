@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.test import RequestFactory
 
 from mcp_django.auth import limits
-from mcp_django.auth.limits import MAX_ATTEMPTS, KnownGood, limited_address
+from mcp_django.auth.limits import MAX_ATTEMPTS, AcceptedCredentials, limit_source
 from mcp_django.models import AuthEvent
 from tests.drivers import message
 from tests.servers import person, token_for
@@ -141,17 +141,17 @@ async def test_threat_27_no_header_switches_the_limit_off(
 def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "_complained", {})
+    monkeypatch.setattr(limits, "_logged_at", {})
     caplog.set_level(logging.WARNING, "mcp_django.security")
     for _ in range(3):
         get = RequestFactory(REMOTE_ADDR="10.0.0.2").get
-        limited_address(get("/", headers={"X-Forwarded-For": "203.0.113.7, mcp_secret"}))
+        limit_source(get("/", headers={"X-Forwarded-For": "203.0.113.7, mcp_secret"}))
     (line,) = caplog.messages
     assert "from 10.0.0.2, but MCP_DJANGO['PROXIES'] is 0" in line
     assert "mcp_secret" not in line
     caplog.clear()
-    monkeypatch.setattr(limits, "_complained", {})
-    limited_address(RequestFactory(REMOTE_ADDR="10.0.0.2").get("/"))
+    monkeypatch.setattr(limits, "_logged_at", {})
+    limit_source(RequestFactory(REMOTE_ADDR="10.0.0.2").get("/"))
     assert caplog.messages == []
 
 
@@ -178,18 +178,18 @@ def test_an_address_is_the_clients_or_unknown(
     proxies: int, meta: dict[str, str], expected: str | None, settings: Any
 ) -> None:
     settings.MCP_DJANGO = {"PROXIES": proxies}
-    assert limited_address(RequestFactory().get("/", **meta)) == expected
+    assert limit_source(RequestFactory().get("/", **meta)) == expected
 
 
 def test_the_oldest_of_many_good_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr(limits, "time", clock)
-    monkeypatch.setattr(limits, "MAX_GOOD", 2)
-    known = KnownGood()
+    monkeypatch.setattr(limits, "MAX_ACCEPTED", 2)
+    known = AcceptedCredentials()
     for fingerprint in (b"a", b"b", b"a", b"c"):
         known.add(fingerprint)
     assert [one in known for one in (b"a", b"b", b"c")] == [True, False, True]
     known.discard(b"c")
     assert b"c" not in known
-    clock.monotonic = lambda: float(limits.GOOD_SECONDS)
+    clock.monotonic = lambda: float(limits.ACCEPTED_SECONDS)
     assert b"a" not in known

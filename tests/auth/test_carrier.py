@@ -11,7 +11,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.test import RequestFactory
 
-from mcp_django.auth.credentials import carrier, without_credentials
+from mcp_django.auth.credentials import make_request_getter, without_credentials
 from mcp_django.auth.principal import principal_for
 from tests.spec import spec
 
@@ -80,8 +80,8 @@ def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
         built.append(wsgi())
         return built[-1]
 
-    get = carrier(build, ADA)
+    get = make_request_getter(build, ADA)
     assert built == []
     assert get() is get()
     assert len(built) == 1
-    assert carrier(lambda: None, ADA)() is None
+    assert make_request_getter(lambda: None, ADA)() is None

@@ -6,24 +6,26 @@ import re
 
 import pytest
 
-from mcp_django.auth.challenges import challenge
+from mcp_django.auth.challenges import build_challenge
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
 from tests.spec import spec
 
 
 def test_a_challenge_says_what_is_wrong_and_what_is_needed() -> None:
-    assert challenge(AuthenticationRequired("Sign in.")) == 'Bearer realm="mcp"'
-    assert challenge(InsufficientScope("More.", scopes=["a", "b"])) == (
+    assert build_challenge(AuthenticationRequired("Sign in.")) == 'Bearer realm="mcp"'
+    assert build_challenge(InsufficientScope("More.", scopes=["a", "b"])) == (
         'Bearer realm="mcp", error="insufficient_scope", error_description="More.", scope="a b"'
     )
-    assert challenge(
+    assert build_challenge(
         AuthenticationRequired("x"), parameters={"resource_metadata": "https://x"}
     ) == ('Bearer realm="mcp", resource_metadata="https://x"')
-    assert challenge(ConnectionRefused("Never.")) is None
+    assert build_challenge(ConnectionRefused("Never.")) is None
 
 
 def test_a_value_cannot_leave_its_quotes_or_its_line() -> None:
-    header = challenge(AuthenticationRequired('a"b\\c\r\nSet-Cookie: ü', error="invalid_token"))
+    header = build_challenge(
+        AuthenticationRequired('a"b\\c\r\nSet-Cookie: ü', error="invalid_token")
+    )
     assert header == (
         'Bearer realm="mcp", error="invalid_token", error_description="a\'bcSet-Cookie: "'
     )
@@ -37,7 +39,7 @@ def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break
     evil = f'x{break_}", error="none'
     refusal = InsufficientScope(evil, scopes=[evil], granted=[evil])
     for scopes in (None, [evil]):
-        header = challenge(refusal, scopes=scopes, parameters={"resource_metadata": evil})
+        header = build_challenge(refusal, scopes=scopes, parameters={"resource_metadata": evil})
         assert header is not None
         assert header.isascii()
         assert header.isprintable()
@@ -48,6 +50,8 @@ def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break
 @spec("AUT-12")
 def test_no_challenge_asks_for_a_refresh_token() -> None:
     refusal = InsufficientScope("More.", scopes=["offline_access", "a"])
-    assert 'scope="a"' in str(challenge(refusal))
-    assert 'scope="b"' in str(challenge(refusal, scopes=["b", "offline_access"]))
-    assert "scope=" not in str(challenge(AuthenticationRequired("x", scopes=["offline_access"])))
+    assert 'scope="a"' in str(build_challenge(refusal))
+    assert 'scope="b"' in str(build_challenge(refusal, scopes=["b", "offline_access"]))
+    assert "scope=" not in str(
+        build_challenge(AuthenticationRequired("x", scopes=["offline_access"]))
+    )

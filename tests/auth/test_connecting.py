@@ -9,10 +9,16 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import MCPServer
-from mcp_django.auth.permissions import AllowAny, BasePermission, IsStaff, approves, can_connect
+from mcp_django.auth.permissions import (
+    AllowAny,
+    BasePermission,
+    IsStaff,
+    can_connect,
+    passes_site_rule,
+)
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import ConnectionRefused, InsufficientScope
-from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.policy import authorize_connection
 
 ADA, BOB = User(pk=1, username="ada"), User(pk=2, username="bob", is_staff=True)
 server = MCPServer("connecting")
@@ -60,26 +66,28 @@ def test_the_rule_sees_the_user_the_server_and_the_client() -> None:
 @pytest.mark.usefixtures("ruled")
 def test_the_rule_holds_for_oauth_tokens_alone() -> None:
     details: Any = {"client_id": "bad", "scopes": frozenset({"mcp"})}
-    admit_connection(server, principal_for(ADA, **details))
+    authorize_connection(server, principal_for(ADA, **details))
     with pytest.raises(ConnectionRefused):
-        admit_connection(server, principal_for(ADA, **details, audience="http://testserver/mcp"))
+        authorize_connection(
+            server, principal_for(ADA, **details, audience="http://testserver/mcp")
+        )
 
 
 def test_the_rule_goes_before_the_scopes_and_the_permission_before_both(settings: Any) -> None:
     bearer: Any = {"audience": "http://testserver/mcp", "client_id": "good", "scopes": frozenset()}
     with pytest.raises(InsufficientScope) as short:
-        admit_connection(server, principal_for(ADA, **bearer))
+        authorize_connection(server, principal_for(ADA, **bearer))
     assert (short.value.scopes, short.value.granted) == (("mcp",), frozenset())
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": f"{__name__}.rule"}}
     with pytest.raises(ConnectionRefused, match="with this client"):
-        admit_connection(server, principal_for(BOB, **bearer))
+        authorize_connection(server, principal_for(BOB, **bearer))
     desk = MCPServer("desk-of-staff", permission=IsStaff)
     with pytest.raises(ConnectionRefused, match="use this server\\."):
-        admit_connection(desk, principal_for(ADA, **bearer))
+        authorize_connection(desk, principal_for(ADA, **bearer))
 
 
 @pytest.mark.parametrize("path", ["nowhere.rule", f"{__name__}.ADA", f"{__name__}.absent"])
 def test_a_rule_that_is_none_is_told(settings: Any, path: str) -> None:
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
     with pytest.raises(ImproperlyConfigured, match="CAN_CONNECT"):
-        approves(ADA, server, "any")
+        passes_site_rule(ADA, server, "any")

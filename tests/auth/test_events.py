@@ -11,8 +11,8 @@ from django.db import DatabaseError, transaction
 from django.test import RequestFactory
 
 from mcp_django.auth import security_log
-from mcp_django.auth.principal import anonymous
-from mcp_django.auth.security_log import HIDDEN, record, record_some
+from mcp_django.auth.principal import anonymous_principal
+from mcp_django.auth.security_log import HIDDEN, record_event, record_limited
 from mcp_django.models import AuthEvent
 from tests.servers import person
 
@@ -24,14 +24,16 @@ BEARER = "mcp_ocPpExYZzEnAmPkeP9V8-bYxZ6_F-TL7YsTA3MoVJfU"
 
 def stored(**details: Any) -> dict[str, Any]:
     """The details of an event, as they come back from the table."""
-    record("issue", **details)
+    record_event("issue", **details)
     return AuthEvent.objects.get().details
 
 
 def test_an_event_is_in_the_table_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mcp_django.security")
     request = RequestFactory().get("/", REMOTE_ADDR="203.0.113.7")
-    record("consent", request=request, user=person(), client_id="c1", server="shop", scopes=["mcp"])
+    record_event(
+        "consent", request=request, user=person(), client_id="c1", server="shop", scopes=["mcp"]
+    )
     (event,) = AuthEvent.objects.all()
     assert event.as_dict() == {
         "kind": "consent",
@@ -47,14 +49,14 @@ def test_an_event_is_in_the_table_and_in_the_log(caplog: pytest.LogCaptureFixtur
 
 
 def test_nobody_and_nowhere_have_events_too() -> None:
-    record("refused", user=anonymous().user)
+    record_event("refused", user=anonymous_principal().user)
     (event,) = AuthEvent.objects.all()
     assert (event.user, event.username, event.address) == (None, "", None)
 
 
 def test_an_event_outlives_its_user() -> None:
     ada = person()
-    record("revoke", user=ada)
+    record_event("revoke", user=ada)
     ada.delete()
     (event,) = AuthEvent.objects.all()
     assert (event.user, event.username) == (None, "ada")
@@ -105,7 +107,7 @@ def test_anything_becomes_json() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    record("register", client_id="c" * 999, server="s" * 999, name="n" * 99_999)
+    record_event("register", client_id="c" * 999, server="s" * 999, name="n" * 99_999)
     (event,) = AuthEvent.objects.all()
     assert (len(event.client_id), len(event.server)) == (255, 100)
     assert len(event.details["name"]) == security_log.MAX_TEXT
@@ -120,7 +122,7 @@ def test_a_table_that_fails_fails_nobody(
         raise DatabaseError("no such table")
 
     monkeypatch.setattr(AuthEvent, "save", fail)
-    record("reuse", client_id="c1")
+    record_event("reuse", client_id="c1")
     assert [line.levelname for line in caplog.records] == ["INFO", "ERROR"]
     # The transaction around it goes on.
     assert AuthEvent.objects.count() == 0
@@ -131,7 +133,7 @@ def test_what_is_rolled_back_stays_in_the_log(caplog: pytest.LogCaptureFixture) 
 
     def roll_back() -> None:
         with transaction.atomic():
-            record("replay", client_id="c1")
+            record_event("replay", client_id="c1")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -148,25 +150,25 @@ def test_threat_27_one_source_fills_no_table(monkeypatch: pytest.MonkeyPatch) ->
     now = SimpleNamespace(monotonic=lambda: 1000.0)
     monkeypatch.setattr(security_log, "time", now)
     for _ in range(50):
-        record_some("refused", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE
-    record_some("refused", request=ask("203.0.113.8"))
-    record_some("step_up", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE + 2
-    now.monotonic = lambda: 1000.0 + security_log.SOME_SECONDS
-    record_some("refused", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE + 3
+        record_limited("refused", request=ask("203.0.113.7"))
+    assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE
+    record_limited("refused", request=ask("203.0.113.8"))
+    record_limited("step_up", request=ask("203.0.113.7"))
+    assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE + 2
+    now.monotonic = lambda: 1000.0 + security_log.LIMIT_SECONDS
+    record_limited("refused", request=ask("203.0.113.7"))
+    assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE + 3
 
 
 def test_threat_27_many_sources_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security_log, "SOME_IN_ALL", 20)
+    monkeypatch.setattr(security_log, "MAX_IN_ALL", 20)
     for number in range(40):
-        record_some("refused", request=ask(f"203.0.113.{number}"))
+        record_limited("refused", request=ask(f"203.0.113.{number}"))
     assert AuthEvent.objects.count() == 20
 
 
 def test_a_user_is_one_source_wherever_the_calls_come_from() -> None:
     ada = person()
     for number in range(20):
-        record_some("step_up", request=ask(f"203.0.113.{number}"), user=ada)
-    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE
+        record_limited("step_up", request=ask(f"203.0.113.{number}"), user=ada)
+    assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE

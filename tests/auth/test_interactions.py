@@ -11,7 +11,7 @@ from django.test import override_settings
 from hypothesis import given, strategies as st
 
 from mcp_django.auth.pages import belongs_to, new_interaction
-from mcp_django.auth.principal import anonymous, principal_for
+from mcp_django.auth.principal import anonymous_principal, principal_for
 from tests.spec import spec
 
 ADA, BOB = User(pk=1, username="ada"), User(pk=2, username="bob")
@@ -36,7 +36,7 @@ def test_how_the_caller_was_authenticated_makes_no_difference() -> None:
 
 @spec("ASK-17")
 def test_what_nobody_began_belongs_to_nobody() -> None:
-    interaction = new_interaction(anonymous())
+    interaction = new_interaction(anonymous_principal())
     for user in (AnonymousUser(), ADA):
         assert not belongs_to(interaction, user)
     assert not belongs_to(begun(), AnonymousUser())

@@ -125,10 +125,10 @@ def test_a_principal_says_what_the_issuer_says(idp: Issuer, ada: Any) -> None:
     assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
     assert found.credential.startswith("introspection:")
     assert "good" not in repr(found)
-    assert authentication.refresh(found) is not None
+    assert authentication.refresh_principal(found) is not None
     ada.is_active = False
     ada.save()
-    assert authentication.refresh(found) is None
+    assert authentication.refresh_principal(found) is None
 
 
 def test_the_issuers_are_those_of_the_server(idp: Issuer, settings: Any) -> None:
@@ -189,13 +189,13 @@ def test_an_answer_is_kept_no_longer_than_the_token_lives(
     idp: Issuer, ada: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[float] = []
-    put = introspection.outbound.put
+    put = introspection.outbound.put_signed
 
     def watched(kind: str, name: str, value: Any, *, seconds: float) -> None:
         kept.append(seconds)
         put(kind, name, value, seconds=seconds)
 
-    monkeypatch.setattr(introspection.outbound, "put", watched)
+    monkeypatch.setattr(introspection.outbound, "put_signed", watched)
     know(idp, short={"exp": int(time.time()) + 20}, good={})
     for token in ("short", "good", "unknown"):
         call(token)
@@ -213,7 +213,11 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(
 ) -> None:
     entry = introspection._entry_for("good", "default")
     assert entry is not None
-    together, first, get = threading.Barrier(4), threading.local(), introspection.outbound.get
+    together, first, get = (
+        threading.Barrier(4),
+        threading.local(),
+        introspection.outbound.get_signed,
+    )
 
     def get_together(kind: str, name: str) -> Any:
         found = get(kind, name)
@@ -222,9 +226,11 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(
             together.wait(5)
         return found
 
-    monkeypatch.setattr(introspection.outbound, "get", get_together)
+    monkeypatch.setattr(introspection.outbound, "get_signed", get_together)
     with ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(introspection._claims, entry, "good", "ab" * 32) for _ in range(4)]
+        asking = [
+            pool.submit(introspection._introspect, entry, "good", "ab" * 32) for _ in range(4)
+        ]
         assert all(one.result(5) for one in asking)
     assert idp.asked["/introspect"] == 1
 

@@ -38,13 +38,13 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 def idp(settings: Any) -> Iterator[Issuer]:
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
-    jwt.forget()
+    jwt.clear_key_stores()
     with issuer() as found:
         settings.DEBUG = True
         trust(settings, found)
         yield found
     cache.clear()
-    jwt.forget()
+    jwt.clear_key_stores()
 
 
 def trust(settings: Any, found: Issuer, **options: Any) -> None:
@@ -427,10 +427,10 @@ def test_processes_share_what_one_has_fetched(idp: Issuer) -> None:
 
 
 def test_a_forged_entry_of_the_cache_is_not_believed(idp: Issuer) -> None:
-    from mcp_django.auth.outbound import entry_name
+    from mcp_django.auth.outbound import cache_key
 
     forged = {"fetched_at": time.time(), "keys": [published("RS256", private_key("RS256", 1))]}
-    cache.set(entry_name("jwks", idp.url), forged, 600)
+    cache.set(cache_key("jwks", idp.url), forged, 600)
     assert jwt.KeyStore(get_entry()).find("rsa", "RS256")
     assert idp.asked["/keys"] == 1
 
@@ -511,11 +511,11 @@ def test_a_subject_is_known_for_one_issuer_alone(idp: Issuer) -> None:
 
 def test_an_inactive_user_is_refused_and_is_not_current(idp: Issuer, ada: Any) -> None:
     found = principal(idp.token())
-    assert authentication.refresh(found) is not None
+    assert authentication.refresh_principal(found) is not None
     ada.is_active = False
     ada.save()
     assert call(idp.token()).status_code == 401
-    assert authentication.refresh(found) is None
+    assert authentication.refresh_principal(found) is None
 
 
 def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(
@@ -523,11 +523,11 @@ def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(
 ) -> None:
     found = principal(idp.token())
     settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": "https://elsewhere.example"}]}
-    assert authentication.refresh(found) is None
+    assert authentication.refresh_principal(found) is None
     trust(settings, idp)
-    assert authentication.refresh(found) is not None
+    assert authentication.refresh_principal(found) is not None
     ExternalIdentity.objects.all().delete()
-    assert authentication.refresh(found) is None
+    assert authentication.refresh_principal(found) is None
 
 
 def resolve(claims: Any, issuer: str) -> Any:
@@ -584,7 +584,7 @@ def test_two_first_requests_of_one_subject_make_one_user(
     idp: Issuer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust(settings, idp, UNKNOWN_USERS="create")
-    named = external._named
+    named = external._find_or_create_user
 
     def introduce() -> None:
         user = person("grace")
@@ -597,7 +597,7 @@ def test_two_first_requests_of_one_subject_make_one_user(
         other.join(5)
         return named(entry, claims)
 
-    monkeypatch.setattr(external, "_named", named_late)
+    monkeypatch.setattr(external, "_find_or_create_user", named_late)
     assert caller(call(idp.token(preferred_username="grace"))) == ("grace", "jwt")
     assert ExternalIdentity.objects.get().user.username == "grace"
 
@@ -609,7 +609,7 @@ def test_a_name_that_was_taken_at_the_last_moment_is_refused(
         raise IntegrityError
 
     trust(settings, idp, UNKNOWN_USERS="create")
-    monkeypatch.setattr(external, "_created", taken)
+    monkeypatch.setattr(external, "_create_user", taken)
     assert call(idp.token(preferred_username="grace")).status_code == 401
     assert not ExternalIdentity.objects.exists()
 

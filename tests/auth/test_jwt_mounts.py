@@ -9,7 +9,7 @@ import pytest
 from django.core.cache import cache
 
 from mcp_django.exceptions import AuthenticationUnavailable, TooManyAttempts
-from mcp_django.test.transports import Response, check_status
+from mcp_django.test.transports import ASGIResponse, check_status
 from tests.drivers import message
 from tests.servers import person
 from tests.spec import spec
@@ -28,13 +28,13 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 def idp(settings: Any) -> Iterator[Issuer]:
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
-    jwt.forget()
+    jwt.clear_key_stores()
     with issuer() as found:
         settings.DEBUG = True
         settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": found.url}]}
         yield found
     cache.clear()
-    jwt.forget()
+    jwt.clear_key_stores()
 
 
 def introduce(idp: Issuer) -> None:
@@ -71,7 +71,7 @@ async def test_an_issuer_that_is_down_costs_no_client_its_token(mount: str, idp:
 def test_the_test_client_tells_waiting_from_being_refused(
     status: int, expected: type[AuthenticationUnavailable | TooManyAttempts]
 ) -> None:
-    response = Response()
+    response = ASGIResponse()
     response.status, response.headers = status, {"retry-after": "7"}
     with pytest.raises(expected) as caught:
         check_status(response, b'{"error": "x", "error_description": "Wait."}')

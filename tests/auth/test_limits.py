@@ -17,16 +17,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = SimpleNamespace(now=60_000_010.0, since_start=0.0)
     fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.since_start)
     monkeypatch.setattr(limits, "time", fake)
-    monkeypatch.setattr(limits, "_complained", {})
+    monkeypatch.setattr(limits, "_logged_at", {})
     return found
 
 
 def take(key: str = "a", **changes: Any) -> int:
-    return limits.take("test", key, **{"limit": 2, "seconds": 60, **changes})
+    return limits.count_event("test", key, **{"limit": 2, "seconds": 60, **changes})
 
 
 def look(key: str = "a", **changes: Any) -> int:
-    return limits.look("test", key, **{"limit": 2, "seconds": 60, **changes})
+    return limits.check_limit("test", key, **{"limit": 2, "seconds": 60, **changes})
 
 
 def test_within_the_limit_nothing_is_said_and_over_it_when_to_come_again() -> None:
@@ -36,7 +36,7 @@ def test_within_the_limit_nothing_is_said_and_over_it_when_to_come_again() -> No
 def test_each_key_and_each_limit_has_a_count_of_its_own() -> None:
     assert [take(), take(), take()] == [0, 0, 50]
     assert take("b") == 0
-    assert limits.take("other", "a", limit=2, seconds=60) == 0
+    assert limits.count_event("other", "a", limit=2, seconds=60) == 0
 
 
 def test_the_next_window_begins_from_nothing(clock: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_cache_that_is_down_limits_nothing_and_is_told_once_a_minute(
     caplog.set_level(logging.ERROR, "mcp_django.security")
     assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
     assert len(caplog.records) == 1
-    clock.since_start += limits.COMPLAINT_SECONDS
+    clock.since_start += limits.LOG_INTERVAL_SECONDS
     assert take() == look() == 0
     assert len(caplog.records) == 2
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_django.auth.authentication import BACKEND, LocalCaller, authenticate, refresh
+from mcp_django.auth.authentication import (
+    LOCAL_BACKEND,
+    LocalCaller,
+    authenticate,
+    refresh_principal,
+)
 from mcp_django.auth.credentials import Credentials
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
@@ -20,11 +25,11 @@ def test_a_user_is_the_caller_as_long_as_active() -> None:
     caller = LocalCaller(username="ada")
     principal = caller.principal()
     assert (principal.user, principal.scopes) == (user, None)
-    assert refresh(principal) is not None
+    assert refresh_principal(principal) is not None
     user.is_active = False
     user.save()
     # A stream that is open asks the same.
-    assert refresh(principal) is None
+    assert refresh_principal(principal) is None
     with pytest.raises(AuthenticationRequired, match="'ada' does not exist or is inactive"):
         caller.principal()
 
@@ -37,7 +42,7 @@ def test_a_token_is_looked_up_as_everywhere_else() -> None:
     assert (principal.backend, principal.scopes) == ("tokens", frozenset({"orders:read"}))
     assert plaintext not in repr(caller)
     token.revoke()
-    assert refresh(principal) is None
+    assert refresh_principal(principal) is None
     with pytest.raises(AuthenticationRequired, match="unknown, expired or revoked"):
         caller.principal()
 
@@ -54,4 +59,4 @@ def test_nobody_is_the_caller_where_nobody_is_named() -> None:
 
 def test_the_backend_of_local_callers_finds_nobody_in_a_request() -> None:
     credentials = Credentials(headers=Headers([]), query="", request=lambda: None)  # type: ignore[arg-type,return-value]
-    assert not authenticate([BACKEND], credentials).is_authenticated
+    assert not authenticate([LOCAL_BACKEND], credentials).is_authenticated

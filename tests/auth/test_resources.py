@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from mcp_django import MCPServer
 from mcp_django.auth import endpoints
-from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.endpoints import canonicalize_url
 from tests.auth import sites
 from tests.spec import spec
 
@@ -52,8 +52,8 @@ def request_to(path: str, urlconf: Any = None, **more: Any) -> Any:
     ],
 )
 def test_one_address_has_one_spelling(url: str, expected: str) -> None:
-    assert canonical(url) == expected
-    assert canonical(expected) == expected
+    assert canonicalize_url(url) == expected
+    assert canonicalize_url(expected) == expected
 
 
 @spec("AUT-9")
@@ -101,14 +101,14 @@ def test_one_address_has_one_spelling(url: str, expected: str) -> None:
     ],
 )
 def test_what_is_ambiguous_names_no_resource(url: str) -> None:
-    assert canonical(url) is None
+    assert canonicalize_url(url) is None
 
 
 @given(st.text(max_size=60))
 def test_whatever_follows_the_host_never_changes_it(rest: str) -> None:
-    found = canonical(f"https://h/{rest}")
+    found = canonicalize_url(f"https://h/{rest}")
     assert found is None or found == "https://h" or found.startswith("https://h/")
-    assert found is None or canonical(found) == found
+    assert found is None or canonicalize_url(found) == found
 
 
 # The resource of a request -----------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_script_name_belongs_to_the_resource() -> None:
     request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
     assert endpoints.resource_of(request) == f"{ORIGIN}/app/mcp"
     found = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
-    assert found == endpoints.Endpoint(sites.shop, f"{ORIGIN}/app/mcp")
+    assert found == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}/app/mcp")
     for other in ("/mcp", "/application/mcp", "/app", "/app/app/mcp"):
         assert endpoints.find_endpoint(f"{ORIGIN}{other}", request) is None
     assert endpoints.all_resources(request)[f"{ORIGIN}/app/mcp"] is sites.shop
@@ -186,9 +186,9 @@ def test_an_endpoint_is_found_by_each_of_its_addresses(
     request = RequestFactory().get("/")
     request.urlconf = urlconf  # type: ignore[attr-defined]
     found = endpoints.find_endpoint(f"{ORIGIN}{path}", request)
-    assert found == endpoints.Endpoint(sites.shop, f"{ORIGIN}{resource}")
+    assert found == endpoints.ServerEndpoint(sites.shop, f"{ORIGIN}{resource}")
     assert endpoints.find_server(f"{ORIGIN}{path}", request) is sites.shop
-    assert endpoints.known([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
+    assert endpoints.find_resources([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_anything_else_is_unknown(url: str) -> None:
     request.urlconf = sites.one  # type: ignore[attr-defined]
     assert endpoints.find_endpoint(url, request) is None
     assert endpoints.find_server(url, request) is None
-    assert endpoints.known([f"{ORIGIN}/mcp", url], request) is None
+    assert endpoints.find_resources([f"{ORIGIN}/mcp", url], request) is None
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_declared_url_is_the_only_one_of_its_server() -> None:
         assert endpoints.resource_of(request) == sites.GATE
         assert endpoints.resource_of(RequestFactory().post("/raw"), gate) == sites.GATE
         found = endpoints.find_endpoint(f"{sites.GATE}/", request)
-        assert found == endpoints.Endpoint(gate, sites.GATE)
+        assert found == endpoints.ServerEndpoint(gate, sites.GATE)
         assert endpoints.find_server(f"{ORIGIN}/inside/mcp", request) is None
         assert endpoints.all_resources(request) == {sites.GATE: gate}
         assert endpoints.server_of(sites.GATE) is gate

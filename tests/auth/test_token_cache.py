@@ -109,7 +109,7 @@ def test_threat_17_permissions_are_read_anew_all_the_same(clock: Any) -> None:
 
 
 def test_the_oldest_of_many_makes_room(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(authentication, "MAX_CACHED_TOKENS", 2)
     cache, ada = TokenCache(), person()
     for key in (b"a", b"b", b"a", b"c"):
         cache.put(key, principal_for(ada), seconds=99)

@@ -16,7 +16,7 @@ from django.utils import timezone
 from mcp_django.auth import security_log
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.backends import get_backend
-from mcp_django.auth.principal import anonymous
+from mcp_django.auth.principal import anonymous_principal
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AccessToken, AuthEvent
 from tests.drivers import message
@@ -178,9 +178,9 @@ def test_a_foreign_token_is_not_looked_up_and_soon_not_recorded(
     settings: Any, django_assert_num_queries: Any
 ) -> None:
     settings.MCP_DJANGO = {"AUTH": ["tokens"]}
-    for _ in range(security_log.SOME_OF_ONE):
+    for _ in range(security_log.MAX_PER_SOURCE):
         post("/mcp", LIST, token="foreign")
-    assert AuthEvent.objects.filter(kind="refused").count() == security_log.SOME_OF_ONE
+    assert AuthEvent.objects.filter(kind="refused").count() == security_log.MAX_PER_SOURCE
     with django_assert_num_queries(0):
         post("/mcp", LIST, token="foreign")
         post("/open/mcp", LIST, token="foreign")
@@ -205,7 +205,7 @@ def test_the_last_use_is_written_once_a_minute(
 
 
 def test_a_principal_is_current_while_its_token_holds() -> None:
-    from mcp_django.auth.authentication import authenticate, refresh
+    from mcp_django.auth.authentication import authenticate, refresh_principal
     from mcp_django.auth.credentials import Credentials
     from mcp_django.protocol.headers import Headers
 
@@ -219,12 +219,12 @@ def test_a_principal_is_current_while_its_token_holds() -> None:
     assert plaintext not in repr(principal)
     user.is_staff = True
     user.save()
-    refreshed = refresh(principal)
+    refreshed = refresh_principal(principal)
     assert refreshed is not None
     assert refreshed.user.is_staff
     token.revoke()
-    assert refresh(principal) is None
-    assert refresh(anonymous()) is not None
+    assert refresh_principal(principal) is None
+    assert refresh_principal(anonymous_principal()) is not None
     AccessToken.objects.all().delete()
     assert not get_backend("tokens").is_current(principal)
 

@@ -96,7 +96,7 @@ def test_everything_that_is_issued_is_where_the_router_wants_it(ada: Member, app
     for model in (*models, Consent, RedeemedCode, RefreshReplay, AuthEvent):
         assert model._default_manager.using(PEOPLE).exists()
     RefreshReplay.objects.update(expires_at=datetime.now() - timedelta(days=1))  # noqa: DTZ005
-    cleanup.prune()
+    cleanup.delete_expired()
     assert not RefreshReplay.objects.exists()
 
 
@@ -123,7 +123,7 @@ def test_what_is_revoked_halfway_is_not_revoked(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr("mcp_django.oauth.revoking._end_tokens", fail)
+    monkeypatch.setattr("mcp_django.oauth.revoking._revoke_tokens", fail)
     with pytest.raises(RuntimeError):
         revoke_access(ada, app.client_id)
     # Consent and tokens go together, in the transaction of the database that they are in.

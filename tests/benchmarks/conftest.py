@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.process import PROC, REPOSITORY, Process, serving
+from benchmarks.process import PROC, REPOSITORY, Process, serve_asgi
 from benchmarks.rows import APP
 
 # A server is measured through what the kernel of Linux says of it.
@@ -57,5 +57,7 @@ def database(cache: Path) -> Path:
 def site(database: Path) -> Iterator[Process]:
     """The site, with default middleware."""
     environ = {"BENCH_DB": str(database), "BENCH_TOOLS": str(TOOLS)}
-    with serving(APP, {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings", **environ}) as server:
+    with serve_asgi(
+        APP, {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings", **environ}
+    ) as server:
         yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.figures import Sample, Spread, percentile, ratios, short, spread
+from benchmarks.figures import Sample, Spread, format_number, percentile, ratios, spread
 
 
 def sample(**changes: object) -> Sample:
@@ -69,4 +69,4 @@ def test_ratios_of_different_rounds_are_refused() -> None:
     ],
 )
 def test_a_number_has_three_digits_that_matter(value: float, text: str) -> None:
-    assert short(value) == text
+    assert format_number(value) == text

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from benchmarks.load import UnexpectedAnswer, drive, is_complete, once
+from benchmarks.load import UnexpectedResponse, is_complete, send_load, send_once
 from benchmarks.process import free_port
 from benchmarks.wire import HOST, get
 
@@ -60,7 +60,7 @@ def answering(*parts: bytes) -> Iterator[int]:
 
 def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
     with answering(GOOD[:20], GOOD[20:]) as port:
-        burst = drive(port, REQUEST, seconds=0, connections=5)
+        burst = send_load(port, REQUEST, seconds=0, connections=5)
     # With no time left each connection gets the one answer that was asked for.
     assert len(burst.latencies) == 5
     assert burst.latencies == sorted(burst.latencies)
@@ -68,12 +68,12 @@ def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
 
 def test_another_status_ends_the_run() -> None:
     busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
-    with answering(busy) as port, pytest.raises(UnexpectedAnswer, match="503"):
-        drive(port, REQUEST, seconds=0)
+    with answering(busy) as port, pytest.raises(UnexpectedResponse, match="503"):
+        send_load(port, REQUEST, seconds=0)
 
 
 def test_an_answer_without_the_expected_text_is_none() -> None:
     with answering(GOOD) as port:
-        assert once(port, REQUEST, expects=b"hi") == GOOD
-        with pytest.raises(UnexpectedAnswer, match="ho"):
-            once(port, REQUEST, expects=b"ho")
+        assert send_once(port, REQUEST, expects=b"hi") == GOOD
+        with pytest.raises(UnexpectedResponse, match="ho"):
+            send_once(port, REQUEST, expects=b"ho")

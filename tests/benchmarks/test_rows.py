@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.__main__ import chosen
+from benchmarks.__main__ import select_rows
 from benchmarks.figures import Sample
-from benchmarks.peers.compare import ours, starters, theirs
-from benchmarks.report import document, figure_table, ratio_table, stream_table
-from benchmarks.rounds import QUICK, Result, compare
+from benchmarks.peers.compare import own_rows, peer_rows, peer_starters
+from benchmarks.report import build_document, figure_table, ratio_table, stream_table
+from benchmarks.rounds import QUICK, RowResult, compare_results
 from benchmarks.rows import BARE, SERVERS, VIEW, Row, rows
 from benchmarks.streams import StreamFigures
 
@@ -26,11 +26,11 @@ STREAMS = StreamFigures(
 )
 
 
-def measured(name: str, cpu: float, *, against: str = BARE) -> Result:
+def measured(name: str, cpu: float, *, against: str = BARE) -> RowResult:
     """A row that took so many microseconds of CPU in each of two rounds."""
     one = Sample(requests=1000, seconds=cpu / 1000, cpu_seconds=cpu / 1000, latencies=[0.001])
     row = Row(name=name, request=b"", expects=b"", against=against, target="at least 0.5")
-    return Result(row=row, samples=[one, one])
+    return RowResult(row=row, samples=[one, one])
 
 
 def test_every_row_has_a_server_and_a_yardstick_that_comes_before_it() -> None:
@@ -43,24 +43,26 @@ def test_every_row_has_a_server_and_a_yardstick_that_comes_before_it() -> None:
 
 
 def test_every_peer_has_a_server_and_a_row_of_ours() -> None:
-    names = {row.name for row in ours()}
-    assert {*theirs()} == {*starters()}
-    for name, row in theirs().items():
+    names = {row.name for row in own_rows()}
+    assert {*peer_rows()} == {*peer_starters()}
+    for name, row in peer_rows().items():
         assert row.server == name
         assert row.against in names
 
 
 def test_a_choice_of_rows_keeps_their_yardsticks() -> None:
-    names = [row.name for row in chosen(rows(bearer=""), ", one query, connection kept")]
+    names = [row.name for row in select_rows(rows(bearer=""), ", one query, connection kept")]
     assert names == [BARE, VIEW, "fast ASGI handler, sync tool, one query, connection kept"]
-    names = [row.name for row in chosen(rows(bearer=""), "raw in a session, async tool, layer")]
+    names = [
+        row.name for row in select_rows(rows(bearer=""), "raw in a session, async tool, layer")
+    ]
     assert names[:2] == [BARE, "raw, async tool"]
     every = rows(bearer="")
-    assert chosen(every, None) == list(every)
+    assert select_rows(every, None) == list(every)
 
 
 def test_a_row_is_better_than_its_yardstick_above_one() -> None:
-    found = compare(measured("half as much", 50), measured(BARE, 100))
+    found = compare_results(measured("half as much", 50), measured(BARE, 100))
     assert found.cpu.median == 2
     assert found.rate.median == 2
 
@@ -90,7 +92,7 @@ def test_the_tables_say_each_row_beside_its_yardstick() -> None:
 
 def test_everything_is_there_as_json() -> None:
     results = [measured(BARE, 100), measured("twice", 200), measured("alone", 50, against="")]
-    found = json.loads(json.dumps(document(QUICK, results, [STREAMS])))
+    found = json.loads(json.dumps(build_document(QUICK, results, [STREAMS])))
     bare, twice, alone = found["rows"]
     assert bare["ratio"] is alone["ratio"] is None
     assert twice["ratio"]["cpu"] == {"median": 0.5, "least": 0.5, "most": 0.5}

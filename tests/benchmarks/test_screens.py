@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import Spread
-from benchmarks.screens import Opened, Page, pages, report
+from benchmarks.screens import Page, PageMeasurement, build_report, pages
 from tests.benchmarks.conftest import run
 
 LIST = Page(name="a list", path="/list/", queries=4, milliseconds=100)
 
 
-def opened(*, queries: int = 4, least: float = 50) -> Opened:
+def opened(*, queries: int = 4, least: float = 50) -> PageMeasurement:
     """What the page took in a few rounds, of which the last was slow."""
     took = Spread(median=2 * least, least=least, most=1000)
-    return Opened(page=LIST, shown=10, queries=queries, milliseconds=took)
+    return PageMeasurement(page=LIST, shown=10, queries=queries, milliseconds=took)
 
 
 def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
@@ -32,7 +32,7 @@ def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
     ],
     ids=["queries", "time"],
 )
-def test_a_page_that_is_over_its_bound_is_told(one: Opened, told: str) -> None:
+def test_a_page_that_is_over_its_bound_is_told(one: PageMeasurement, told: str) -> None:
     assert [*one.faults()] == [told]
 
 
@@ -46,7 +46,9 @@ def test_every_page_has_a_name_and_a_path_of_its_own() -> None:
 
 
 def test_the_table_says_what_a_page_may() -> None:
-    cells = [cell.strip() for cell in report([opened()]).splitlines()[-1].strip("|").split("|")]
+    cells = [
+        cell.strip() for cell in build_report([opened()]).splitlines()[-1].strip("|").split("|")
+    ]
     assert cells == ["a list", "10", "4 of 4", "100 (50.0 to 1000)", "100"]
 
 

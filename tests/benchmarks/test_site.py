@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load import UnexpectedAnswer, once
-from benchmarks.process import NotStarted, Process, serving
+from benchmarks.load import UnexpectedResponse, send_once
+from benchmarks.process import NotStarted, Process, serve_asgi
 from benchmarks.rows import APP, BARE, rows
-from benchmarks.streams import KINDS, listening
-from benchmarks.wire import call, get, modern
+from benchmarks.streams import KINDS, open_streams
+from benchmarks.wire import call, get, request_2026
 from tests.benchmarks.conftest import TOOLS, run
 
 pytestmark = pytest.mark.outside
@@ -35,7 +35,7 @@ for wanted in (0, 5, 6, 107):
 
 
 def answer(site: Process, request: bytes, *, expects: bytes = b"") -> bytes:
-    return once(site.port, request, expects=expects)
+    return send_once(site.port, request, expects=expects)
 
 
 def result(site: Process, request: bytes) -> Any:
@@ -83,14 +83,14 @@ def test_a_slow_answer_comes(site: Process) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mount", ["/mcp", "/raw"])
 async def test_a_touch_is_heard_on_every_mount(site: Process, mount: str, kind: str) -> None:
-    async with listening(site.port, mount, kind, 3) as listeners:
+    async with open_streams(site.port, mount, kind, 3) as listeners:
         await asyncio.to_thread(answer, site, call("/mcp", "touch"), expects=b"touched")
         await asyncio.gather(*(one.event(b"bench://touched") for one in listeners))
 
 
 def test_a_bearer_is_asked_for_where_there_are_members(site: Process) -> None:
     for mount in ("/members/mcp", "/members/raw"):
-        with pytest.raises(UnexpectedAnswer, match="401"):
+        with pytest.raises(UnexpectedResponse, match="401"):
             answer(site, call(mount, "add", a=2, b=3))
 
 
@@ -105,12 +105,12 @@ def test_every_bearer_lets_in_where_it_belongs_and_nowhere_else(
     for row in asked:
         answer(site, row.prepared(site.port), expects=row.expects)
     for path, bearer in zip(("/connected/raw", "/signed/raw"), bearers[:2], strict=True):
-        with pytest.raises(UnexpectedAnswer, match="401"):
+        with pytest.raises(UnexpectedResponse, match="401"):
             answer(site, call(path, "add", bearer=bearer, a=2, b=3))
 
 
 def test_as_many_tools_are_listed_as_the_environment_says(site: Process) -> None:
-    names = [tool["name"] for tool in result(site, modern("/raw", "tools/list"))["tools"]]
+    names = [tool["name"] for tool in result(site, request_2026("/raw", "tools/list"))["tools"]]
     assert len(names) == TOOLS
     assert {"add", "list_rows", "big", "slow", "touch", "filler_00"} <= {*names}
 
@@ -143,7 +143,7 @@ def test_middleware_is_what_the_environment_says(site: Process, database: Path) 
     request = call("/mcp", "add", a=2, b=3)
     assert b"x-frame-options" in answer(site, request).lower()
     environ = {**SITE, "BENCH_DB": str(database), "BENCH_MIDDLEWARE": "none"}
-    with serving(APP, environ) as plain:
+    with serve_asgi(APP, environ) as plain:
         assert b"x-frame-options" not in answer(plain, request).lower()
 
 
@@ -158,7 +158,7 @@ def test_a_setting_that_means_nothing_is_refused(
     database: Path, environ: dict[str, str], sentence: str
 ) -> None:
     environ = {**SITE, "BENCH_DB": str(database), **environ}
-    with pytest.raises(NotStarted, match=sentence), serving(APP, environ):
+    with pytest.raises(NotStarted, match=sentence), serve_asgi(APP, environ):
         pass
 
 
@@ -167,7 +167,7 @@ def test_a_file_without_the_table_names_the_command_that_makes_it(tmp_path: Path
     command = f"python -m benchmarks --prepare {path}"
     for _ in range(2):
         environ = {**SITE, "BENCH_DB": str(path)}
-        with pytest.raises(NotStarted, match=command), serving(APP, environ):
+        with pytest.raises(NotStarted, match=command), serve_asgi(APP, environ):
             pass
         # It was not made by looking for it; one without tables is no better.
         assert not path.exists() or path.stat().st_size == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from mcp_django.execution.task_worker import framework
+from mcp_django.execution.task_worker import task_framework
 from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 
@@ -35,6 +35,8 @@ if os.environ.get("MCP_TEST_SHARED"):
         )
     }
     # Django has the interface of task backends itself from 6.0 on.
-    INSTALLED_APPS += [one for one in (framework(), "django_tasks_db") if one != "django.tasks"]
+    INSTALLED_APPS += [
+        one for one in (task_framework(), "django_tasks_db") if one != "django.tasks"
+    ]
     TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend", "QUEUES": []}}
     MCP_DJANGO["TASK_BACKEND"] = "default"

@@ -102,7 +102,7 @@ def test_tool_with_progress(ctx: Context) -> str:
 async def test_reconnection(ctx: Context) -> str:
     """Send the client away in the middle of the call; it comes back for the rest."""
     await ctx.areport_progress(1, 2, "Before the connection closes")
-    await ctx.ahang_up(seconds=0.5)
+    await ctx.aclose_stream(seconds=0.5)
     await ctx.areport_progress(2, 2, "After the connection closed")
     return "The rest, after the connection closed."
 

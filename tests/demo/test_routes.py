@@ -10,7 +10,12 @@ from hypothesis import given, strategies as st
 
 from demo_project.airports.dataset import read_airports
 from demo_project.airports.geo import Position, distance_km
-from demo_project.airports.routes import NoRouteError, SearchCancelledError, Spread, find_route
+from demo_project.airports.routes import (
+    NoRouteError,
+    SearchCancelledError,
+    SearchProgress,
+    find_route,
+)
 
 # One degree of the equator is 111.2 km.
 EQUATOR = {f"E{degree}": Position(0, degree) for degree in range(11)}
@@ -84,8 +89,8 @@ def test_unreachable_destination_names_the_closest_airport_and_the_gap() -> None
 
 
 def test_each_leg_is_reported_with_growing_progress() -> None:
-    seen: list[Spread] = []
-    find_route(EQUATOR, origin="E0", destination="E10", max_leg_km=LEG_KM, watch=seen.append)
+    seen: list[SearchProgress] = []
+    find_route(EQUATOR, origin="E0", destination="E10", max_leg_km=LEG_KM, on_progress=seen.append)
     assert [(spread.legs, spread.closest) for spread in seen] == [
         (1, "E2"),
         (2, "E4"),

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from demo_project.airports.geo import Position, distance_km
-from demo_project.airports.tours import Round, TourCancelledError, find_tour
+from demo_project.airports.tours import TourCancelledError, TourProgress, find_tour
 
 # Around a square of the equator, in an order that crosses itself.
 SQUARE = {"A": Position(0, 0), "C": Position(1, 1), "B": Position(0, 1), "D": Position(1, 0)}
@@ -32,8 +32,8 @@ def test_a_short_tour_begins_at_home_and_sees_everything_once(count: int) -> Non
 
 
 def test_rounds_make_it_shorter_and_say_so() -> None:
-    heard: list[Round] = []
-    tour = find_tour(STREWN, start="S3", rounds=60, watch=heard.append)
+    heard: list[TourProgress] = []
+    tour = find_tour(STREWN, start="S3", rounds=60, on_progress=heard.append)
     assert tour[0] == "S3"
     assert sorted(tour) == sorted(STREWN)
     assert [one.number for one in heard] == list(range(61))
@@ -48,13 +48,13 @@ def test_the_same_tour_is_found_each_time() -> None:
 
 
 def test_a_search_that_nobody_waits_for_ends() -> None:
-    heard: list[Round] = []
+    heard: list[TourProgress] = []
     with pytest.raises(TourCancelledError):
         find_tour(
             STREWN,
             start="S1",
             rounds=10_000_000,
-            watch=heard.append,
+            on_progress=heard.append,
             is_cancelled=lambda: len(heard) > 3,
         )
     assert len(heard) == 4

@@ -9,8 +9,8 @@ from django.db import transaction
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component, Server
-from mcp_django.overrides.state import decided, freshness
-from mcp_django.storage.versions import MANAGED, touch
+from mcp_django.overrides.state import override_version, publish_change
+from mcp_django.storage.versions import OVERRIDES, increment_versions
 
 
 def server_of(name: str, *tools: str) -> MCPServer:
@@ -30,21 +30,21 @@ def decide(server: str, key: str, *, kind: str = "tool", **changes: Any) -> None
     """Decide something here, as the admin does."""
     with transaction.atomic():
         _save(server, key, kind, changes)
-        decided([(server, "tools")])
+        publish_change([(server, "tools")])
 
 
 def decide_elsewhere(server: str, key: str, *, kind: str = "tool", **changes: Any) -> None:
     """Decide something as another process does, of which this one hears nothing."""
     with transaction.atomic():
         _save(server, key, kind, changes)
-        touch([MANAGED])
+        increment_versions([OVERRIDES])
 
 
 def decide_of_server_elsewhere(name: str, **changes: Any) -> None:
     """Decide something of a whole server as another process does, a second ago."""
     with transaction.atomic():
         Server.objects.update_or_create(name=name, defaults=changes)
-        touch([MANAGED])
+        increment_versions([OVERRIDES])
     a_second_later()
 
 
@@ -58,9 +58,9 @@ def switch_off(server: str) -> None:
     """Switch a whole server off."""
     with transaction.atomic():
         Server.objects.update_or_create(name=server, defaults={"is_enabled": False})
-        decided([])
+        publish_change([])
 
 
 def a_second_later() -> None:
     """What this process knows is no longer fresh."""
-    freshness.expire()
+    override_version.expire()

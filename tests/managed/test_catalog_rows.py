@@ -64,7 +64,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site()
     server._servers.add(site.shop)
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
-    monkeypatch.setattr(databases, "submit", site.submit)
+    monkeypatch.setattr(databases, "submit_to_db_thread", site.submit)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: site.now))
     return site
 
@@ -135,7 +135,7 @@ def test_the_thread_of_the_store_writes(monkeypatch: pytest.MonkeyPatch) -> None
         Client().get(PAGE)
         transaction.set_rollback(True)
     # What was submitted before is done before.
-    databases._thread().submit(int).result(timeout=5)
+    databases._db_executor().submit(int).result(timeout=5)
     assert keys() == {"sell"}
 
 
@@ -193,7 +193,7 @@ def test_a_process_that_ends_answers_all_the_same(
     def refuse(*args: Any) -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setattr(databases, "submit", refuse)
+    monkeypatch.setattr(databases, "submit_to_db_thread", refuse)
     assert Client().get(PAGE).status_code == 200
 
 
@@ -241,7 +241,7 @@ def test_nothing_writes_behind_a_test(
     monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     site = Site()
-    monkeypatch.setattr(databases, "submit", site.submit)
+    monkeypatch.setattr(databases, "submit_to_db_thread", site.submit)
     shop: MCPServer = site.shop
     server._servers.add(shop)
     call_command("migrate", verbosity=0)

@@ -15,11 +15,11 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer
 from mcp_django.models import Component, Topic
-from mcp_django.overrides.state import freshness, is_in_transaction, shared
+from mcp_django.overrides.state import is_in_transaction, override_cache, override_version
 from mcp_django.server import all_servers
-from mcp_django.storage.cleanup import prune
-from mcp_django.storage.databases import before
-from mcp_django.storage.versions import MANAGED
+from mcp_django.storage.cleanup import delete_expired
+from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.versions import OVERRIDES
 from tests.drivers import Answer, message
 from tests.managed.site import a_second_later, decide, decide_elsewhere, switch_off
 from tests.transports.mounts import wsgi
@@ -36,7 +36,7 @@ def shed(settings: Any) -> Iterator[MCPServer]:
 
     settings.ROOT_URLCONF = "tests.managed.urls"
     yield urls.shed
-    urls.shed.as_in_code()
+    urls.shed.discard_overrides()
 
 
 def ask(body: dict[str, Any]) -> Answer:
@@ -129,10 +129,10 @@ def test_what_was_decided_before_anybody_told_of_it_holds_too(shed: MCPServer) -
 
 def test_a_decision_outlives_the_sweeping_of_what_changed(shed: MCPServer) -> None:
     decide("shed", "spade", is_enabled=False)
-    Topic.objects.update(changed_at=before(365 * 24 * 3600))
-    prune()
+    Topic.objects.update(changed_at=seconds_ago(365 * 24 * 3600))
+    delete_expired()
     assert listed() == ["rake"]
-    assert Topic.objects.filter(pk=MANAGED.digest).exists()
+    assert Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
 def test_a_decision_that_is_taken_back_with_its_transaction_was_none(shed: MCPServer) -> None:
@@ -140,17 +140,17 @@ def test_a_decision_that_is_taken_back_with_its_transaction_was_none(shed: MCPSe
     with transaction.atomic():
         decide("shed", "spade", is_enabled=False)
         shed.refresh()
-        assert list(shed.offered.tools) == ["rake"]
+        assert list(shed.catalog.tools) == ["rake"]
         transaction.set_rollback(True)
     shed.refresh()
-    assert list(shed.offered.tools) == ["spade", "rake"]
+    assert list(shed.catalog.tools) == ["spade", "rake"]
 
 
 def test_a_decision_counts_in_the_transaction_of_its_rows(shed: MCPServer) -> None:
     with transaction.atomic():
         decide("shed", "spade", is_enabled=False)
         transaction.set_rollback(True)
-    assert not Topic.objects.filter(pk=MANAGED.digest).exists()
+    assert not Topic.objects.filter(pk=OVERRIDES.digest).exists()
 
 
 def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> None:
@@ -163,17 +163,17 @@ def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> Non
 
 async def test_nothing_is_asked_on_an_event_loop(shed: MCPServer) -> None:
     with pytest.raises(SynchronousOnlyOperation):
-        shared.at((7, None, 0))
+        override_cache.overrides_at((7, None, 0))
 
 
 async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_event_loop(
     shed: MCPServer,
 ) -> None:
     await sync_to_async(ask)(CALL)
-    freshness.pin()
+    override_version.pin()
     # Whatever the process knew before.
     shed.refresh()
-    assert "spade" in shed.offered.tools
+    assert "spade" in shed.catalog.tools
 
 
 # When it cannot be seen ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from django.db.models import JSONField, Value
 from mcp_django import MCPServer
 from mcp_django.exceptions import ConnectionRefused
 from mcp_django.models import Component, Server
-from mcp_django.overrides.state import override_of
+from mcp_django.overrides.state import parse_component_row
 from mcp_django.test import MCPClient
 from tests.managed.site import server_of
 
@@ -50,4 +50,4 @@ def test_a_list_that_is_none_switches_off_its_server_alone(column: str, value: A
 def test_a_name_that_no_page_could_show_is_none(column: str, name: str) -> None:
     said = {"is_enabled": True, "title": "", "description": "", "rate": "", "approval": ""}
     lists: dict[str, Any] = {"groups": [], "permissions": [], "scopes": [], column: [name]}
-    assert not override_of({**said, **lists}, name="hoe").is_enabled
+    assert not parse_component_row({**said, **lists}, name="hoe").is_enabled

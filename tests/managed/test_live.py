@@ -145,7 +145,7 @@ async def listening(site: Site) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
 
 
 async def _messages(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in response.aiter_raw():
         for event in decoder.feed(part):
             yield json.loads(event.data)

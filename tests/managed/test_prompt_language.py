@@ -6,16 +6,16 @@ import pytest
 
 from mcp_django.exceptions import InvalidParams
 from mcp_django.overrides.prompt_language import (
-    MAX_BLANKS,
     MAX_DEPTH,
     MAX_FILTERS,
     MAX_MESSAGES,
     MAX_OUTPUT_CHARACTERS,
+    MAX_PLACEHOLDERS,
     MAX_TEXT_CHARACTERS,
     PromptError,
     TextError,
-    read,
-    render,
+    parse_messages,
+    render_messages,
 )
 from mcp_django.overrides.texts import MAX_VALUE_CHARACTERS
 
@@ -24,7 +24,7 @@ NAMES = ("x", "tone", "from", "long_name")
 
 def said(text: str, **values: str) -> list[tuple[str, str]]:
     """The messages of a text, as role and words."""
-    messages = render(read(text, NAMES), values)
+    messages = render_messages(parse_messages(text, NAMES), values)
     return [(one.role, str(one.content)) for one in messages]
 
 
@@ -216,7 +216,7 @@ def test_a_message_of_which_nothing_is_left_is_left_out() -> None:
 )
 def test_what_is_not_the_language_is_named_with_its_line(line: str, word: str) -> None:
     with pytest.raises(TextError) as caught:
-        read(f"One.\nTwo {{{{ x }}}}.\n{line}", NAMES)
+        parse_messages(f"One.\nTwo {{{{ x }}}}.\n{line}", NAMES)
     assert caught.value.line == 3
     assert "3" in str(caught.value)
     assert word in str(caught.value)
@@ -225,19 +225,19 @@ def test_what_is_not_the_language_is_named_with_its_line(line: str, word: str) -
 def test_the_line_is_counted_through_messages_and_verbatim() -> None:
     text = "A\n--- assistant\n{% verbatim %}\nB\n{% endverbatim %}\n{# x #}\n--- user\nC {{ y }}"
     with pytest.raises(TextError) as caught:
-        read(text, NAMES)
+        parse_messages(text, NAMES)
     assert caught.value.line == 8
 
 
 def test_a_name_that_is_nearly_right_is_suggested() -> None:
     with pytest.raises(TextError, match="long_name"):
-        read("{{ long_nam }}", NAMES)
+        parse_messages("{{ long_nam }}", NAMES)
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "--- user\n--- assistant\n"])
 def test_an_empty_text_is_no_prompt(text: str) -> None:
     with pytest.raises(PromptError, match="empty"):
-        read(text, NAMES)
+        parse_messages(text, NAMES)
 
 
 # What nobody can do ---------------------------------------------------------------------------
@@ -258,19 +258,19 @@ def test_conditions_have_a_depth_that_no_text_exceeds() -> None:
 
     assert one(nested(MAX_DEPTH), x="1") == "a"
     with pytest.raises(TextError, match=str(MAX_DEPTH)):
-        read(nested(MAX_DEPTH + 1), NAMES)
+        parse_messages(nested(MAX_DEPTH + 1), NAMES)
     with pytest.raises(TextError, match=str(MAX_DEPTH)):
-        read("{% if x %}" * 4000, NAMES)
+        parse_messages("{% if x %}" * 4000, NAMES)
 
 
 def test_a_text_has_a_size() -> None:
-    assert read("a" * MAX_TEXT_CHARACTERS, NAMES)
+    assert parse_messages("a" * MAX_TEXT_CHARACTERS, NAMES)
     with pytest.raises(PromptError, match=str(MAX_TEXT_CHARACTERS)):
-        read("a" * 1_000_000, NAMES)
-    with pytest.raises(TextError, match=str(MAX_BLANKS)):
-        read("{{ x }}" * (MAX_BLANKS + 1), NAMES)
+        parse_messages("a" * 1_000_000, NAMES)
+    with pytest.raises(TextError, match=str(MAX_PLACEHOLDERS)):
+        parse_messages("{{ x }}" * (MAX_PLACEHOLDERS + 1), NAMES)
     with pytest.raises(TextError, match=str(MAX_MESSAGES)):
-        read("--- user\na\n" * (MAX_MESSAGES + 1), NAMES)
+        parse_messages("--- user\na\n" * (MAX_MESSAGES + 1), NAMES)
 
 
 def test_what_comes_out_has_a_size() -> None:
@@ -291,6 +291,6 @@ def test_no_text_takes_long_to_read(piece: str) -> None:
     text = (piece * MAX_TEXT_CHARACTERS)[:MAX_TEXT_CHARACTERS]
     for hostile in (text, f"{{% if x {text[:-20]} %}}", f"{{{{ x{text[:-20]} }}}}"):
         try:
-            read(hostile, NAMES)
+            parse_messages(hostile, NAMES)
         except PromptError:
             continue

@@ -13,20 +13,20 @@ from django.contrib.auth.models import Group
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.integrations import skills
-from mcp_django.integrations.skills import build as built
-from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.integrations.skills import build_skill_files as built
+from mcp_django.integrations.yaml_core import SkillError
 from mcp_django.models import Component, Skill
-from mcp_django.overrides.prompt_versions import Overtaken
-from mcp_django.overrides.skill_versions import differences, keep, restore
-from mcp_django.overrides.state import decided
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.prompt_versions import VersionConflict
+from mcp_django.overrides.skill_versions import compare_versions, restore_version, save_row
+from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.overrides.texts import (
     MAX_CHARACTERS,
-    WrittenSkill,
+    SkillSpec,
     build_skill,
-    files_of,
-    skill_md,
-    written_skill,
+    parse_files,
+    parse_skill_row,
+    render_skill_md,
 )
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person
@@ -64,7 +64,7 @@ def saved(**values: Any) -> Skill:
             **values,
         }
     )
-    keep(row, author=None, based_on=0)
+    save_row(row, author=None, based_on=0)
     return row
 
 
@@ -92,9 +92,9 @@ def test_a_written_skill_is_listed_and_read(server: MCPServer) -> None:
 def test_the_frontmatter_is_what_a_parser_of_yaml_reads() -> None:
     pytest.importorskip("yaml")
     row = saved(description='yes: "a" \\ \t\U0001f600 # {x}', compatibility="2026-01-31")
-    said = written_skill(Skill.objects.values().get(pk=row.pk))
+    said = parse_skill_row(Skill.objects.values().get(pk=row.pk))
     (skill,) = [one for one in build_skill(said) if one.frontmatter is not None]
-    assert skills.read(skill_md(said)) == skill.frontmatter
+    assert skills.parse_frontmatter(render_skill_md(said)) == skill.frontmatter
 
 
 def test_code_has_its_own_skill_whatever_is_written(server: MCPServer) -> None:
@@ -151,7 +151,7 @@ def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
     # Whoever writes rows past the admin asks for it.
     said = {"server": "skills", "name": "bad", "description": "d", "text": "t", **values}
     Skill.objects.create(**said)
-    decided([("skills", "resources")])
+    publish_change([("skills", "resources")])
     client = MCPClient(server=server)
     assert uris(client) == ["skill://good/SKILL.md", "skill://in-code/SKILL.md"]
     assert "is left out" in caplog.text
@@ -160,13 +160,13 @@ def test_a_row_that_cannot_be_offered_is_left_out_and_nothing_else(
 def test_files_are_counted_before_they_are_compared() -> None:
     # Each with all others, that would take minutes of whoever previews it.
     with pytest.raises(SkillError, match="too many files"):
-        files_of("".join(f"--- file: {n}\n" for n in range(30_000)))
+        parse_files("".join(f"--- file: {n}\n" for n in range(30_000)))
 
 
 def test_half_a_character_is_refused() -> None:
     # JSON of a browser can hold it, and no database.
     for field in ("text", "description", "supporting_files"):
-        said = WrittenSkill(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
+        said = SkillSpec(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
         with pytest.raises(SkillError):
             build_skill(said)
 
@@ -187,7 +187,7 @@ def test_only_who_may_sees_it(server: MCPServer) -> None:
 
 def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> None:
     saved()
-    sync([server])
+    sync_rows([server])
     # One row for the skill, none for the files that belong to it.
     row = Component.objects.get(server="skills", key=URI)
     assert not Component.objects.filter(key=MORE).exists()
@@ -195,19 +195,19 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> No
     row.description = "Reworded."
     row.groups = ["Nobody"]
     row.save()
-    decided([("skills", "resources")])
+    publish_change([("skills", "resources")])
     user = MCPClient(server=server, user=person("someone"))
     with pytest.raises(ErrorResponse):
         user.read_resource(MORE)
     row.groups, row.is_enabled = [], False
     row.save()
-    decided([("skills", "resources")])
+    publish_change([("skills", "resources")])
     assert URI not in uris(client)
     with pytest.raises(ErrorResponse):
         client.read_resource(MORE)
     row.is_enabled = True
     row.save()
-    decided([("skills", "resources")])
+    publish_change([("skills", "resources")])
     listed = {one["uri"]: one for one in client.list_resources()}
     assert listed[URI]["description"] == "Reworded."
     assert "description" not in listed[MORE]
@@ -219,20 +219,20 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> No
 def test_versions_are_kept_compared_and_restored(server: MCPServer) -> None:
     row = saved()
     row.text = "Do it otherwise."
-    assert keep(row, author=None, based_on=1)
-    assert not keep(row, author=None, based_on=2)
+    assert save_row(row, author=None, based_on=1)
+    assert not save_row(row, author=None, based_on=2)
     old, new = row.versions.order_by("number")
-    changed = [(one.kind, one.text) for one in differences(old.content, new.content)]
+    changed = [(one.kind, one.text) for one in compare_versions(old.content, new.content)]
     assert ("removed", "Do it.") in changed
     assert ("added", "Do it otherwise.") in changed
-    with pytest.raises(Overtaken):
-        restore(row, old, author=None, based_on=1)
-    assert restore(row, old, author=None, based_on=2)
+    with pytest.raises(VersionConflict):
+        restore_version(row, old, author=None, based_on=1)
+    assert restore_version(row, old, author=None, based_on=2)
     assert (row.version, row.text) == (3, "Do it.")
     assert "Do it." in MCPClient(server=server).read_resource(URI)[0]["text"]
     old.content = {"text": 7}
     with pytest.raises(ValueError, match="is invalid"):
-        restore(row, old, author=None, based_on=3)
+        restore_version(row, old, author=None, based_on=3)
 
 
 async def test_a_listener_hears_of_a_written_skill(server: MCPServer) -> None:

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer, ModelTools
 from mcp_django.models import Component, Server
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from tests.managed.site import server_of
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def test_every_component_gets_a_row_with_what_code_says() -> None:
         """One."""
         return ""
 
-    sync([server])
+    sync_rows([server])
     assert Server.objects.filter(name="synced").count() == 1
     assert {(found.kind, found.key) for found in Component.objects.all()} == {
         ("tool", "plain"),
@@ -55,45 +55,45 @@ def test_a_component_of_a_model_belongs_to_the_app_of_the_model() -> None:
     class Groups(ModelTools[Group]):
         fields = ("id", "name")
 
-    sync([server])
+    sync_rows([server])
     found = row("list_groups")
     assert (found.app, found.origin) == ("auth", "Groups of auth.Group")
 
 
 def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was() -> None:
     server = server_of("synced", "left", "right")
-    sync([server])
+    sync_rows([server])
     Component.objects.filter(key="left").update(title="Mine", is_enabled=False)
     left = server.tools["left"]
     server.unregister(left)
-    sync([server])
+    sync_rows([server])
     gone = row("left")
     assert gone.missing_since is not None
     assert (gone.title, gone.is_enabled) == ("Mine", False)
-    sync([server])
+    sync_rows([server])
     assert row("left").missing_since == gone.missing_since
     server.add(left)
-    sync([server])
+    sync_rows([server])
     back = row("left")
     assert back.missing_since is None
     assert (back.pk, back.title, back.is_enabled) == (gone.pk, "Mine", False)
 
 
 def test_a_row_follows_its_component() -> None:
-    sync([server_of("synced", "tool")])
+    sync_rows([server_of("synced", "tool")])
     assert row("tool").is_destructive is None
     server = MCPServer("synced")
     server.tool("tool", destructive=True)(lambda: "")
-    sync([server])
+    sync_rows([server])
     assert row("tool").is_destructive
 
 
 def test_what_only_narrows_is_never_written_into_the_facts() -> None:
     server = server_of("synced", "tool")
-    sync([server])
+    sync_rows([server])
     Component.objects.update(groups=["clerks"], is_enabled=False)
     server.refresh()
-    sync([server])
+    sync_rows([server])
     assert row("tool").guarded_by == ""
     assert row("tool").missing_since is None
 
@@ -101,26 +101,26 @@ def test_what_only_narrows_is_never_written_into_the_facts() -> None:
 def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     server = server_of("synced", "tool")
     # What the other one has made meanwhile is not seen by the look before.
-    sync([server])
+    sync_rows([server])
     from mcp_django.overrides import sync as syncing
 
-    monkeypatch.setattr(syncing, "_known", lambda alias: {})
-    sync([server])
+    monkeypatch.setattr(syncing, "_existing_rows", lambda alias: {})
+    sync_rows([server])
     assert Component.objects.count() == 1
 
 
 def test_a_uri_too_long_for_an_index_has_no_row_and_harms_nothing() -> None:
     server = server_of("synced", "tool")
     server.resource("synced://" + "x" * 600)(lambda: "")
-    sync([server])
+    sync_rows([server])
     assert [one.key for one in Component.objects.all()] == ["tool"]
 
 
 def test_a_thousand_components_cost_few_queries(django_assert_num_queries: Any) -> None:
     server = server_of("synced", *(f"tool_{number}" for number in range(1000)))
     with CaptureQueriesContext(connection) as first:
-        sync([server])
+        sync_rows([server])
     # SQLite takes so many values in one statement, other databases all.
     assert len(first) < 40
     with django_assert_num_queries(2):
-        sync([server])
+        sync_rows([server])

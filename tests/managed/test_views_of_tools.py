@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component
-from mcp_django.overrides.sync import sync
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.managed.site import decide
 from tests.servers import person
@@ -59,7 +59,7 @@ def test_a_new_name_of_the_tool_opens_no_view(kind: str) -> None:
 
 
 def test_a_view_that_is_off_leaves_the_tool_with_its_text(hall: MCPServer) -> None:
-    sync([hall])
+    sync_rows([hall])
     assert Component.objects.filter(server="hall", kind="resource", key=URI).exists()
     decide("hall", URI, kind="resource", is_enabled=False)
     client = MCPClient(server=hall, user=person("ada"))

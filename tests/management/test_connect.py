@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.clients import HOSTS, Credential, Target
-from mcp_django.management.connect import document, text
+from mcp_django.management.clients import CLIENTS, ConnectionTarget, Credential
+from mcp_django.management.connect import build_config, render_config
 from mcp_django.protocol.revisions import REVISIONS
 from tests.management.console import run
 
 URL = "https://shop.example/staff/mcp"
 NAME = "staff-desk"
-JSON_CLIENTS = [slug for slug, host in HOSTS.items() if host.format == "json"]
+JSON_CLIENTS = [slug for slug, host in CLIENTS.items() if host.format == "json"]
 
 
 @pytest.fixture(autouse=True)
@@ -139,29 +139,29 @@ def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> No
     assert "needs a public https:// URL" in local
 
 
-@pytest.mark.parametrize("client", HOSTS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_json_is_one_document_on_the_standard_output(client: str) -> None:
     outcome = run("connect", client, "--json")
     found = json.loads(outcome.out)
     assert outcome.out.count("\n") == 1
-    if HOSTS[client].format in ("json", "toml"):
+    if CLIENTS[client].format in ("json", "toml"):
         plain = run("connect", client).out
         assert found == (tomllib.loads(plain) if client == "codex" else json.loads(plain))
 
 
-@pytest.mark.parametrize("client", HOSTS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_token_stands_there_only_when_it_was_given(client: str) -> None:
     for options in ([], ["--json"]):
         outcome = run("connect", client, *options)
         assert "mcp_" not in outcome.out.replace("mcp_servers", "")
-    if not HOSTS[client].is_cloud:
+    if not CLIENTS[client].is_cloud:
         given = run("connect", client, "--token", "mcp_given")
         assert "mcp_given" in given.out
         assert "mcp_given" not in given.err
         assert "plain text" in given.err
 
 
-@pytest.mark.parametrize("client", [slug for slug in HOSTS if not HOSTS[slug].is_cloud])
+@pytest.mark.parametrize("client", [slug for slug in CLIENTS if not CLIENTS[slug].is_cloud])
 def test_an_open_server_needs_no_token(client: str) -> None:
     outcome = run("connect", client, "--server", "open")
     assert "Bearer" not in outcome.out
@@ -171,30 +171,33 @@ def test_an_open_server_needs_no_token(client: str) -> None:
     assert "mcp_given" in named.out
 
 
-@pytest.mark.parametrize("client", HOSTS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_what_to_do_then_is_said_beside_it(client: str) -> None:
     outcome = run("connect", client)
-    for step in HOSTS[client].next_steps:
+    for step in CLIENTS[client].next_steps:
         assert step in outcome.err
-    for _, path in HOSTS[client].files:
+    for _, path in CLIENTS[client].files:
         assert path in outcome.err
-    assert not {*HOSTS[client].revisions} - {*REVISIONS}
+    assert not {*CLIENTS[client].revisions} - {*REVISIONS}
 
 
 def test_files_are_named_for_each_system() -> None:
     for client in ("claude-desktop", "vscode", "cursor", "gemini-cli", "codex"):
-        places = " ".join(where for where, _ in HOSTS[client].files)
+        places = " ".join(where for where, _ in CLIENTS[client].files)
         assert all(system in places for system in ("macOS", "Windows", "Linux"))
 
 
 def test_several_servers_go_into_one_document() -> None:
-    targets = [Target(name=name, url=f"https://x/{name}", credential=Credential()) for name in "ab"]
+    targets = [
+        ConnectionTarget(name=name, url=f"https://x/{name}", credential=Credential())
+        for name in "ab"
+    ]
     for client in JSON_CLIENTS:
-        found = document(HOSTS[client], targets)
-        assert {*found[HOSTS[client].root]} == {"a", "b"}
-    assert len(document(HOSTS["vscode"], targets)["inputs"]) == 2
-    assert {*tomllib.loads(text(HOSTS["codex"], targets))["mcp_servers"]} == {"a", "b"}
-    assert len(text(HOSTS["claude-code"], targets).splitlines()) == 2
+        found = build_config(CLIENTS[client], targets)
+        assert {*found[CLIENTS[client].root]} == {"a", "b"}
+    assert len(build_config(CLIENTS["vscode"], targets)["inputs"]) == 2
+    assert {*tomllib.loads(render_config(CLIENTS["codex"], targets))["mcp_servers"]} == {"a", "b"}
+    assert len(render_config(CLIENTS["claude-code"], targets).splitlines()) == 2
 
 
 def test_odd_names_stay_valid() -> None:
@@ -204,15 +207,15 @@ def test_odd_names_stay_valid() -> None:
     assert "two words" in words
 
 
-@pytest.mark.parametrize("client", [slug for slug, host in HOSTS.items() if host.signs_in])
+@pytest.mark.parametrize("client", [slug for slug, host in CLIENTS.items() if host.signs_in])
 def test_a_client_that_can_sign_in_needs_no_token(client: str, settings: Any) -> None:
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens", "oauth"]}
     outcome = run("connect", client, "--server", "staff")
     assert "Authorization" not in outcome.out
     assert "MCP_TOKEN" not in outcome.out
     assert "token create" not in outcome.err
-    assert HOSTS[client].is_cloud or "opens a browser to sign in" in outcome.err
-    if not HOSTS[client].is_cloud:
+    assert CLIENTS[client].is_cloud or "opens a browser to sign in" in outcome.err
+    if not CLIENTS[client].is_cloud:
         assert "tok-en" in run("connect", client, "--server", "staff", "--token", "tok-en").out
 
 

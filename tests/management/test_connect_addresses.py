@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mcp_django.management import lookups
-from mcp_django.management.clients import HOSTS
+from mcp_django.management.clients import CLIENTS
 from tests.management.console import attempt, fails, run, server_of
 from tests.servers import person, token_for
 
@@ -80,12 +80,12 @@ def test_a_client_of_revisions_that_are_not_served_is_told(settings: Any) -> Non
 
 def test_without_a_client_all_are_listed_a_line_each() -> None:
     lines = run("connect").out.splitlines()
-    assert [line.split()[0] for line in lines] == list(HOSTS)
+    assert [line.split()[0] for line in lines] == list(CLIENTS)
     assert max(map(len, lines)) <= 80
     described = json.loads(run("connect", "--json").out)
-    assert [one["client"] for one in described] == list(HOSTS)
+    assert [one["client"] for one in described] == list(CLIENTS)
     able = {one["client"] for one in described if one["stdio"]}
-    assert able == {slug for slug, host in HOSTS.items() if host.stdio is not None}
+    assert able == {slug for slug, host in CLIENTS.items() if host.stdio is not None}
 
 
 @pytest.mark.parametrize(

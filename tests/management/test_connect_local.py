@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from mcp_django.management.clients import HOSTS
+from mcp_django.management.clients import CLIENTS
 from mcp_django.protocol import envelope
 from tests.management.console import run
 from tests.servers import person
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "staff-desk"
-STDIO_CLIENTS = [slug for slug, host in HOSTS.items() if host.stdio is not None]
+STDIO_CLIENTS = [slug for slug, host in CLIENTS.items() if host.stdio is not None]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_client_starts_the_server_from_anywhere(client: str) -> None:
     person()
     options = ("--server", "staff", "--stdio", "--user", "ada", "--json")
     found = json.loads(run("connect", client, *options).out)
-    entry = found[HOSTS[client].root][NAME]
+    entry = found[CLIENTS[client].root][NAME]
     extra = {"claude-code": {"type": "stdio"}, "vscode": {"type": "stdio"}}
     assert entry == {
         "command": COMMAND[0],

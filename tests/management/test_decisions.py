@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 
 from mcp_django import MCPServer
 from mcp_django.models import Component, Server
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.state import override_version
 from tests.management.console import attempt, fails, run, server_of
 from tests.servers import person
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _unpinned(_nothing_is_managed: None) -> None:
-    freshness.forget()
-    freshness.start_over()
+    override_version.record_change()
+    override_version.reset()
 
 
 def saw() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import BaseCommand, load_command_class
 
-from mcp_django.management.clients import HOSTS
+from mcp_django.management.clients import CLIENTS
 from tests.management.console import attempt
 from tests.servers import person
 
@@ -70,7 +70,7 @@ def test_every_option_of_a_subcommand_is_explained(name: str) -> None:
 
 def test_every_client_is_in_the_table() -> None:
     named = re.findall(r"^\| `([\w-]+)` \|", section("connect"), re.MULTILINE)
-    assert [name for name in named if name in HOSTS] == [*HOSTS]
+    assert [name for name in named if name in CLIENTS] == [*CLIENTS]
 
 
 def examples() -> list[tuple[str, str]]:

@@ -163,7 +163,9 @@ def test_a_host_that_documents_are_not_taken_from_stops_it(settings: Any) -> Non
 
 def test_documents_that_were_not_taken_lately_are_told() -> None:
     for reason in ("The document is too large.", "The document is not JSON."):
-        security_log.record("document", client_id="https://any.example/client.json", reason=reason)
+        security_log.record_event(
+            "document", client_id="https://any.example/client.json", reason=reason
+        )
     chart = examined("--host", "vscode")["documents"]
     assert [(one["verdict"], one["found"]) for one in chart["steps"]] == [
         ("warned", "https://any.example/client.json: The document is not JSON.")

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.doctor import examine
+from mcp_django.management.doctor import diagnose
 from mcp_django.management.doctor_hosts import HOSTS
-from mcp_django.management.doctor_transport import Answer, Chart, Request, Step
+from mcp_django.management.doctor_transport import (
+    HostReport,
+    ProbeRequest,
+    ProbeResponse,
+    ReportStep,
+)
 
 URL = "https://shop.example/mcp"
 ORIGIN = "https://shop.example"
@@ -20,10 +25,10 @@ SERVER = "/.well-known/oauth-authorization-server"
 CORS = {"access-control-allow-origin": "*"}
 
 
-def answer(status: int, body: Any = None, **headers: str) -> Answer:
+def answer(status: int, body: Any = None, **headers: str) -> ProbeResponse:
     """An answer with a JSON body; `_` in the name of a header stands for `-`."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(
+    return ProbeResponse(
         status=status,
         headers={"content-type": "application/json", **CORS, **given},
         body=b"" if body is None else json.dumps(body).encode(),
@@ -49,9 +54,9 @@ class Site:
             "token_endpoint_auth_methods_supported": ["none"],
             "scopes_supported": ["mcp"],
         }
-        self.replaced: dict[tuple[str, str], Answer] = {}
+        self.replaced: dict[tuple[str, str], ProbeResponse] = {}
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ProbeRequest) -> ProbeResponse:
         path = request.url.removeprefix(ORIGIN).partition("?")[0]
         if request.method == "OPTIONS":
             return self.replaced.get((request.method, path), answer(204))
@@ -59,7 +64,7 @@ class Site:
             return self.replaced[request.method, path.rstrip("/")]
         return self._right(request, path.rstrip("/"))
 
-    def _right(self, request: Request, path: str) -> Answer:
+    def _right(self, request: ProbeRequest, path: str) -> ProbeResponse:
         if path == "/mcp":
             challenge = f'Bearer scope="mcp", resource_metadata="{ORIGIN}{RESOURCE}"'
             foreign = request.headers.get("Origin", ORIGIN) != ORIGIN
@@ -76,21 +81,21 @@ class Site:
             return answer(400, {"error": "invalid_grant"})
         return answer(404)
 
-    def _registered(self, metadata: dict[str, Any]) -> Answer:
+    def _registered(self, metadata: dict[str, Any]) -> ProbeResponse:
         if not metadata:
             return answer(400, {"error": "invalid_client_metadata"})
         return answer(201, {**metadata, "client_id": "abc"})
 
 
-def charts(site: Site, host: str = "vscode") -> dict[str, Chart]:
-    found = examine(site, URL, [HOSTS[host]], may_register=True, is_sure=True)
+def charts(site: Site, host: str = "vscode") -> dict[str, HostReport]:
+    found = diagnose(site, URL, [HOSTS[host]], may_register=True, is_sure=True)
     return {chart.slug: chart for chart in found}
 
 
-def last(site: Site, host: str = "vscode") -> Step:
+def last(site: Site, host: str = "vscode") -> ReportStep:
     """The step at which a host is stopped."""
     chart = charts(site, host)[host]
-    assert not chart.is_well
+    assert not chart.is_ok
     return next(step for step in chart.steps if step.verdict == "failed")
 
 
@@ -260,7 +265,7 @@ def test_browsers_are_warned_of_and_not_failed() -> None:
     chart = charts(site)["everybody"]
     warned = [step.name for step in chart.steps if step.verdict == "warned"]
     assert "preflight" in warned
-    assert chart.is_well
+    assert chart.is_ok
 
 
 def test_a_foreign_origin_has_to_be_refused() -> None:
@@ -275,7 +280,7 @@ def test_a_foreign_origin_has_to_be_refused() -> None:
 
 def test_a_compressed_document_is_read_like_any_other() -> None:
     body = gzip.compress(json.dumps({"a": 1}).encode())
-    packed = Answer(status=200, headers={"content-encoding": "gzip"}, body=body)
+    packed = ProbeResponse(status=200, headers={"content-encoding": "gzip"}, body=body)
     assert packed.json() == {"a": 1}
-    broken = Answer(status=200, headers={"content-encoding": "gzip"}, body=b"no")
+    broken = ProbeResponse(status=200, headers={"content-encoding": "gzip"}, body=b"no")
     assert broken.json() is None

@@ -12,8 +12,8 @@ from django.contrib.auth.models import Group
 
 from mcp_django import ModelTools
 from mcp_django.auth.permissions import IsStaff
+from mcp_django.protocol.projection import project_tool
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.protocol.shapes import project_tool
 from mcp_django.test import MCPClient
 from tests.example import mcp as example
 from tests.management.console import fails, run, server_of

@@ -70,7 +70,7 @@ def called(**fields: Any) -> Call:
 
 
 def test_old_calls_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK", 2)
+    monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK_SIZE", 2)
     for _ in range(5):
         called(at=timezone.now() - timedelta(days=91))
     new = called(at=timezone.now() - timedelta(days=89))
@@ -100,7 +100,7 @@ def approval(user: Any, **fields: Any) -> Approval:
 
 
 def test_a_person_is_taken_out_of_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK", 2)
+    monkeypatch.setattr("mcp_django.storage.cleanup.CHUNK_SIZE", 2)
     # Not a name that a random identifier in hexadecimal could hold.
     grete, eve = person("grete"), person("eve")
     mine = {

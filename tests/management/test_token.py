@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from mcp_django.management.commands.mcp import Command
-from mcp_django.models import AccessToken, digest
+from mcp_django.models import AccessToken, token_digest
 from tests.servers import person, token_for
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +35,7 @@ def test_a_token_is_printed_alone_and_once() -> None:
     person()
     out, err = run("create", "ada")
     plaintext = out.strip()
-    token = AccessToken.objects.get(digest=digest(plaintext))
+    token = AccessToken.objects.get(digest=token_digest(plaintext))
     assert token.user.get_username() == "ada"
     assert (token.name, token.scopes, token.expires_at) == ("command line", [], None)
     assert plaintext not in err
@@ -65,7 +65,7 @@ def test_every_option_is_kept() -> None:
         "create", "ada", "--name", "Laptop", "--scope", "b", "--scope", "a", "--days", "2", "--json"
     )
     described = json.loads(out)
-    token = AccessToken.objects.get(digest=digest(described.pop("token")))
+    token = AccessToken.objects.get(digest=token_digest(described.pop("token")))
     assert err == ""
     assert token.expires_at is not None
     assert timedelta(days=2) <= token.expires_at - before < timedelta(days=3)

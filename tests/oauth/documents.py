@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from mcp_django.auth.outbound import Answer, Target
+from mcp_django.auth.outbound import OutboundResponse, RequestTarget
 from mcp_django.oauth.cimd import Fetcher
 
 CLIENT = "https://client.example/metadata.json"
 PUBLIC = "203.0.114.10"
 # What was asked of the network, and what it answers; emptied by the fixture ``web``.
-asked: list[Target] = []
-published: dict[str, Answer] = {}
+asked: list[RequestTarget] = []
+published: dict[str, OutboundResponse] = {}
 
 
 def document(**more: Any) -> dict[str, Any]:
@@ -29,11 +29,11 @@ def document(**more: Any) -> dict[str, Any]:
     return {name: value for name, value in (values | more).items() if value is not None}
 
 
-def answer(body: object, **more: Any) -> Answer:
+def answer(body: object, **more: Any) -> OutboundResponse:
     """How a host answers with a body."""
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | more.pop("headers", {})
-    return Answer(**({"status": 200, "headers": headers, "body": encoded} | more))
+    return OutboundResponse(**({"status": 200, "headers": headers, "body": encoded} | more))
 
 
 def publish(values: dict[str, Any] | None = None) -> str:
@@ -48,17 +48,17 @@ def resolve(host: str, port: int) -> list[str]:
     return [PUBLIC]
 
 
-def transport(target: Target, max_bytes: int, seconds: float) -> Answer:
+def transport(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
     """What was published at the address, else 404."""
     asked.append(target)
     found = published.get(f"https://{target.host}{target.path}")
-    return found or Answer(status=404, headers={}, body=b"")
+    return found or OutboundResponse(status=404, headers={}, body=b"")
 
 
-def fetcher(given: Answer, resolve: Callable[[str, int], list[str]] = resolve) -> Fetcher:
+def fetcher(given: OutboundResponse, resolve: Callable[[str, int], list[str]] = resolve) -> Fetcher:
     """A fetcher that gets one answer to everything."""
 
-    def give(target: Target, max_bytes: int, seconds: float) -> Answer:
+    def give(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
         asked.append(target)
         return given
 

@@ -112,7 +112,7 @@ def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(
     ExternalIdentity.objects.create(
         issuer="https://login.company.example", subject="u-1", user=user
     )
-    together(monkeypatch, assertion_jwts, "use")
+    together(monkeypatch, assertion_jwts, "mark_used")
     assertion = word(client)
     won, lost = statuses(2, lambda _: bring(client, assertion))
     assert won.status_code == 200

@@ -408,7 +408,7 @@ def test_approval_comes_before_anything_upstream(
 ) -> None:
     from django.http import HttpResponseRedirect
 
-    from mcp_django.oauth.authorize import finish
+    from mcp_django.oauth.authorize import finish_request
 
     steps: list[Any] = []
 
@@ -416,18 +416,18 @@ def test_approval_comes_before_anything_upstream(
         steps.append(json.loads(json.dumps(approved)))
         return HttpResponseRedirect("https://upstream.example/") if len(steps) == 1 else None
 
-    monkeypatch.setattr("mcp_django.oauth.authorize._next_step", next_step)
+    monkeypatch.setattr("mcp_django.oauth.authorize._upstream_redirect", next_step)
     page = ask(browser, app)
     answer(browser, page, "deny")
     assert steps == []
     response = answer(browser, ask(browser, app))
     assert response["Location"] == "https://upstream.example/"
     assert not Grant.objects.exists()
-    finished = finish(response.wsgi_request, steps[0])
+    finished = finish_request(response.wsgi_request, steps[0])
     assert "code" in told(finished)
     # A client that was removed meanwhile gets nothing.
     get_application_model().objects.all().delete()
-    assert finish(response.wsgi_request, steps[0]).status_code == 400
+    assert finish_request(response.wsgi_request, steps[0]).status_code == 400
 
 
 @pytest.mark.spec("AUT-27")

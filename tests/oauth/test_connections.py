@@ -144,7 +144,7 @@ def test_revoking_tells_open_streams_of_every_credential(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
-        "mcp_django.oauth.revoking.announce_revoked", lambda *names: told.extend(names)
+        "mcp_django.oauth.revoking.notify_revoked", lambda *names: told.extend(names)
     )
     parties.make_token(user, app)
     parties.make_token(user, app, refresh=False)

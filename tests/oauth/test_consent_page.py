@@ -19,7 +19,7 @@ from mcp_django.models import Component
 from mcp_django.oauth.authorization_request import SALT, AuthorizationRequest
 from mcp_django.oauth.clients import destination_of, printable
 from mcp_django.oauth.models import Consent
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.state import override_version
 from tests.oauth import parties
 from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, signed, told
 
@@ -443,8 +443,8 @@ def test_nothing_on_the_pages_is_inline(browser: Client, app: Any) -> None:
 
 
 def test_the_page_counts_nothing_that_was_switched_off_elsewhere(browser: Client, app: Any) -> None:
-    freshness.forget()
-    freshness.start_over()
+    override_version.record_change()
+    override_version.reset()
     details = {"server": "orders", "kind": "tool", "key": "place", "name": "place"}
     Component.objects.create(**details, is_enabled=False)
     page = ask(browser, app, scope="mcp mcp:write").content.decode()

@@ -23,9 +23,15 @@ from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
 
 from mcp_django.auth import outbound, security_log
-from mcp_django.auth.outbound import Answer, FetchFailed, Target, https_get, is_public
+from mcp_django.auth.outbound import (
+    FetchFailed,
+    OutboundResponse,
+    RequestTarget,
+    https_get,
+    is_public,
+)
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.cimd import Fetcher, SignedInOnly, accepted, signed_in
+from mcp_django.oauth.cimd import Fetcher, SignedInOnly, signed_in, validate_document
 from tests.oauth import documents
 from tests.oauth.documents import CLIENT, answer, document, fetcher, publish
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
@@ -52,14 +58,14 @@ def test_a_good_document_is_accepted() -> None:
     assert found == document()
     assert seconds == 86400
     (target,) = documents.asked
-    assert target == Target(
+    assert target == RequestTarget(
         address=documents.PUBLIC, host="client.example", port=443, path="/metadata.json"
     )
 
 
 @pytest.mark.spec("AUT-26")
 def test_what_goes_too_far_is_left_out() -> None:
-    found = accepted(
+    found = validate_document(
         document(
             client_name="  Cli\u202eent\n ",
             token_endpoint_auth_method="private_key_jwt",
@@ -104,15 +110,15 @@ def test_what_goes_too_far_is_left_out() -> None:
 )
 def test_threat_08_a_document_that_is_no_client_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(CIMDError):
-        accepted(document(**more), CLIENT)
+        validate_document(document(**more), CLIENT)
 
 
 @pytest.mark.spec("AUT-26")
 @pytest.mark.parametrize(
     "given",
     [
-        Answer(status=301, headers={"location": "https://169.254.169.254/"}, body=b""),
-        Answer(status=404, headers={}, body=b""),
+        OutboundResponse(status=301, headers={"location": "https://169.254.169.254/"}, body=b""),
+        OutboundResponse(status=404, headers={}, body=b""),
         answer(b"<html>", headers={"content-type": "text/html"}),
         answer(document(), headers={"content-type": "text/json"}),
         answer(document(), headers={"content-type": ""}),
@@ -124,7 +130,7 @@ def test_threat_08_a_document_that_is_no_client_is_refused(more: dict[str, Any])
         answer(json.dumps(document()).encode().ljust(20 * 1024)),
     ],
 )
-def test_threat_08_an_answer_that_is_no_document_is_refused(given: Answer) -> None:
+def test_threat_08_an_answer_that_is_no_document_is_refused(given: OutboundResponse) -> None:
     with pytest.raises(CIMDError):
         fetcher(given).fetch(CLIENT)
     assert len(documents.asked) == 1
@@ -249,7 +255,7 @@ def test_a_public_address_is_called(address: str) -> None:
 
 
 def test_a_literal_address_is_looked_at_like_any_other() -> None:
-    assert outbound.resolve("127.0.0.1", 443) == ["127.0.0.1"]
+    assert outbound.resolve_host("127.0.0.1", 443) == ["127.0.0.1"]
     for url in ("https://127.0.0.1/x", "https://[::1]/x", "https://2130706433/x"):
         with pytest.raises(CIMDError):
             Fetcher(transport=documents.transport).fetch(url)
@@ -282,7 +288,7 @@ def test_a_host_that_does_not_exist_has_no_document(problem: Exception) -> None:
 def test_the_next_address_is_tried() -> None:
     tried = []
 
-    def second(target: Target, max_bytes: int, seconds: float) -> Answer:
+    def second(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
         tried.append(target.address)
         if len(tried) == 1:
             raise FetchFailed("No connection.")
@@ -355,10 +361,10 @@ class Host:
             # The client hung up, which is what some of the tests are about.
             return
 
-    def __enter__(self) -> Target:
+    def __enter__(self) -> RequestTarget:
         self.thread.start()
         port = self.listener.getsockname()[1]
-        return Target(address="127.0.0.1", host="client.example", port=port, path="/x?y=1")
+        return RequestTarget(address="127.0.0.1", host="client.example", port=port, path="/x?y=1")
 
     def __exit__(self, *exc: object) -> None:
         self.released.set()
@@ -427,7 +433,7 @@ def test_a_closed_port_is_no_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(FetchFailed, match="No connection"):
-        https_get(Target(address="127.0.0.1", host="x", port=port, path="/"), 100, 5)
+        https_get(RequestTarget(address="127.0.0.1", host="x", port=port, path="/"), 100, 5)
 
 
 # Who can have a document fetched ---------------------------------------------------------------
@@ -577,7 +583,7 @@ def test_a_document_that_is_not_taken_is_told(
 @pytest.mark.django_db
 def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, user: Any) -> None:
     client.force_login(user)
-    for number in range(security_log.SOME_OF_ONE + 3):
+    for number in range(security_log.MAX_PER_SOURCE + 3):
         address = f"https://client.example/{number}?access_token={'s' * 40}"
         page = client.get(f"/oauth/authorize?{authorize_query(address)}").content.decode()
         assert "was rejected" in page
@@ -587,7 +593,7 @@ def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, 
     assert "<b>" not in page
     assert "&lt;b&gt;" * 100 not in page
     logged = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT)
-    assert logged.count() == security_log.SOME_OF_ONE
+    assert logged.count() == security_log.MAX_PER_SOURCE
     assert not any("s" * 40 in one.client_id for one in logged)
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_refresh_token_model
 
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.revoking import end_family, revoke_access, revoke_client
+from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_family
 from mcp_django.transports import listen
 from tests.drivers import connect, message
 from tests.managed.site import decide_of_server_elsewhere
@@ -52,7 +52,7 @@ def deactivate(one: SignedIn) -> None:
 
 
 def end(one: SignedIn) -> None:
-    end_family(get_refresh_token_model().objects.get().token_family)
+    revoke_family(get_refresh_token_model().objects.get().token_family)
 
 
 WAYS = {
@@ -101,10 +101,10 @@ async def test_a_stream_outlives_a_refresh_of_its_token(mount: str) -> None:
         answer = await in_thread(refresh, one.app, one.refresh)
         assert answer.status_code == 200
         # Somebody says that there is something to see; there is a live token, so it stays.
-        from mcp_django.storage.revocations import announce_user
+        from mcp_django.storage.revocations import notify_user
         from tests.oauth.servers import orders
 
-        await in_thread(announce_user, one.user.pk)
+        await in_thread(notify_user, one.user.pk)
         orders.notify_list_changed("tools")
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
 

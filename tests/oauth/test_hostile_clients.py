@@ -14,8 +14,8 @@ from django.utils import timezone
 from oauth2_provider.models import get_grant_model
 
 from mcp_django.auth import limits
-from mcp_django.auth.credentials import source_of
-from mcp_django.auth.security_log import SOME_OF_ONE, sparingly
+from mcp_django.auth.credentials import rate_limit_source
+from mcp_django.auth.security_log import MAX_PER_SOURCE, event_limiter
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import registration, token
 from mcp_django.oauth.authorize import LIMIT
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet() -> None:
-    sparingly.clear()
+    event_limiter.clear()
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_threat_27_asking_too_often_does_not_fill_the_security_log(
         client.force_login(user)
     statuses = [ask(client, app, prompt="none").status_code for _ in range(LIMIT + 20)]
     assert statuses[-1] == 429
-    assert AuthEvent.objects.filter(kind="rate_limit").count() == SOME_OF_ONE
+    assert AuthEvent.objects.filter(kind="rate_limit").count() == MAX_PER_SOURCE
 
 
 def test_threat_27_a_code_that_is_replayed_again_and_again_does_not_fill_the_security_log(
@@ -83,7 +83,7 @@ def test_threat_27_a_code_that_is_replayed_again_and_again_does_not_fill_the_sec
     for _ in range(20):
         assert redeem(app, code, verifier).status_code == 400
     assert call(issued).status_code == 401
-    assert AuthEvent.objects.filter(kind="replay").count() == 1 + SOME_OF_ONE
+    assert AuthEvent.objects.filter(kind="replay").count() == 1 + MAX_PER_SOURCE
 
 
 PARAMETERS = (
@@ -177,7 +177,7 @@ def test_threat_11_an_approval_for_one_address_is_none_for_another(
 def test_threat_27_the_addresses_of_one_subscriber_are_one_source(
     address: str, source: str
 ) -> None:
-    assert source_of(address) == source
+    assert rate_limit_source(address) == source
 
 
 def _register(body: str, **more: Any) -> int:

@@ -13,7 +13,7 @@ from django.test import Client
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from mcp_django.auth.authentication import ENTERPRISE
-from mcp_django.auth.backends.jwt import forget
+from mcp_django.auth.backends.jwt import clear_key_stores
 from mcp_django.auth.outbound import FetchFailed
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent, ExternalIdentity
@@ -281,11 +281,11 @@ def test_keys_are_fetched_where_none_are_given(
         return jwks("company")
 
     monkeypatch.setattr("mcp_django.auth.outbound.fetch_json", fetch)
-    forget()
+    clear_key_stores()
     where = f"{COMPANY}/keys-{answers}"
     trust(site, JWKS=None, JWKS_URL=where)
     response = bring(assistant, word(assistant))
-    forget()
+    clear_key_stores()
     assert asked == [where]
     if answers:
         assert response.status_code == 200

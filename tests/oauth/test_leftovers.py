@@ -10,7 +10,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
 from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
-from mcp_django.storage.cleanup import prune
+from mcp_django.storage.cleanup import delete_expired
 from tests.oauth.exchanges import call, error_of, make_code, refresh, sign_in
 from tests.oauth.parties import make_app, make_token
 
@@ -26,7 +26,7 @@ def test_digests_go_when_what_they_stand_for_is_long_over() -> None:
     RedeemedCode.objects.create(digest="old")
     RedeemedCode.objects.update(redeemed_at=now - timedelta(days=2))
     RedeemedCode.objects.create(digest="new")
-    prune()
+    delete_expired()
     for model in (RefreshReplay, UsedAssertion, RedeemedCode):
         assert [row.digest for row in model.objects.all()] == ["new"]
 
@@ -40,7 +40,7 @@ def test_expired_codes_and_tokens_go(user: Any, app: Any) -> None:
     make_code(user, app)
     make_token(user, app, refresh=False, seconds=-5)
     good = make_token(user, app, refresh=False)
-    prune()
+    delete_expired()
     assert get_grant_model().objects.count() == 1
     assert call(good).status_code == 200
     assert get_access_token_model().objects.count() == 1
@@ -49,18 +49,18 @@ def test_expired_codes_and_tokens_go(user: Any, app: Any) -> None:
 def test_what_can_still_be_refreshed_stays(user: Any, app: Any) -> None:
     answer = sign_in(user, app)
     get_access_token_model().objects.update(expires=timezone.now() - timedelta(days=1))
-    prune()
+    delete_expired()
     assert refresh(app, answer["refresh_token"]).status_code == 200
 
 
 def test_a_replaced_refresh_token_stays_as_long_as_its_reuse_matters(user: Any, app: Any) -> None:
     answer = sign_in(user, app)
     new = refresh(app, answer["refresh_token"]).json()
-    prune()
+    delete_expired()
     assert get_refresh_token_model().objects.count() == 2
     get_refresh_token_model().objects.exclude(revoked=None).update(revoked=timezone.now() - LONG)
     RefreshReplay.objects.all().delete()
-    prune()
+    delete_expired()
     assert get_refresh_token_model().objects.count() == 1
     assert error_of(refresh(app, answer["refresh_token"])) == (400, "invalid_grant")
     assert call(new["access_token"]).status_code == 200
@@ -69,8 +69,8 @@ def test_a_replaced_refresh_token_stays_as_long_as_its_reuse_matters(user: Any, 
 def test_what_nobody_refreshed_in_time_goes(user: Any, app: Any) -> None:
     make_token(user, app)
     get_access_token_model().objects.update(expires=timezone.now() - LONG)
-    prune()
-    prune()
+    delete_expired()
+    delete_expired()
     assert not get_refresh_token_model().objects.exists()
     assert not get_access_token_model().objects.exists()
 
@@ -79,6 +79,6 @@ def test_threat_30_what_the_sites_other_clients_leave_is_left_alone(user: Any) -
     app = make_app(registration_source="manual")
     make_token(user, app, resource=(), seconds=-LONG.total_seconds().__int__(), refresh=False)
     make_code(user, app, resource=(), seconds=-5)
-    prune()
+    delete_expired()
     assert get_access_token_model().objects.count() == 1
     assert get_grant_model().objects.count() == 1

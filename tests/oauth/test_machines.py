@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from mcp_django.auth.authentication import CLIENT_CREDENTIALS
-from mcp_django.auth.backends.jwt import forget
+from mcp_django.auth.backends.jwt import clear_key_stores
 from mcp_django.oauth.models import ClientProfile, UsedAssertion
 from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth.exchanges import TOKEN, call, error_of, post
@@ -223,12 +223,12 @@ def test_keys_may_be_fetched(machine: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(
         "mcp_django.auth.outbound.fetch_json", lambda url: asked.append(url) or jwks("machine")
     )
-    forget()
+    clear_key_stores()
     ClientProfile.objects.update(jwks_url="https://machine.example/jwks.json")
     assert prove(machine).status_code == 200
     assert error_of(prove(machine, by="stranger")) == (401, "invalid_client")
     assert asked == ["https://machine.example/jwks.json"]
-    forget()
+    clear_key_stores()
 
 
 def test_an_assertion_is_good_once(machine: Any) -> None:
@@ -271,12 +271,12 @@ def test_a_profile_says_what_is_wrong_with_it(field: str, value: Any) -> None:
 
 @spec("AUT-34")
 def test_the_extension_is_advertised_only_when_it_is_on(settings: Any) -> None:
-    from mcp_django.auth.authentication import advertised
+    from mcp_django.auth.authentication import authorization_extensions
 
-    assert advertised(("oauth",)) == {CLIENT_CREDENTIALS: {}}
-    assert advertised(("tokens",)) == {}
+    assert authorization_extensions(("oauth",)) == {CLIENT_CREDENTIALS: {}}
+    assert authorization_extensions(("tokens",)) == {}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {}}
-    assert advertised(("oauth",)) == {}
+    assert authorization_extensions(("oauth",)) == {}
 
 
 @pytest.mark.usefixtures("unpinned")

@@ -68,7 +68,7 @@ def test_the_toolkit_that_is_missing_is_found(settings: Any) -> None:
     without(settings, "oauth2_provider", "mcp_django.oauth")
     assert ids(checks.check_toolkit(None)) == ["E001"]
     # The others leave the word to this one.
-    assert all(one(None) == [] for one in checks.ALL if one is not checks.check_toolkit)
+    assert all(one(None) == [] for one in checks.ALL_CHECKS if one is not checks.check_toolkit)
 
 
 @pytest.mark.usefixtures("no_servers")
@@ -87,7 +87,7 @@ def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings: A
     assert "MCP_DJANGO['AUTH']" in found.msg
 
 
-@pytest.mark.parametrize("key", checks.OURS)
+@pytest.mark.parametrize("key", checks.REQUIRED_CLASSES)
 @pytest.mark.parametrize("value", ["oauth2_provider.scopes.SettingsScopes", "no.such.module"])
 def test_a_class_that_is_not_ours_is_found(settings: Any, key: str, value: str) -> None:
     given: Any = (value,) if key.endswith("CLASSES") else value
@@ -101,7 +101,7 @@ def test_a_site_that_did_not_call_provider_settings_is_found(settings: Any) -> N
     settings.OAUTH2_PROVIDER = {"SCOPES": {"read": "Read"}}
     assert ids(checks.check_classes(None)) == ["E003"] * 4
     assert ids(checks.check_refresh_tokens(None)) == ["E004"]
-    assert ids(checks.check_gates(None)) == ["W005"] * 7
+    assert ids(checks.check_security_settings(None)) == ["W005"] * 7
     assert ids(checks.check_documents(None)) == ["W008"]
 
 
@@ -119,11 +119,11 @@ def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings: Any, ke
     assert repr(key) in found.msg
 
 
-@pytest.mark.parametrize("key", [*checks.WEAKER, "ALLOW_URI_WILDCARDS"])
+@pytest.mark.parametrize("key", [*checks.SECURITY_SETTINGS, "ALLOW_URI_WILDCARDS"])
 def test_each_gate_that_is_open_is_found(settings: Any, key: str) -> None:
-    assert checks.check_gates(None) == []
+    assert checks.check_security_settings(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: key == "ALLOW_URI_WILDCARDS"})
-    (found,) = checks.check_gates(None)
+    (found,) = checks.check_security_settings(None)
     assert ids([found]) == ["W005"]
     assert repr(key) in found.msg
 
@@ -379,7 +379,7 @@ def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant: str) -
 
 def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings: Any) -> None:
     settings.MCP_DJANGO = {"PAGE_SIZ": 5}
-    assert all(one(None) == [] for one in checks.ALL)
+    assert all(one(None) == [] for one in checks.ALL_CHECKS)
     assert core.check_oauth_app(None) == []
 
 
@@ -438,7 +438,7 @@ def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
 
 
 def test_the_checks_run_with_the_others() -> None:
-    ours = {*checks.ALL, checks.check_scheme, checks.check_clients}
+    ours = {*checks.ALL_CHECKS, checks.check_scheme, checks.check_clients}
     for module in (checks, checks, checks, checks):
         assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
     registry = django_checks.registry.registry

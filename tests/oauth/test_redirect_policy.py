@@ -69,14 +69,14 @@ REFUSED = [
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", ALLOWED)
 def test_an_address_that_hosts_register_is_accepted(uri: str) -> None:
-    assert redirects.problem(uri) == ""
+    assert redirects.redirect_problem(uri) == ""
     assert redirects.is_allowed(uri)
 
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", REFUSED)
 def test_threat_02_an_address_that_could_mislead_is_refused(uri: object) -> None:
-    problem = redirects.problem(uri)
+    problem = redirects.redirect_problem(uri)
     assert problem.endswith(".")
     assert not redirects.is_allowed(uri)
     # What was sent is not repeated, since it may be a page of its own.

@@ -66,7 +66,7 @@ def test_threat_16_after_the_window_the_family_dies(
     user: Any, app: Any, django_capture_on_commit_callbacks: Any, monkeypatch: Any
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("mcp_django.oauth.revoking.announce_revoked", lambda *a: told.extend(a))
+    monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
     old = sign_in(user, app)["refresh_token"]
     new = refresh(app, old).json()
     family = get_refresh_token_model().objects.get(revoked=None).token_family

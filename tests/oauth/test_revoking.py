@@ -32,7 +32,7 @@ def test_either_token_ends_the_whole_sign_in(
     monkeypatch: Any,
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("mcp_django.oauth.revoking.announce_revoked", lambda *a: told.extend(a))
+    monkeypatch.setattr("mcp_django.oauth.revoking.notify_revoked", lambda *a: told.extend(a))
     answer = sign_in(user, app)
     family = get_refresh_token_model().objects.get().token_family
     with django_capture_on_commit_callbacks(execute=True):

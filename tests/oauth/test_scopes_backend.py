@@ -11,7 +11,7 @@ from oauth2_provider.scopes import get_scopes_backend
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.oauth import provider_settings
-from mcp_django.oauth.clients import Scopes, baseline, granted, requestable
+from mcp_django.oauth.clients import Scopes, allowed_scopes, requestable_scopes, required_scopes
 from mcp_django.oauth.conf import DeclaredScopes
 from tests.oauth.documents import CLIENT
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app
@@ -39,7 +39,7 @@ def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_al
     source: str,
 ) -> None:
     app = client_of(source)
-    assert list(requestable(app)) == MCP
+    assert list(requestable_scopes(app)) == MCP
     assert get_scopes_backend().get_available_scopes(app) == [*MCP, "offline_access"]
     assert get_scopes_backend().get_default_scopes(app) == ["mcp"]
     asked = [
@@ -50,18 +50,18 @@ def test_threat_10_a_client_that_registered_itself_sees_the_scopes_of_servers_al
         "mcp",
         "mcp",
     ]
-    assert granted(asked, app) == ["mcp:write", "mcp"]
+    assert allowed_scopes(asked, app) == ["mcp:write", "mcp"]
 
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("shared")
 def test_a_client_that_was_registered_by_hand_has_the_scopes_of_the_site_too() -> None:
     app = client_of("manual")
-    assert list(requestable(app)) == [*OWN, *MCP]
+    assert list(requestable_scopes(app)) == [*OWN, *MCP]
     assert get_scopes_backend().get_default_scopes(app) == ["api:read"]
     named = SimpleNamespace(resource=RESOURCE)
     assert get_scopes_backend().get_default_scopes(app, named) == ["mcp"]
-    assert granted(["api:write", "mcp", "unknown"], app) == ["api:write", "mcp"]
+    assert allowed_scopes(["api:write", "mcp", "unknown"], app) == ["api:write", "mcp"]
 
 
 @pytest.mark.usefixtures("shared")
@@ -79,17 +79,17 @@ def test_the_toolkit_knows_the_description_of_every_scope(settings: Any) -> None
 
 @pytest.mark.django_db
 def test_without_scopes_of_its_own_a_site_has_those_of_its_servers() -> None:
-    assert list(requestable(client_of("manual"))) == MCP
+    assert list(requestable_scopes(client_of("manual"))) == MCP
     assert get_scopes_backend().get_default_scopes(client_of("dcr")) == ["mcp"]
-    assert list(requestable(None)) == MCP
+    assert list(requestable_scopes(None)) == MCP
 
 
 def test_what_servers_need_is_what_is_declared(settings: Any) -> None:
     settings.MCP_DJANGO = {"SCOPES": {"other": "Something else"}}
-    assert baseline([orders, billing]) == []
+    assert required_scopes([orders, billing]) == []
     settings.MCP_DJANGO = SETTINGS
-    assert baseline([orders, billing]) == ["mcp"]
-    assert baseline([]) == []
+    assert required_scopes([orders, billing]) == ["mcp"]
+    assert required_scopes([]) == []
 
 
 def test_the_scopes_of_the_toolkit_follow_the_setting(settings: Any) -> None:

@@ -126,7 +126,7 @@ def test_a_mistake_of_ours_is_told_in_json_without_what_was_sent(
     def fail(request: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("mcp_django.oauth.token._name_resources", fail)
+    monkeypatch.setattr("mcp_django.oauth.token._canonicalize_resources", fail)
     code, verifier = make_code(user, app)
     assert error_of(redeem(app, code, verifier)) == (500, "server_error")
     assert "broken" in caplog.text
@@ -209,4 +209,4 @@ def test_a_form_may_come_in_parts(user: Any, app: Any) -> None:
         "code_verifier": verifier,
     }
     assert Client().post(TOKEN, form).status_code == 200
-    assert FORM in token.FORMS
+    assert FORM in token.CONTENT_TYPES

@@ -15,7 +15,7 @@ from oauth2_provider.models import (
 )
 
 from mcp_django.oauth.models import ClientProfile
-from mcp_django.storage.cleanup import prune
+from mcp_django.storage.cleanup import delete_expired
 from tests.oauth.parties import make_app, make_token
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,7 @@ def aged(app: Any, age: timedelta) -> Any:
 
 
 def is_kept(app: Any) -> bool:
-    prune()
+    delete_expired()
     return bool(get_application_model().objects.filter(pk=app.pk).exists())
 
 
@@ -90,6 +90,6 @@ def test_a_client_that_was_used_once_is_kept_for_months() -> None:
 def test_unused_clients_are_swept_up_with_everything_else() -> None:
     app = aged(make_app(), timedelta(days=2))
     told = {}
-    prune(told.__setitem__)
+    delete_expired(told.__setitem__)
     assert told["clients"] == 1
     assert not get_application_model().objects.filter(pk=app.pk).exists()

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.protocol.errors import ASKABLE, check_askable, declares, requirement
+from mcp_django.protocol.errors import (
+    KNOWN_CAPABILITIES,
+    capabilities_declaration,
+    check_capability_name,
+    declares_capability,
+)
 from tests.spec import spec
 
 
@@ -31,7 +36,9 @@ from tests.spec import spec
 def test_a_declaration_is_read_as_the_specification_means_it(
     declared: dict[str, Any], found: str
 ) -> None:
-    assert [name for name in ASKABLE if declares(declared, name)] == found.split()
+    assert [
+        name for name in KNOWN_CAPABILITIES if declares_capability(declared, name)
+    ] == found.split()
 
 
 @spec("MRT-3")
@@ -48,22 +55,22 @@ def test_a_declaration_is_read_as_the_specification_means_it(
     ],
 )
 def test_what_is_required_is_an_object(names: list[str], required: dict[str, Any]) -> None:
-    assert requirement(names) == required
-    assert requirement(iter(names)) == required
+    assert capabilities_declaration(names) == required
+    assert capabilities_declaration(iter(names)) == required
 
 
 @spec("MRT-3")
-@given(st.lists(st.sampled_from(ASKABLE)))
+@given(st.lists(st.sampled_from(KNOWN_CAPABILITIES)))
 def test_whoever_declares_what_is_required_has_it(names: list[str]) -> None:
-    required = requirement(names)
-    assert all(declares(required, name) for name in names)
+    required = capabilities_declaration(names)
+    assert all(declares_capability(required, name) for name in names)
 
 
 def test_other_names_are_mistakes() -> None:
-    for name in ASKABLE:
-        check_askable(name)
+    for name in KNOWN_CAPABILITIES:
+        check_capability_name(name)
     for name in ("", "tools", "elicitation.form", "Roots"):
         with pytest.raises(
             ValueError, match=r"use one of 'elicitation', 'elicitation\.url', 'roots'"
         ):
-            check_askable(name)
+            check_capability_name(name)

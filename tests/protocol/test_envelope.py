@@ -14,8 +14,8 @@ from mcp_django.protocol.envelope import (
     Route,
     Stateless,
     classify,
+    error_revision_of,
     read_handshake_meta,
-    revision_of,
 )
 from mcp_django.protocol.errors import (
     HeaderMismatch,
@@ -28,7 +28,7 @@ from mcp_django.protocol.errors import (
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import (
     Batch,
-    Failure,
+    DecodingFailure,
     Notification,
     Request,
     Response,
@@ -377,7 +377,7 @@ def test_a_batch_is_refused_where_no_revision_has_batches(enabled: tuple[str, ..
 
 @spec("BAT-1", "BAT-8")
 def test_another_batch_is_left_to_the_session() -> None:
-    broken = Failure(InvalidRequest("x"))
+    broken = DecodingFailure(InvalidRequest("x"))
     batch = Batch((call("initialize"), notify(), broken, Request(2, "m", b'{"_meta":{"a":1e999}}')))
     assert route(batch) == Handshake()
     assert route(batch, "2025-03-26") == Handshake()
@@ -404,10 +404,12 @@ def test_an_alias_that_is_switched_off_is_not_advertised() -> None:
 @spec("ALS-2")
 def test_an_error_about_a_message_is_written_for_the_revision_in_its_envelope() -> None:
     message = call(fields=meta(X))
-    assert revision_of(message) is revision_of(message, LATEST_HANDSHAKE) is DRAFT_2026_V1
+    assert (
+        error_revision_of(message) is error_revision_of(message, LATEST_HANDSHAKE) is DRAFT_2026_V1
+    )
     with pytest.raises(HeaderMismatch) as caught:
         route(message, E)
-    assert error_object(caught.value, revision_of(message))["code"] == -32001
+    assert error_object(caught.value, error_revision_of(message))["code"] == -32001
 
 
 @pytest.mark.parametrize(
@@ -424,13 +426,13 @@ def test_an_error_about_a_message_is_written_for_the_revision_in_its_envelope() 
 def test_an_error_about_a_message_without_an_envelope_is_written_for_its_session(
     message: Request | Notification | Response | Batch,
 ) -> None:
-    assert revision_of(message) is None
-    assert revision_of(message, LATEST_HANDSHAKE) is LATEST_HANDSHAKE
+    assert error_revision_of(message) is None
+    assert error_revision_of(message, LATEST_HANDSHAKE) is LATEST_HANDSHAKE
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "1.0.0", 5])
 def test_an_envelope_of_no_stateless_version_belongs_to_no_session_either(version: Any) -> None:
-    assert revision_of(call(fields=meta(version)), LATEST_HANDSHAKE) is None
+    assert error_revision_of(call(fields=meta(version)), LATEST_HANDSHAKE) is None
 
 
 @spec("PRG-1", "MET-4")

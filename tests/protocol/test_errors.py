@@ -28,8 +28,8 @@ from mcp_django.protocol.errors import (
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,
     HANDSHAKE,
-    MODERN,
     REVISIONS,
+    STATELESS,
     V2025_11_25,
     V2026_07_28,
     Revision,
@@ -126,7 +126,7 @@ def test_our_own_codes_lie_outside_the_reserved_ranges(code: int) -> None:
 
 
 @spec("HTTP-24", "HTTP-25", "HTTP-31")
-@pytest.mark.parametrize("revision", [*MODERN, None], ids=str)
+@pytest.mark.parametrize("revision", [*STATELESS, None], ids=str)
 @pytest.mark.parametrize(
     ("error", "status"),
     [

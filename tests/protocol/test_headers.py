@@ -12,8 +12,8 @@ from mcp_django.protocol.headers import (
     MAX_SAFE_INTEGER,
     HeaderParameter,
     Headers,
-    check_params,
-    check_routing,
+    check_param_headers,
+    check_routing_headers,
     decode_value,
     encode_value,
     header_parameters,
@@ -30,7 +30,7 @@ def headers_of(*pairs: tuple[str, str], **changes: str | None) -> Headers:
 
 
 def check(headers: Headers, name: str | None = "refund") -> None:
-    check_routing(headers, version="2026-07-28", method="tools/call", name=name)
+    check_routing_headers(headers, version="2026-07-28", method="tools/call", name=name)
 
 
 @spec("HDR-6")
@@ -127,7 +127,7 @@ def test_the_name_is_not_looked_at_where_the_body_names_nothing() -> None:
 def test_a_header_outside_printable_ascii_is_a_mismatch_even_if_the_body_says_the_same() -> None:
     headers = headers_of(mcp_method="m\xfc")
     with pytest.raises(HeaderMismatch, match="printable"):
-        check_routing(headers, version="2026-07-28", method="m\xfc", name=None)
+        check_routing_headers(headers, version="2026-07-28", method="m\xfc", name=None)
 
 
 def test_a_mismatch_does_not_repeat_megabytes() -> None:
@@ -341,7 +341,7 @@ def param_headers(**values: str) -> Headers:
     ],
 )
 def test_an_argument_equal_to_its_header_passes(value: Any, header: str) -> None:
-    check_params(param_headers(region=header), {"region": value}, [REGION])
+    check_param_headers(param_headers(region=header), {"region": value}, [REGION])
 
 
 @spec("HDR-15", "HDR-16", "HDR-8")
@@ -372,42 +372,42 @@ def test_an_argument_equal_to_its_header_passes(value: Any, header: str) -> None
 )
 def test_an_argument_that_differs_from_its_header_is_a_mismatch(value: Any, header: str) -> None:
     with pytest.raises(HeaderMismatch):
-        check_params(param_headers(region=header), {"region": value}, [REGION])
+        check_param_headers(param_headers(region=header), {"region": value}, [REGION])
 
 
 @spec("HDR-15")
 def test_an_argument_without_its_header_is_a_mismatch() -> None:
     with pytest.raises(HeaderMismatch, match="Mcp-Param-Region is missing"):
-        check_params(param_headers(), {"region": "eu"}, [REGION])
+        check_param_headers(param_headers(), {"region": "eu"}, [REGION])
 
 
 @spec("HDR-9")
 def test_a_repeated_argument_header_is_a_mismatch() -> None:
     headers = Headers([(b"mcp-param-region", b"eu"), (b"Mcp-Param-Region", b"eu")])
     with pytest.raises(HeaderMismatch, match="repeated"):
-        check_params(headers, {"region": "eu"}, [REGION])
+        check_param_headers(headers, {"region": "eu"}, [REGION])
 
 
 @spec("HDR-15", "HDR-17")
 @pytest.mark.parametrize("arguments", [{}, {"region": None}])
 def test_a_header_without_its_argument_is_a_mismatch(arguments: dict[str, Any]) -> None:
-    check_params(param_headers(), arguments, [REGION])
+    check_param_headers(param_headers(), arguments, [REGION])
     with pytest.raises(HeaderMismatch, match="does not have"):
-        check_params(param_headers(region="eu"), arguments, [REGION])
+        check_param_headers(param_headers(region="eu"), arguments, [REGION])
 
 
 @spec("HDR-15")
 def test_a_nested_argument_is_found_by_its_path() -> None:
-    check_params(param_headers(zone="3"), {"where": {"zone": 3}}, [ZONE])
-    check_params(param_headers(), {"where": {}}, [ZONE])
-    check_params(param_headers(), {"where": ["zone"]}, [ZONE])
+    check_param_headers(param_headers(zone="3"), {"where": {"zone": 3}}, [ZONE])
+    check_param_headers(param_headers(), {"where": {}}, [ZONE])
+    check_param_headers(param_headers(), {"where": ["zone"]}, [ZONE])
     with pytest.raises(HeaderMismatch):
-        check_params(param_headers(zone="4"), {"where": {"zone": 3}}, [ZONE])
+        check_param_headers(param_headers(zone="4"), {"where": {"zone": 3}}, [ZONE])
 
 
 @spec("HDR-17")
 def test_headers_that_no_schema_names_are_ignored() -> None:
-    check_params(param_headers(region="eu", other="x"), {"region": "eu"}, [REGION])
+    check_param_headers(param_headers(region="eu", other="x"), {"region": "eu"}, [REGION])
 
 
 ARGUMENTS = (
@@ -419,7 +419,7 @@ ARGUMENTS = (
 def test_any_header_for_any_argument_passes_or_is_a_mismatch(value: Any, header: bytes) -> None:
     headers = Headers([(b"mcp-param-region", header)])
     try:
-        check_params(headers, {"region": value}, [REGION])
+        check_param_headers(headers, {"region": value}, [REGION])
     except HeaderMismatch:
         return
     assert value is not None
@@ -429,7 +429,7 @@ def test_any_header_for_any_argument_passes_or_is_a_mismatch(value: Any, header:
 def test_safe_integers_are_compared_exactly(value: int, distance: int) -> None:
     headers = param_headers(region=str(value + distance))
     if distance == 0:
-        check_params(headers, {"region": value}, [REGION])
+        check_param_headers(headers, {"region": value}, [REGION])
     else:
         with pytest.raises(HeaderMismatch):
-            check_params(headers, {"region": value}, [REGION])
+            check_param_headers(headers, {"region": value}, [REGION])

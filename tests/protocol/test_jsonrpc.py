@@ -19,20 +19,20 @@ from mcp_django.protocol.errors import (
     ParseError,
 )
 from mcp_django.protocol.jsonrpc import (
-    MAX_BATCH,
+    MAX_BATCH_MESSAGES,
     Batch,
-    Failure,
+    DecodingFailure,
     Notification,
     Request,
     RequestId,
     Response,
+    build_error,
+    build_notification,
+    build_request,
+    build_result,
     decode,
     encode,
-    error_message,
-    notification,
     read_params,
-    request,
-    result_message,
 )
 from tests.spec import spec
 
@@ -78,7 +78,7 @@ NOT_JSON = {
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
 def test_what_is_not_json_in_utf_8_is_a_parse_error(body: bytes) -> None:
     failure = decode(body)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, ParseError)
     assert (failure.id, failure.silent) == (None, False)
 
@@ -110,7 +110,7 @@ def test_json_that_is_no_message_is_an_invalid_request_under_its_id(
     body: bytes, request_id: RequestId | None
 ) -> None:
     failure = decode(body)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert failure.id == request_id
 
@@ -125,7 +125,7 @@ def test_an_id_comes_back_exactly_as_it_came(request_id: RequestId) -> None:
     assert isinstance(message, Request)
     assert message.id == request_id
     assert type(message.id) is type(request_id)
-    assert encode(result_message(message.id, {})) == body.replace(b'"method":"m"', b'"result":{}')
+    assert encode(build_result(message.id, {})) == body.replace(b'"method":"m"', b'"result":{}')
 
 
 @spec("RPC-2")
@@ -155,7 +155,7 @@ def test_an_integer_written_with_a_fraction_is_that_integer(raw: bytes, value: i
 )
 def test_a_malformed_id_makes_a_broken_request_and_no_notification(raw: bytes) -> None:
     failure = decode(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % raw)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert (failure.id, failure.silent) == (None, False)
 
@@ -175,7 +175,7 @@ def test_absent_and_null_params_are_the_empty_object() -> None:
 @pytest.mark.parametrize("raw", [b"[]", b"[1]", b"1", b'"x"', b"true"])
 def test_params_that_are_no_object_are_invalid_params(raw: bytes) -> None:
     failure = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % raw)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidEnvelope)
     assert (failure.error.code, failure.id, failure.silent) == (-32602, 1, False)
 
@@ -191,7 +191,7 @@ def test_a_notification_is_a_message_without_an_id() -> None:
 @spec("RPC-8")
 def test_a_malformed_notification_gets_no_answer_either() -> None:
     failure = decode(b'{"jsonrpc":"2.0","method":"n","params":[1]}')
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert failure.silent
 
@@ -243,7 +243,7 @@ def test_a_response_has_a_result_or_an_error() -> None:
 )
 def test_a_malformed_response_is_never_answered(body: bytes) -> None:
     failure = decode(body)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     # Its id is one of ours; an answer under it would hit an unrelated request of the client's.
     assert (failure.id, failure.silent) == (None, True)
@@ -275,14 +275,14 @@ def test_a_batch_may_hold_responses_only() -> None:
         b" [ ] ",
         b'[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"method":"m"}]',
         b'[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]',
-        b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * (MAX_BATCH + 1)) + b"]",
+        b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * (MAX_BATCH_MESSAGES + 1)) + b"]",
         b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 10_000) + b"]",
     ],
     ids=["empty", "blank", "mixed with request", "mixed with notification", "one too many", "huge"],
 )
 def test_a_batch_that_cannot_be_is_one_invalid_request(body: bytes) -> None:
     failure = decode(body)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidRequest)
     assert failure.id is None
 
@@ -299,9 +299,11 @@ def test_refusing_a_huge_array_costs_little_memory() -> None:
 
 
 def test_a_batch_of_the_greatest_size_is_read_whole() -> None:
-    batch = decode(b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * MAX_BATCH) + b"]")
+    batch = decode(
+        b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * MAX_BATCH_MESSAGES) + b"]"
+    )
     assert isinstance(batch, Batch)
-    assert len(batch.members) == MAX_BATCH
+    assert len(batch.members) == MAX_BATCH_MESSAGES
 
 
 @spec("BAT-7")
@@ -314,8 +316,8 @@ def test_a_broken_member_does_not_break_its_batch() -> None:
     assert isinstance(batch, Batch)
     *broken, last = batch.members
     assert last == Request(6, "m")
-    assert all(isinstance(member, Failure) for member in broken)
-    assert [(m.error.code, m.id) for m in broken if isinstance(m, Failure)] == [
+    assert all(isinstance(member, DecodingFailure) for member in broken)
+    assert [(m.error.code, m.id) for m in broken if isinstance(m, DecodingFailure)] == [
         (-32600, None),
         (-32600, None),
         (-32600, None),
@@ -340,7 +342,7 @@ ECHOES = [
 @pytest.mark.parametrize("body", ECHOES)
 def test_an_error_does_not_repeat_what_was_sent(body: bytes) -> None:
     failure = decode(body)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, DecodingFailure)
     assert len(failure.error.message) < 160
     assert "xxx" not in failure.error.message
 
@@ -377,7 +379,7 @@ VALID = st.fixed_dictionaries(
         "params": OBJECTS,
     },
 )
-KNOWN = Request | Notification | Response | Batch | Failure
+KNOWN = Request | Notification | Response | Batch | DecodingFailure
 
 
 @spec("RPC-9")
@@ -390,7 +392,7 @@ def test_any_bytes_give_a_value(body: bytes) -> None:
 def test_any_json_gives_a_value(value: Any) -> None:
     decoded = decode(encode(value))
     assert isinstance(decoded, KNOWN)
-    if isinstance(decoded, Failure):
+    if isinstance(decoded, DecodingFailure):
         assert isinstance(decoded.error, MCPError)
         assert not isinstance(decoded.error, ParseError)
 
@@ -461,17 +463,21 @@ def test_params_that_are_nested_too_deep_are_invalid() -> None:
 
 
 def test_messages_are_built_in_their_json_rpc_shape() -> None:
-    assert result_message("a", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "result": {"x": 1}}
-    assert notification("n", {"x": 1}) == {"jsonrpc": "2.0", "method": "n", "params": {"x": 1}}
-    assert notification("n", None) == {"jsonrpc": "2.0", "method": "n"}
-    assert request(1, "m", None) == {"jsonrpc": "2.0", "id": 1, "method": "m"}
+    assert build_result("a", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "result": {"x": 1}}
+    assert build_notification("n", {"x": 1}) == {
+        "jsonrpc": "2.0",
+        "method": "n",
+        "params": {"x": 1},
+    }
+    assert build_notification("n", None) == {"jsonrpc": "2.0", "method": "n"}
+    assert build_request(1, "m", None) == {"jsonrpc": "2.0", "id": 1, "method": "m"}
 
 
 @spec("RPC-11")
 def test_an_error_without_a_known_id_has_no_id_member() -> None:
     error = {"code": -32700, "message": "m"}
-    assert error_message(None, error) == {"jsonrpc": "2.0", "error": error}
-    assert error_message(0, error) == {"jsonrpc": "2.0", "id": 0, "error": error}
+    assert build_error(None, error) == {"jsonrpc": "2.0", "error": error}
+    assert build_error(0, error) == {"jsonrpc": "2.0", "id": 0, "error": error}
 
 
 def test_encoding_is_compact_and_one_line() -> None:

@@ -11,7 +11,7 @@ from mcp_django.protocol.methods import (
     SERVER_REQUESTS,
     lookup,
 )
-from mcp_django.protocol.revisions import HANDSHAKE, MODERN, REVISIONS, V2025_11_25, Revision
+from mcp_django.protocol.revisions import HANDSHAKE, REVISIONS, STATELESS, V2025_11_25, Revision
 from tests.spec import spec
 
 EVERYWHERE = (
@@ -48,12 +48,12 @@ def test_the_core_methods_exist_in_every_revision(method: str, revision: Revisio
 @pytest.mark.parametrize("method", HANDSHAKE_ONLY)
 def test_methods_of_the_handshake_are_unknown_to_stateless_revisions(method: str) -> None:
     assert all(lookup(method, revision) for revision in HANDSHAKE)
-    assert not any(lookup(method, revision) for revision in MODERN)
+    assert not any(lookup(method, revision) for revision in STATELESS)
 
 
 @pytest.mark.parametrize("method", MODERN_ONLY)
 def test_stateless_methods_are_unknown_to_the_handshake(method: str) -> None:
-    assert all(lookup(method, revision) for revision in MODERN)
+    assert all(lookup(method, revision) for revision in STATELESS)
     assert not any(lookup(method, revision) for revision in HANDSHAKE)
 
 
@@ -108,7 +108,7 @@ def test_eight_methods_are_cacheable() -> None:
 
 @spec("MRT-1")
 def test_three_methods_may_ask_the_user() -> None:
-    asking = {m.name for m in REQUESTS.values() if m.may_ask}
+    asking = {m.name for m in REQUESTS.values() if m.may_request_input}
     assert asking == {"tools/call", "resources/read", "prompts/get"}
 
 
@@ -145,7 +145,7 @@ def test_methods_belong_to_the_capability_they_are_named_after() -> None:
 
 @spec("IO-3", "HTTP-27")
 def test_a_stateless_revision_has_no_requests_from_the_server() -> None:
-    modern = {revision.version for revision in MODERN}
+    modern = {revision.version for revision in STATELESS}
     assert not any(modern & versions for versions in SERVER_REQUESTS.values())
 
 

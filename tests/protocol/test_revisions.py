@@ -12,15 +12,15 @@ from mcp_django.protocol.revisions import (
     HANDSHAKE,
     LATEST,
     LATEST_HANDSHAKE,
-    MODERN,
     REVISIONS,
+    STATELESS,
     V2024_11_05,
     V2025_03_26,
     V2025_06_18,
     V2025_11_25,
     V2026_07_28,
     Revision,
-    advertised,
+    advertised_versions,
 )
 from tests.spec import spec
 
@@ -43,9 +43,9 @@ def test_every_revision_is_listed_newest_first() -> None:
 
 
 def test_the_eras_are_disjoint_and_complete() -> None:
-    assert all(revision.stateless for revision in MODERN)
+    assert all(revision.stateless for revision in STATELESS)
     assert not any(revision.stateless for revision in HANDSHAKE)
-    assert {*MODERN, *HANDSHAKE} == {*REVISIONS.values()}
+    assert {*STATELESS, *HANDSHAKE} == {*REVISIONS.values()}
 
 
 FEATURES = {
@@ -103,25 +103,25 @@ def test_structured_output_grows_from_nothing_to_anything() -> None:
 
 @spec("VER-9")
 def test_modern_versions_are_advertised_before_handshake_ones() -> None:
-    assert advertised(EVERYTHING) == [E.version, *OLD]
-    assert advertised(reversed(EVERYTHING)) == [E.version, *OLD]
-    assert advertised(EVERYTHING, requested="1.0.0") == [E.version, *OLD]
-    assert advertised([C.version, E.version]) == [E.version, C.version]
+    assert advertised_versions(EVERYTHING) == [E.version, *OLD]
+    assert advertised_versions(reversed(EVERYTHING)) == [E.version, *OLD]
+    assert advertised_versions(EVERYTHING, requested="1.0.0") == [E.version, *OLD]
+    assert advertised_versions([C.version, E.version]) == [E.version, C.version]
 
 
 @spec("VER-9")
 @pytest.mark.parametrize("requested", OLD)
 def test_a_handshake_version_in_an_envelope_is_told_of_modern_ones_only(requested: str) -> None:
-    assert advertised(EVERYTHING, requested=requested) == [E.version]
+    assert advertised_versions(EVERYTHING, requested=requested) == [E.version]
 
 
 def test_without_a_modern_version_the_handshake_ones_are_all_there_is_to_tell() -> None:
-    assert advertised(OLD, requested=B.version) == OLD
-    assert advertised(OLD, requested=E.version) == OLD
+    assert advertised_versions(OLD, requested=B.version) == OLD
+    assert advertised_versions(OLD, requested=E.version) == OLD
 
 
 @spec("ALS-4")
 def test_the_alias_is_advertised_first_and_only_to_a_request_that_uses_it() -> None:
-    assert X.version not in advertised(EVERYTHING, requested=E.version)
-    assert advertised(EVERYTHING, requested=X.version) == [X.version, E.version, *OLD]
-    assert advertised([E.version, *OLD], requested=X.version) == [E.version, *OLD]
+    assert X.version not in advertised_versions(EVERYTHING, requested=E.version)
+    assert advertised_versions(EVERYTHING, requested=X.version) == [X.version, E.version, *OLD]
+    assert advertised_versions([E.version, *OLD], requested=X.version) == [E.version, *OLD]

@@ -9,27 +9,27 @@ import pytest
 
 from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
 from mcp_django.protocol.methods import REQUESTS
+from mcp_django.protocol.projection import (
+    project_block,
+    project_capabilities,
+    project_implementation,
+    project_notification,
+    project_prompt,
+    project_resource,
+    project_result,
+    project_tool,
+)
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,
     HANDSHAKE,
-    MODERN,
     REVISIONS,
+    STATELESS,
     V2024_11_05,
     V2025_03_26,
     V2025_06_18,
     V2025_11_25,
     V2026_07_28,
     Revision,
-)
-from mcp_django.protocol.shapes import (
-    implementation,
-    project_block,
-    project_capabilities,
-    project_notification,
-    project_prompt,
-    project_resource,
-    project_result,
-    project_tool,
 )
 from tests.spec import spec
 
@@ -66,7 +66,7 @@ def project(
 
 
 @spec("RPC-6", "VER-10")
-@pytest.mark.parametrize("revision", MODERN, ids=lambda r: r.version)
+@pytest.mark.parametrize("revision", STATELESS, ids=lambda r: r.version)
 def test_a_stateless_result_has_a_type_and_names_the_server(revision: Revision) -> None:
     assert project("tools/call", {"content": []}, revision) == {
         "resultType": "complete",
@@ -228,7 +228,7 @@ def test_initialize_names_only_what_the_revision_knows(
     assert {*projected["serverInfo"]} == info
     assert {*projected["capabilities"]} == capabilities
     assert projected["instructions"] == "Be kind."
-    assert implementation(everything, E) == everything
+    assert project_implementation(everything, E) == everything
     assert project_capabilities(flags, E) == flags
 
 

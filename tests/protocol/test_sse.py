@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.protocol.sse import COMMENT, Decoder, Event, encode_event
+from mcp_django.protocol.sse import KEEPALIVE_COMMENT, EventDecoder, ServerSentEvent, encode_event
 from tests.spec import spec
 
 
@@ -39,39 +39,42 @@ def test_an_id_or_name_that_would_break_its_line_is_refused(wrong: str) -> None:
 
 def test_line_breaks_in_data_cannot_forge_another_event() -> None:
     stream = encode_event(b"a\n\nevent: evil\rdata: b\r\nc")
-    assert Decoder().feed(stream) == [Event(data="a\n\nevent: evil\ndata: b\nc")]
+    assert EventDecoder().feed(stream) == [ServerSentEvent(data="a\n\nevent: evil\ndata: b\nc")]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_in_any_of_three_ways(end: bytes) -> None:
     stream = end.join([b"event: x", b"data: a", b"data:b", b"", b"data", b"", b""])
-    assert Decoder().feed(stream) == [Event(data="a\nb", event="x"), Event(data="")]
+    assert EventDecoder().feed(stream) == [
+        ServerSentEvent(data="a\nb", event="x"),
+        ServerSentEvent(data=""),
+    ]
 
 
 @spec("HTTP-7")
 def test_comments_and_unknown_fields_are_skipped() -> None:
-    decoder = Decoder()
-    assert decoder.feed(COMMENT) == []
-    assert decoder.feed(b"other: 1\ndata: a\n:x\n\n") == [Event(data="a")]
+    decoder = EventDecoder()
+    assert decoder.feed(KEEPALIVE_COMMENT) == []
+    assert decoder.feed(b"other: 1\ndata: a\n:x\n\n") == [ServerSentEvent(data="a")]
 
 
 def test_a_byte_order_mark_may_open_the_stream() -> None:
-    assert Decoder().feed(b"\xef\xbb\xbfdata: a\n\n") == [Event(data="a")]
+    assert EventDecoder().feed(b"\xef\xbb\xbfdata: a\n\n") == [ServerSentEvent(data="a")]
 
 
 def test_an_id_stays_until_the_next_one() -> None:
-    decoder = Decoder()
+    decoder = EventDecoder()
     assert decoder.feed(b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n") == [
-        Event(data="a", id="1"),
-        Event(data="b", id="1"),
-        Event(data="c", id=""),
+        ServerSentEvent(data="a", id="1"),
+        ServerSentEvent(data="b", id="1"),
+        ServerSentEvent(data="c", id=""),
     ]
-    assert decoder.feed(b"id: 2\n\nid: 3\0\ndata: d\n\n") == [Event(data="d", id="2")]
+    assert decoder.feed(b"id: 2\n\nid: 3\0\ndata: d\n\n") == [ServerSentEvent(data="d", id="2")]
     assert decoder.last_event_id == "2"
 
 
 def test_the_delay_is_remembered_if_it_is_a_number() -> None:
-    decoder = Decoder()
+    decoder = EventDecoder()
     assert decoder.feed(b"retry: 500\n\n") == []
     assert decoder.retry == 500
     decoder.feed(b"retry: soon\nretry: -1\nretry: \xd9\xa2\nretry: " + b"9" * 5000 + b"\n\n")
@@ -79,13 +82,13 @@ def test_the_delay_is_remembered_if_it_is_a_number() -> None:
 
 
 def test_an_event_name_without_data_is_forgotten() -> None:
-    assert Decoder().feed(b"event: x\n\ndata: a\n\n") == [Event(data="a")]
+    assert EventDecoder().feed(b"event: x\n\ndata: a\n\n") == [ServerSentEvent(data="a")]
 
 
 def test_an_unfinished_event_is_not_delivered() -> None:
-    decoder = Decoder()
+    decoder = EventDecoder()
     assert decoder.feed(b"data: a\n") == []
-    assert decoder.feed(b"\n") == [Event(data="a")]
+    assert decoder.feed(b"\n") == [ServerSentEvent(data="a")]
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -101,7 +104,7 @@ def test_events_survive_however_the_stream_is_cut(
 ) -> None:
     stream = b"".join(encode_event(text.encode(), id=id_) for text, id_ in events)
     stream = stream.replace(b"\n", end.encode())
-    decoder, found = Decoder(), []
+    decoder, found = EventDecoder(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += decoder.feed(stream[:size])
@@ -115,6 +118,6 @@ def test_events_survive_however_the_stream_is_cut(
 
 @given(st.lists(st.binary(max_size=30)))
 def test_any_bytes_are_read(chunks: list[bytes]) -> None:
-    decoder = Decoder()
+    decoder = EventDecoder()
     for chunk in chunks:
-        assert all(isinstance(event, Event) for event in decoder.feed(chunk))
+        assert all(isinstance(event, ServerSentEvent) for event in decoder.feed(chunk))

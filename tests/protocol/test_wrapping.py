@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.protocol.shapes import is_object_schema, wrap_schema, wrap_value
+from mcp_django.protocol.projection import is_object_schema, wrap_schema, wrap_value
 from tests.spec import spec
 
 # The judge of what a schema means; where the package is tested without extras it is missing.

@@ -29,12 +29,12 @@ from tests.published.listening import LATEST_HANDSHAKE, Exchange, Lines, Peer, j
 def install() -> None:
     """Hear everything that goes out there from now on."""
     _replace(RequestFactory, "generic", _heard_django)
-    _replace(client_asgi, "request", _heard_asgi)
+    _replace(client_asgi, "send_asgi_request", _heard_asgi)
     _replace(client_module, "_messages", _heard_subscription)
     _replace(MemoryConnection, "request", _heard_memory)
     _replace(MemoryConnection, "arequest", _heard_memory_async)
     _replace(Conversation, "__init__", _heard_conversation)
-    _replace(Conversation, "receive", _heard_line)
+    _replace(Conversation, "process_line", _heard_line)
     for name in sockets.LIBRARIES:
         with suppress(ImportError):
             library = importlib.import_module(name)

@@ -228,7 +228,7 @@ class Exchange:
         self._type = ""
         self._is_packed = False
         self._body = b""
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
 
     def ask(self, body: bytes) -> None:
         """Take the whole body of the request."""
@@ -277,7 +277,7 @@ class Exchange:
         elif self._type == "application/json":
             self._body += part
 
-    def _take(self, event: sse.Event) -> None:
+    def _take(self, event: sse.ServerSentEvent) -> None:
         if event.event == "endpoint":
             named = parse_qs(event.data.partition("?")[2]).get("session_id", [""])[0]
             self._session = session(named, "2024-11-05")

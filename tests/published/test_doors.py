@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcp_django import MCPServer
-from mcp_django.protocol import envelope, shapes
+from mcp_django.protocol import envelope, projection
 from mcp_django.test import MCPClient
 from mcp_django.transports import client_requests
 from tests.drivers import Connection, headers_for, message, send
@@ -39,13 +39,13 @@ REASON = '"inputSchema" is a required property'
 def _wrong(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[list[str]]:
     """Tools are listed without what they take, progress without how far it is, and so on."""
     settings.ROOT_URLCONF = "tests.transports.urls"
-    project = shapes.project_result
+    project = projection.project_result
 
     def project_result(method: str, *args: Any, **options: Any) -> dict[str, Any]:
         result = project(method, *args, **options)
         return {**result, "tools": [{"name": "add"}]} if method == "tools/list" else result
 
-    monkeypatch.setattr(shapes, "project_result", project_result)
+    monkeypatch.setattr(projection, "project_result", project_result)
     with verdicts.apart() as heard:
         yield heard
 
@@ -93,7 +93,7 @@ def test_a_document_of_a_view_is_heard(server: MCPServer) -> None:
 @pytest.mark.every_mount
 @pytest.mark.parametrize("name", MOUNTS)
 async def test_an_event_is_heard_at_every_mount(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "project_notification", lambda *args: {"progress": "far"})
+    monkeypatch.setattr(projection, "project_notification", lambda *args: {"progress": "far"})
     params = {"name": "stagger", "arguments": {}}
     body = message("tools/call", params, **{envelope.PROGRESS_TOKEN: "t"})
     with pytest.raises(Violation, match="ProgressNotification"):
@@ -110,7 +110,7 @@ async def test_a_session_is_heard_in_its_revision() -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_a_question_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        client_requests, "project_question", lambda *args, **options: {"message": "?"}
+        client_requests, "project_client_request", lambda *args, **options: {"message": "?"}
     )
     peer: Peer = await ready("raw")
     assert peer.path == PARLOR
@@ -175,7 +175,7 @@ async def test_an_asynchronous_test_client_is_heard(server: MCPServer, heard: li
 async def test_a_subscription_of_the_test_client_is_heard(
     server: MCPServer, monkeypatch: pytest.MonkeyPatch, heard: list[str]
 ) -> None:
-    monkeypatch.setattr(shapes, "project_notification", lambda *args: {})
+    monkeypatch.setattr(projection, "project_notification", lambda *args: {})
     async with MCPClient(server=server).listen(lists=["tools"]) as messages:
         await anext(messages)
     assert "SubscriptionsAcknowledgedNotification" in heard.pop()

@@ -12,7 +12,7 @@ import pytest
 from django.urls import path
 
 from mcp_django import Context, MCPServer
-from mcp_django.execution.threads import pool
+from mcp_django.execution.threads import get_pool
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROGRESS_TOKEN
 from tests.asgi import application
 from tests.drivers import connect, message, send
@@ -78,7 +78,7 @@ async def test_a_question_without_an_answer_holds_no_thread(serve: Any) -> None:
         answer = await send(application, "/mcp", call(name="ask"))
         assert answer.json()["result"]["resultType"] == "input_required"
     async with asyncio.timeout(PATIENCE):
-        assert await pool("work").run(lambda: "free") == "free"
+        assert await get_pool("work").run(lambda: "free") == "free"
 
 
 def ask(ctx: Context) -> str:

@@ -9,7 +9,7 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import next_round
+from mcp_django.test.answers import build_retry_params
 from tests.servers import open_to_all
 from tests.spec import spec
 
@@ -59,7 +59,7 @@ def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[An
             ([one["progress"] for one in said.progress], [one["data"] for one in said.logs])
         )
         if raw["resultType"] == "input_required":
-            retry = next_round(raw, ["x"])
+            retry = build_retry_params(raw, ["x"])
     return found
 
 
@@ -102,6 +102,6 @@ def test_a_round_that_does_not_listen_leaves_its_messages_to_the_next(
 def test_a_round_that_is_sent_twice_says_the_same_twice() -> None:
     client = MCPClient(server=talking())
     first = client.request("tools/call", {"name": "talk"})
-    params = {"name": "talk", **next_round(first, ["x"])}
+    params = {"name": "talk", **build_retry_params(first, ["x"])}
     said = [client._call_result(client.request("tools/call", params)) for _ in range(2)]
     assert [[one["progress"] for one in each.progress] for each in said] == [[2], [2]]

@@ -48,6 +48,6 @@ def test_a_sync_tool_asks_for_them_too() -> None:
 
 
 def test_a_root_is_a_value() -> None:
-    (root,) = ListRoots().read({"roots": [{"uri": "file:///srv", "name": "Shop"}]})
+    (root,) = ListRoots().read_answer({"roots": [{"uri": "file:///srv", "name": "Shop"}]})
     assert root == Root("file:///srv", "Shop")
     assert root.path == Path("/srv")

@@ -31,7 +31,7 @@ def said(*blocks: dict[str, Any], **members: Any) -> dict[str, Any]:
 
 
 def using(*ids: str) -> SampledMessage:
-    return Sample("x").read(said(*({**USE, "id": one} for one in ids), stopReason="toolUse"))
+    return Sample("x").read_answer(said(*({**USE, "id": one} for one in ids), stopReason="toolUse"))
 
 
 # What is sent ---------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ def test_tools_need_a_client_that_has_them() -> None:
 @spec("ASK-7", "ASK-10")
 def test_one_block_and_a_list_of_one_are_the_same() -> None:
     block = {"type": "text", "text": "a", "_meta": {"x": 1}}
-    one = Sample("x").read({**said(), "content": block})
+    one = Sample("x").read_answer({**said(), "content": block})
     assert (
         one
-        == Sample("x").read(said(block))
+        == Sample("x").read_answer(said(block))
         == SampledMessage(role="assistant", content=[block], model="m")
     )
     assert (one.text, one.tool_uses, one.stop_reason) == ("a", [], "")
@@ -137,7 +137,7 @@ def test_one_block_and_a_list_of_one_are_the_same() -> None:
 def test_several_blocks_keep_their_order() -> None:
     picture = {"type": "image", "data": "eA==", "mimeType": "image/png"}
     sound = {"type": "audio", "data": "eA==", "mimeType": "audio/wav"}
-    found = Sample("x").read(
+    found = Sample("x").read_answer(
         said({"type": "text", "text": "a"}, picture, sound, USE, {"type": "text", "text": "b"})
     )
     assert [one["type"] for one in found.content] == ["text", "image", "audio", "tool_use", "text"]
@@ -147,8 +147,8 @@ def test_several_blocks_keep_their_order() -> None:
 
 @pytest.mark.parametrize("stop_reason", ["endTurn", "stopSequence", "whatever"])
 def test_why_it_stopped_is_in_the_clients_words(stop_reason: str) -> None:
-    assert Sample("x").read(said(stopReason=stop_reason)).stop_reason == stop_reason
-    assert Sample("x").read(said(stopReason=5)).stop_reason == ""
+    assert Sample("x").read_answer(said(stopReason=stop_reason)).stop_reason == stop_reason
+    assert Sample("x").read_answer(said(stopReason=5)).stop_reason == ""
 
 
 # Loops of tools -------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_each_use_is_followed_by_its_result_and_nothing_else() -> None:
             {"type": "tool_result", "toolUseId": "1", "content": text, "isError": True},
         ],
     }
-    assert params_of(Sample([*conversation, Sample("x").read(said()), "And now?"]))
+    assert params_of(Sample([*conversation, Sample("x").read_answer(said()), "And now?"]))
 
 
 @spec("ASK-9")

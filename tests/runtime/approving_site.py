@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr
 
 from mcp_django import Context, MCPServer, ModelTools
 from mcp_django.models import Approval, Component
-from mcp_django.overrides.state import decided
+from mcp_django.overrides.state import publish_change
 from tests.servers import person
 
 gated = MCPServer("gated", title="The desk")
@@ -105,4 +105,4 @@ def narrow(tool: str, approval: str) -> None:
         server="gated", kind=Component.Kind.TOOL, key=tool, name=tool, approval=approval
     )
     with TestCase.captureOnCommitCallbacks(execute=True):
-        decided([("gated", "tools")])
+        publish_change([("gated", "tools")])

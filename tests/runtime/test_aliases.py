@@ -112,7 +112,7 @@ def test_a_yes_is_for_one_call_by_whatever_name(shop: MCPServer) -> None:
         assert client.call_tool(name, {"n": 5}, check=False).is_error
     row = Approval.objects.get()
     assert row.component == "pay"
-    assert approval_rows.decide(row, is_granted=True, by="boss", reason="")
+    assert approval_rows.save_decision(row, is_granted=True, by="boss", reason="")
     assert client.call_tool("pay_out", {"n": 5}).text == "5"
     for name in ("pay_out", "pay"):
         assert client.call_tool(name, {"n": 5}, check=False).is_error
@@ -180,6 +180,6 @@ def test_a_former_address_has_the_same_variables() -> None:
 
 
 def test_a_change_is_told_at_former_addresses_as_well(shop: MCPServer) -> None:
-    assert [*shop.addresses_of("shop://about")] == ["shop://about", "shop://info"]
-    assert [*shop.addresses_of("shop://orders/12")] == ["shop://orders/12", "order://12"]
-    assert [*shop.addresses_of("shop://else")] == ["shop://else"]
+    assert [*shop.uris_of("shop://about")] == ["shop://about", "shop://info"]
+    assert [*shop.uris_of("shop://orders/12")] == ["shop://orders/12", "order://12"]
+    assert [*shop.uris_of("shop://else")] == ["shop://else"]

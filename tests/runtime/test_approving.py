@@ -20,11 +20,11 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers
-from mcp_django.execution.call import Invocation
+from mcp_django.execution.call import PreparedCall
 from mcp_django.models import Approval
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
-from mcp_django.storage.cleanup import prune
+from mcp_django.storage.cleanup import delete_expired
 from mcp_django.test import ACCEPT, DECLINE, CallResult, ErrorResponse, MCPClient
 from mcp_django.transports.memory import MemoryConnection
 from tests.drivers import message
@@ -198,11 +198,11 @@ def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     request = message("tools/call", {"name": "found_group", "arguments": {"name": "X"}})
     connection = MemoryConnection(gated, principal_for(ada))
     opened = connection.open(request)
-    assert isinstance(opened, Invocation)
+    assert isinstance(opened, PreparedCall)
     assert isinstance(opened.component, Tool)
     raw = b'{"name": "a", "name": "b"}'
-    gate = approval_guard.Gate(opened.incoming, opened.component, raw)
-    result = invoke.run(replace(opened, gate=gate))
+    gate = approval_guard.ApprovalGuard(opened.incoming, opened.component, raw)
+    result = invoke.run(replace(opened, approval_guard=gate))
     assert result["content"][0]["text"] == "An argument is named twice; name each once."
     assert not Approval.objects.exists()
 
@@ -235,15 +235,15 @@ def test_nobody_approves_for_somebody_who_is_nobody() -> None:
 def test_of_two_calls_at_once_one_gets_the_yes(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     call(ada)
     decide(ada, waiting())
-    use, seen = approval_rows.use, []
+    use, seen = approval_rows.use_approval, []
 
     def late(row: Approval) -> bool:
         """Between the look and the use another call comes and goes."""
-        monkeypatch.setattr(approval_rows, "use", use)
+        monkeypatch.setattr(approval_rows, "use_approval", use)
         seen.append(call(ada))
         return use(row)
 
-    monkeypatch.setattr(approval_rows, "use", late)
+    monkeypatch.setattr(approval_rows, "use_approval", late)
     second = call(ada)
     assert not seen[0].is_error
     assert is_waiting(second)
@@ -293,13 +293,13 @@ def test_the_call_goes_on_once_the_page_was_answered(
     version: str, verdict: str, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_for(ada, version)
-    read = approval_guard.DecideOnPage.read
+    read = approval_guard.ApprovalPageQuestion.read_answer
 
     def after_the_page(self: Any, answer: Any) -> None:
         decide(ada, waiting(), verdict)
         read(self, answer)
 
-    monkeypatch.setattr(approval_guard.DecideOnPage, "read", after_the_page)
+    monkeypatch.setattr(approval_guard.ApprovalPageQuestion, "read_answer", after_the_page)
     result = client.call_tool("found_group", FOUND, answers=[ACCEPT], check=False)
     if verdict == "grant":
         assert result.text == "Founded crew."
@@ -442,10 +442,10 @@ def test_what_cannot_be_seen_is_written_out(sent: str, seen: str, ada: Any) -> N
 )
 def test_a_number_keeps_its_digits(written: str, seen: Any) -> None:
     tool = gated.tools["found_group"]
-    read = shown.read(b'{"n": %b}' % written.encode())
-    assert shown.shown(tool, read) == {"n": seen}
-    other = shown.read(b'{"n": %b0}' % written.encode())
-    assert shown.digest("s", "t", read) != shown.digest("s", "t", other)
+    read = shown.parse_arguments(b'{"n": %b}' % written.encode())
+    assert shown.displayable(tool, read) == {"n": seen}
+    other = shown.parse_arguments(b'{"n": %b0}' % written.encode())
+    assert shown.approval_digest("s", "t", read) != shown.approval_digest("s", "t", other)
 
 
 def test_the_client_is_shown_as_it_calls_itself(ada: Any) -> None:
@@ -499,9 +499,9 @@ def test_a_write_that_would_fail_waits_for_nobody(ada: Any) -> None:
 def test_a_preview_that_fills_pages_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown, "MAX_PREVIEW_BYTES", 20)
     tool = gated.tools["found_group"]
-    assert shown.preview_of(tool, {"structuredContent": {"a": 1}}) == {"a": 1}
-    assert shown.preview_of(tool, {"structuredContent": {"a": "x" * 20}}) == {"too_large": True}
-    assert shown.preview_of(tool, {"content": [{"type": "text", "text": "hi"}]}) == "hi"
+    assert shown.stored_preview(tool, {"structuredContent": {"a": 1}}) == {"a": 1}
+    assert shown.stored_preview(tool, {"structuredContent": {"a": "x" * 20}}) == {"too_large": True}
+    assert shown.stored_preview(tool, {"content": [{"type": "text", "text": "hi"}]}) == "hi"
 
 
 # Signals and time -----------------------------------------------------------------------------
@@ -564,5 +564,5 @@ def test_old_ones_are_swept_up(ada: Any, settings: Any) -> None:
     call(ada)
     call(ada, name="other")
     Approval.objects.filter(arguments=FOUND).update(expires_at=Now() - timedelta(seconds=61))
-    prune()
+    delete_expired()
     assert waiting().arguments == {"name": "other"}

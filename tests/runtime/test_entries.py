@@ -12,9 +12,9 @@ from django.http import Http404
 from mcp_django import Annotations, Context, MCPServer
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.core.resource import Entry, EntryPage, ListEntries
+from mcp_django.core.resource import ListedResource, ListedResourcePage, ListEntries
 from mcp_django.exceptions import InvalidParams
-from mcp_django.execution.call import CURSORS
+from mcp_django.execution.call import CURSOR_SIGNER
 from mcp_django.protocol.cursors import encode_cursor
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
@@ -25,11 +25,11 @@ from tests.spec import spec
 def numbered(kind: str, rows: list[int]) -> ListEntries:
     """Entries of a sorted list that may change between two pages."""
 
-    def entries(ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+    def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         left = [row for row in rows if after is None or row > after[0]]
         kept = left[:limit]
-        found = [Entry(uri=f"x://{kind}/{row}", name=str(row)) for row in kept]
-        return EntryPage(entries=found, after=[kept[-1]] if len(left) > limit else None)
+        found = [ListedResource(uri=f"x://{kind}/{row}", name=str(row)) for row in kept]
+        return ListedResourcePage(entries=found, after=[kept[-1]] if len(left) > limit else None)
 
     return entries
 
@@ -124,7 +124,7 @@ def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
         refused(client, changed)
     scope = "inline:resources/list:anonymous"
     for key in ([], ["x://a/{v}"], ["x://b/{v}", None], ["x://a/{v}", 5], [5, None], [[], None]):
-        refused(client, encode_cursor(key, scope=scope, signer=CURSORS))
+        refused(client, encode_cursor(key, scope=scope, signer=CURSOR_SIGNER))
     server.unregister(server.templates["x://a/{v}"])
     listing(server, "b", numbered("b", [1]))
     refused(client, cursor)
@@ -133,8 +133,8 @@ def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
 @spec("RSC-1")
 def test_an_entry_says_what_its_template_knows_of_it() -> None:
     entries = [
-        Entry(uri="x://a/1", name="one"),
-        Entry(
+        ListedResource(uri="x://a/1", name="one"),
+        ListedResource(
             uri="x://a/2",
             name="two",
             title="Two",
@@ -145,7 +145,7 @@ def test_an_entry_says_what_its_template_knows_of_it() -> None:
         ),
     ]
     server = open_to_all()
-    listing(server, "a", lambda ctx, after, limit: EntryPage(entries=entries, after=None))
+    listing(server, "a", lambda ctx, after, limit: ListedResourcePage(entries=entries, after=None))
     assert MCPClient(server=server).list_resources() == [
         {"uri": "x://a/1", "name": "one"},
         {
@@ -162,7 +162,7 @@ def test_an_entry_says_what_its_template_knows_of_it() -> None:
 
 @pytest.mark.parametrize("exc", [PermissionDenied("no"), Http404("no")])
 def test_rows_that_may_not_be_seen_are_not_there(exc: Exception) -> None:
-    def entries(ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+    def entries(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         raise exc
 
     server = open_to_all()
@@ -174,10 +174,10 @@ def test_rows_that_may_not_be_seen_are_not_there(exc: Exception) -> None:
 def test_a_list_that_fails_is_an_error_and_not_a_shorter_list(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def failing(ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+    def failing(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         raise RuntimeError("secret")
 
-    def refusing(ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+    def refusing(ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         raise InvalidParams("Not here.")
 
     for entries, code in ((failing, INTERNAL_ERROR), (refusing, INVALID_PARAMS)):

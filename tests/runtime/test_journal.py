@@ -226,8 +226,8 @@ def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> Non
 def test_strangers_at_the_door_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp_django.execution import call_log
 
-    monkeypatch.setattr(call_log, "NOBODY_A_MINUTE", 3)
-    call_log.patience.clear()
+    monkeypatch.setattr(call_log, "ANONYMOUS_PER_MINUTE", 3)
+    call_log.anonymous_limiter.clear()
     made = MCPServer("closed", permission=IsAuthenticated)
     made.tool()(read)
     for _ in range(5):
@@ -488,7 +488,7 @@ async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db
     client = real_client(server=server(write))
     body = client._message("tools/call", {"name": "write", "arguments": {"name": "late"}})
     opened = await sync_to_async(client._connection.open)(body)  # type: ignore[union-attr]
-    await invoke.timed_out(opened)
+    await invoke.timeout_result(opened)
     # Its thread comes back from wherever it hung.
     with pytest.raises(Busy):
         await sync_to_async(invoke.run)(opened)

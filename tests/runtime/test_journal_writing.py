@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from mcp_django.models import Call
 from mcp_django.storage import call_rows as store
-from mcp_django.storage.call_rows import CallLog, Line
+from mcp_django.storage.call_rows import CallLog, QueuedRow
 from mcp_django.transports.drain import Drain
 from tests.drivers import PATIENCE
 from tests.servers import open_to_all, real_client
@@ -23,10 +23,10 @@ from tests.servers import open_to_all, real_client
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def line(component: str = "read", **fields: Any) -> Line:
+def line(component: str = "read", **fields: Any) -> QueuedRow:
     """A line of a call that has ended."""
     values = {"at": timezone.now(), "server": "shelf", "kind": "tool", "outcome": "ok"}
-    return Line({**values, "component": component, "user_key": "anonymous", **fields})
+    return QueuedRow({**values, "component": component, "user_key": "anonymous", **fields})
 
 
 def written() -> list[str]:
@@ -39,7 +39,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
     monkeypatch.setattr(store, "FLUSH_SECONDS", 3600.0)
     made = CallLog()
-    made._patience = 3600.0
+    made._flush_delay = 3600.0
     yield made
     made.close()
 
@@ -50,7 +50,7 @@ class Away:
     def __init__(self, times: int) -> None:
         self.times = times
         self.failed = threading.Semaphore(0)
-        self._write = store.write
+        self._write = store.write_rows
 
     def __call__(self, lines: Any) -> None:
         if self.times:
@@ -70,13 +70,13 @@ def test_a_line_waits_for_others(log: CallLog) -> None:
 def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "FLUSH_ROWS", 3)
     wrote = threading.Event()
-    write = store.write
+    write = store.write_rows
 
     def tell(lines: Any) -> None:
         write(lines)
         wrote.set()
 
-    monkeypatch.setattr(store, "write", tell)
+    monkeypatch.setattr(store, "write_rows", tell)
     for name in "abc":
         log.add(line(name))
     assert wrote.wait(PATIENCE)
@@ -105,7 +105,7 @@ def test_lines_survive_a_database_that_is_away(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = Away(2)
-    monkeypatch.setattr(store, "write", away)
+    monkeypatch.setattr(store, "write_rows", away)
     log.add(line("a"))
     assert log.flush()
     assert away.failed.acquire(timeout=PATIENCE)
@@ -121,7 +121,7 @@ def test_of_too_many_lines_the_oldest_go(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(store, "MAX_WAITING", 3)
-    monkeypatch.setattr(store, "write", Away(1))
+    monkeypatch.setattr(store, "write_rows", Away(1))
     for name in "abc":
         log.add(line(name))
     assert log.flush()
@@ -145,7 +145,7 @@ def test_a_line_that_cannot_be_kept_takes_no_other_with_it(
 
 def test_the_end_of_a_call_is_written_once_its_beginning_is(log: CallLog) -> None:
     pk = log.insert(line("write", outcome="started").fields)
-    log.add(Line({"outcome": "cancelled"}, pk))
+    log.add(QueuedRow({"outcome": "cancelled"}, pk))
     assert log.flush()
     assert Call.objects.get().outcome == "cancelled"
 
@@ -155,7 +155,7 @@ def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -
     pk = log.insert(begun)
     # Somebody has this user forgotten while the call runs.
     Call.objects.update(user_name="", user_key="forgotten")
-    log.add(Line({**begun, "outcome": "ok", "ms": 2.5}, pk))
+    log.add(QueuedRow({**begun, "outcome": "ok", "ms": 2.5}, pk))
     assert log.flush()
     row = Call.objects.get()
     assert (row.outcome, row.ms, row.user_name, row.user_key) == ("ok", 2.5, "", "forgotten")
@@ -164,7 +164,7 @@ def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -
 def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log: CallLog) -> None:
     told = threading.Event()
     log.add(line("a"))
-    log.add(Line(line("b").fields, tell=lambda fields: told.set()))
+    log.add(QueuedRow(line("b").fields, receiver=lambda fields: told.set()))
     assert told.wait(PATIENCE)
     assert written() == []
     assert log.flush()
@@ -188,7 +188,7 @@ def test_what_a_line_leaves_out_is_as_the_model_has_it(log: CallLog) -> None:
 def test_a_process_that_stops_writes_what_there_is(log: CallLog) -> None:
     done = threading.Event()
     log.add(line("a"))
-    log.hurry(done.set)
+    log.flush_and_stop(done.set)
     assert done.wait(PATIENCE)
     assert written() == ["a"]
     log.add(line("b"))
@@ -203,13 +203,13 @@ def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(
 
     monkeypatch.setattr(drain, "call_log", log)
     held = threading.Event()
-    write = store.write
+    write = store.write_rows
 
     def wait(lines: Any) -> None:
         assert held.wait(PATIENCE)
         write(lines)
 
-    monkeypatch.setattr(store, "write", wait)
+    monkeypatch.setattr(store, "write_rows", wait)
     log.add(line("a"))
     stopping = Drain()
     stopping.begin()
@@ -302,7 +302,7 @@ def test_a_receiver_that_fails_keeps_no_line_back(
     def refuse(fields: Any) -> None:
         raise ValueError("not today")
 
-    log.add(Line(line("a").fields, tell=refuse))
+    log.add(QueuedRow(line("a").fields, receiver=refuse))
     log.add(line("b"))
     assert log.flush()
     assert written() == ["a", "b"]

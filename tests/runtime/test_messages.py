@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from mcp_django import Context
 from mcp_django.execution import invoke
-from mcp_django.execution.call import Invocation
+from mcp_django.execution.call import PreparedCall
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.jsonrpc import Request
@@ -156,12 +156,12 @@ def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCapture
 # Cancellation ---------------------------------------------------------------------------------
 
 
-def invocation(server: Any, name: str = "tool", **arguments: Any) -> Invocation:
+def invocation(server: Any, name: str = "tool", **arguments: Any) -> PreparedCall:
     client = real_client(server=server)
     opened = client._connection.open(
         client._message("tools/call", {"name": name, "arguments": arguments})
     )
-    assert isinstance(opened, Invocation)
+    assert isinstance(opened, PreparedCall)
     return opened
 
 
@@ -180,7 +180,7 @@ async def test_a_synchronous_call_learns_of_its_cancellation_when_it_asks() -> N
         return "done"
 
     opened = invocation(server)
-    running = asyncio.ensure_future(invoke.execute(opened))
+    running = asyncio.ensure_future(invoke.run_from_event_loop(opened))
     await asyncio.to_thread(entered.wait, PATIENCE)
     opened.cancellation.cancel()
     opened.cancellation.cancel()
@@ -203,7 +203,7 @@ async def test_an_async_call_is_interrupted() -> None:
             ended.set()
         return "never"
 
-    running = asyncio.ensure_future(invoke.execute(invocation(server)))
+    running = asyncio.ensure_future(invoke.run_from_event_loop(invocation(server)))
     await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -244,7 +244,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told() -> None:
 
     opened = invocation(server)
     async with asyncio.timeout(PATIENCE):
-        result = await invoke.execute(opened)
+        result = await invoke.run_from_event_loop(opened)
     assert result["isError"]
     assert "took longer than 0.01 seconds" in result["content"][0]["text"]
     assert bool(opened.cancellation)

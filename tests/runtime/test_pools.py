@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from mcp_django.exceptions import Busy
 from mcp_django.execution import threads
-from mcp_django.execution.threads import BoundedPool, count_for
+from mcp_django.execution.threads import BoundedPool, count_job_for
 
 PATIENCE = 10
 
@@ -53,21 +53,21 @@ def at_once(work: Callable[[], object]) -> list[object]:
 def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     monkeypatch.setattr(threads, "_pools", {})
-    monkeypatch.setattr(threads, "_make", slowly(made))
-    first, second = at_once(lambda: threads.pool("work"))
+    monkeypatch.setattr(threads, "_create_pool", slowly(made))
+    first, second = at_once(lambda: threads.get_pool("work"))
     assert first is second
     assert len(made) == 1
 
 
 def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None:
-    usual = threads.pool("work")
+    usual = threads.get_pool("work")
     with override_settings(MCP_DJANGO={"THREADS": 1}):
-        assert threads.pool("work").sizes["threads"] == 1
-        assert threads.pool("desk").sizes["threads"] == threads.DESK_THREADS
-    assert threads.pool("work").sizes == usual.sizes
+        assert threads.get_pool("work").sizes["threads"] == 1
+        assert threads.get_pool("desk").sizes["threads"] == threads.SHORT_TASK_THREADS
+    assert threads.get_pool("work").sizes == usual.sizes
     with override_settings(MCP_DJANGO={"PAGE_SIZE": 7}):
-        kept = threads.pool("work")
-    assert threads.pool("work") is kept
+        kept = threads.get_pool("work")
+    assert threads.get_pool("work") is kept
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_work_counts_for_whoever_is_found_to_call(make: Any) -> None:
 
     def work() -> str:
         found.release()
-        count_for("mallory")
+        count_job_for("mallory")
         counted.release()
         assert go.wait(PATIENCE)
         return "done"
@@ -238,24 +238,24 @@ async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(ma
     def work() -> None:
         # Its time is up before anybody knows whose it is.
         asyncio.run_coroutine_threadsafe(is_late.wait(), loop).result(PATIENCE)
-        count_for("mallory")
+        count_job_for("mallory")
         works.began.append("late")
 
     with pytest.raises(Busy):
         await pool.run(work, key="unproven")
     with pytest.raises(Busy):
-        await pool.run(lambda: count_for("mallory"), key="unproven")
+        await pool.run(lambda: count_job_for("mallory"), key="unproven")
     for n in range(4):
         works.submit(f"waiting {n}", "mallory")
     with pytest.raises(Busy):
-        await pool.run(lambda: count_for("mallory"), key="unproven")
+        await pool.run(lambda: count_job_for("mallory"), key="unproven")
     works.let_go(6)
     works.wait_for(4)
     assert "late" not in works.began
 
 
 def test_outside_of_a_pool_nothing_is_counted() -> None:
-    count_for("mallory")
+    count_job_for("mallory")
 
 
 def test_what_is_cancelled_before_it_begins_never_does(make: Any) -> None:

@@ -15,7 +15,13 @@ from mcp_django.auth.permissions import AllowAny, BasePermission, HasCodename, I
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InvalidParams
-from mcp_django.execution.policy import admit, admit_connection, barriers, hindrances, visible
+from mcp_django.execution.policy import (
+    authorize,
+    authorize_connection,
+    connection_denials,
+    is_visible,
+    visibility_denials,
+)
 
 
 class Yes(BasePermission):
@@ -80,7 +86,7 @@ def caller(scopes: frozenset[str] | None, *, is_known: bool = True, **details: A
 
 def is_admitted(principal: Principal, component: Component) -> bool:
     try:
-        return admit(principal, component)
+        return authorize(principal, component)
     except (AccessRefused, InvalidParams):
         return False
 
@@ -95,8 +101,8 @@ def test_a_component_is_seen_when_there_is_no_reason_against_it(
         principal = caller(held, is_known=is_known)
         component = component_of(permission, needed)
         with override_settings(MCP_DJANGO={"LIST_FILTER": list_filter}):
-            reasons = list(hindrances(principal, component))
-            assert visible(principal, component) is not bool(reasons)
+            reasons = list(visibility_denials(principal, component))
+            assert is_visible(principal, component) is not bool(reasons)
             of_scopes = [one for one in reasons if one.kind == "scopes"]
             guarding = [one for one in reasons if one.kind == "permission"]
             lacks = held is not None and not set(needed) <= held
@@ -104,15 +110,15 @@ def test_a_component_is_seen_when_there_is_no_reason_against_it(
             assert is_admitted(principal, component) is not (bool(guarding) or lacks)
         guards = permission if isinstance(permission, list) else [permission]
         refusing = [one for one in guards if one not in (None, Yes)]
-        assert [type(one.guard) for one in guarding] == refusing
+        assert [type(one.permission) for one in guarding] == refusing
 
 
 def test_all_reasons_are_given_and_not_the_first_alone() -> None:
     component = component_of([No, IsStaff, "auth.view_group", InGroups(["Editors"])], ("a", "b"))
     principal = caller(frozenset({"a"}), is_known=False)
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
-        found = list(hindrances(principal, component))
-    kinds = [type(one.guard) for one in found if one.guard is not None]
+        found = list(visibility_denials(principal, component))
+    kinds = [type(one.permission) for one in found if one.permission is not None]
     assert kinds == [No, IsStaff, HasCodename, InGroups]
     assert found[-1].scopes == ("b",)
 
@@ -130,25 +136,25 @@ def test_whoever_may_not_enter_has_a_reason(
     is_known: bool, permission: Any, guards: tuple[Any, ...], is_enabled: bool
 ) -> None:
     server: Any = MCPServer("reasons", permission=permission, scopes=("a", "b"))
-    offered = replace(server.offered, guards=guards, is_enabled=is_enabled)
+    offered = replace(server.catalog, extra_permissions=guards, is_enabled=is_enabled)
 
     class Door:
         """The server as its owner narrowed it."""
 
         def __getattr__(self, name: str) -> Any:
-            return offered if name == "offered" else getattr(server, name)
+            return offered if name == "catalog" else getattr(server, name)
 
     door: Any = Door()
     rule = f"{__name__}.nobody_connects"
     for held, audience, client in product(HELD, ("", "https://a.example"), ("blocked", "other")):
         principal = caller(held, is_known=is_known, audience=audience, client_id=client)
         with override_settings(MCP_DJANGO={"OAUTH": {"CAN_CONNECT": rule}}):
-            reasons = [one.kind for one in barriers(door, principal)]
+            reasons = [one.kind for one in connection_denials(door, principal)]
             if reasons:
                 with pytest.raises(AccessRefused):
-                    admit_connection(door, principal)
+                    authorize_connection(door, principal)
             else:
-                admit_connection(door, principal)
+                authorize_connection(door, principal)
         assert ("disabled" in reasons) is not is_enabled
         assert ("rule" in reasons) is bool(audience and client == "blocked")
         lacks = held is not None and held != {"a", "b"}

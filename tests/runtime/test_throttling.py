@@ -136,7 +136,7 @@ def test_a_loser_of_a_race_gives_back_what_was_counted(monkeypatch: pytest.Monke
     client = MCPClient(server=with_tool(rate=["1/m", "9/h"]))
     assert not is_limited(client)
     # Another process takes the last one between the look and the count.
-    monkeypatch.setattr(limits, "look", lambda *args, **kwargs: 0)
+    monkeypatch.setattr(limits, "check_limit", lambda *args, **kwargs: 0)
     assert all(is_limited(client) for _ in range(20))
     monkeypatch.undo()
     counts = sorted(value for key, value in held().items() if ":rate:" in key)
@@ -368,14 +368,14 @@ def test_a_cache_that_is_down_limits_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     for method in ("get", "add", "incr", "decr"):
         monkeypatch.setattr(type(cache._connections[cache._alias]), method, down)  # type: ignore[attr-defined]
-    monkeypatch.setattr(limits, "_complained", {})
+    monkeypatch.setattr(limits, "_logged_at", {})
     client = MCPClient(server=with_tool(rate="1/h"))
     assert [is_limited(client) for _ in range(3)] == [False] * 3
 
 
 def test_where_there_are_no_rates_the_cache_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "look", None)
-    monkeypatch.setattr(limits, "take", None)
+    monkeypatch.setattr(limits, "check_limit", None)
+    monkeypatch.setattr(limits, "count_event", None)
     client = MCPClient(server=with_tool())
     assert [is_limited(client) for _ in range(3)] == [False] * 3
 

@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from mcp_django import Context, MCPServer, ToolError, ToolResult
-from mcp_django.execution.threads import after_commit
+from mcp_django.execution.threads import run_after_commit
 from mcp_django.models import AccessToken
 from tests.drivers import message
 from tests.servers import open_to_all, person, post, real_client, token_for
@@ -164,7 +164,7 @@ def test_a_lazy_answer_reads_what_was_written() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_outside_of_a_transaction_it_is_done_at_once() -> None:
     done: list[int] = []
-    after_commit(lambda: done.append(1))
+    run_after_commit(lambda: done.append(1))
     assert done == [1]
 
 
@@ -173,7 +173,7 @@ def test_inside_of_one_it_waits_for_the_commit() -> None:
     done: list[int] = []
     with transaction.atomic():
         with transaction.atomic():
-            after_commit(lambda: done.append(1))
+            run_after_commit(lambda: done.append(1))
         assert done == []
     assert done == [1]
 
@@ -185,7 +185,7 @@ def test_what_is_rolled_back_is_never_done() -> None:
 
     @found.tool(atomic=True)
     def notify(ctx: Context, fail: bool) -> str:
-        after_commit(lambda: done.append(1))
+        run_after_commit(lambda: done.append(1))
         if fail:
             raise ToolError("no")
         return "yes"
@@ -207,13 +207,13 @@ def test_one_failure_after_the_commit_does_not_keep_others_from_it(
         raise RuntimeError("no")
 
     with transaction.atomic():
-        after_commit(fail)
-        after_commit(lambda: done.append(1))
+        run_after_commit(fail)
+        run_after_commit(lambda: done.append(1))
     assert done == [1]
     assert "RuntimeError: no" in caplog.text
 
 
 async def test_an_event_loop_may_say_so_without_a_database() -> None:
     done: list[int] = []
-    after_commit(lambda: done.append(1))
+    run_after_commit(lambda: done.append(1))
     assert done == [1]

@@ -8,23 +8,23 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.elicitation import elicitation_form
+from mcp_django.schema.elicitation import build_elicitation_form
 from tests.questions.shapes import check_form
 
 
 def schema_of(declared: Any) -> dict[str, Any]:
-    found = elicitation_form(declared).json_schema
+    found = build_elicitation_form(declared).json_schema
     check_form(found)
     return found
 
 
 def read(declared: Any, content: Any) -> Any:
-    return elicitation_form(declared).read(content)
+    return build_elicitation_form(declared).parse_answer(content)
 
 
 def refusal(declared: Any) -> str:
     with pytest.raises(ImproperlyConfigured) as caught:
-        elicitation_form(declared)
+        build_elicitation_form(declared)
     return str(caught.value)
 
 

@@ -10,10 +10,10 @@ from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.schema.arguments import (
     MISSING,
     InvalidArguments,
-    Problem,
+    ValidationProblem,
     format_path,
-    shorten,
-    unknown_argument,
+    to_short_json,
+    unknown_argument_problem,
 )
 from tests.spec import spec
 
@@ -22,9 +22,9 @@ from tests.spec import spec
 def test_a_refusal_is_one_line_for_each_problem():
     refusal = InvalidArguments(
         [
-            Problem(path="amount", value=-5, message="must be greater than 0"),
-            Problem(path="day", message="is required"),
-            Problem(path="", message="from must not be after to"),
+            ValidationProblem(path="amount", value=-5, message="must be greater than 0"),
+            ValidationProblem(path="day", message="is required"),
+            ValidationProblem(path="", message="from must not be after to"),
         ]
     )
     assert isinstance(refusal, MCPDjangoError)
@@ -36,8 +36,10 @@ def test_a_refusal_is_one_line_for_each_problem():
 
 
 def test_null_and_a_missing_value_are_told_apart():
-    assert str(Problem(path="a", value=None, message="is wrong")) == "a: is wrong (got null)"
-    assert str(Problem(path="a", message="is wrong")) == "a: is wrong"
+    assert (
+        str(ValidationProblem(path="a", value=None, message="is wrong")) == "a: is wrong (got null)"
+    )
+    assert str(ValidationProblem(path="a", message="is wrong")) == "a: is wrong"
     assert repr(MISSING) == "MISSING"
 
 
@@ -64,13 +66,13 @@ def test_a_path_has_dots_and_brackets(steps, path):
     ],
 )
 def test_a_value_is_shown_as_json_and_not_for_long(value, text):
-    assert shorten(value) == text
+    assert to_short_json(value) == text
 
 
 def test_an_unknown_name_is_shown_with_the_known_ones():
-    assert str(unknown_argument("foo", ["a", "b"])) == 'unknown argument "foo"; known: a, b'
-    near = str(unknown_argument("stats", ["status", "total"]))
+    assert str(unknown_argument_problem("foo", ["a", "b"])) == 'unknown argument "foo"; known: a, b'
+    near = str(unknown_argument_problem("stats", ["status", "total"]))
     assert near == 'unknown argument "stats"; known: status, total; did you mean "status"?'
-    assert str(unknown_argument("foo", [])) == 'unknown argument "foo"; known: (none)'
-    problem = unknown_argument("foo", ["a"], path="line[0]")
+    assert str(unknown_argument_problem("foo", [])) == 'unknown argument "foo"; known: (none)'
+    problem = unknown_argument_problem("foo", ["a"], path="line[0]")
     assert str(problem) == 'line[0]: unknown member "foo"; known: a'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.schema.compiled import RawArguments
+from mcp_django.schema.compiled import JSONSchemaArguments
 from mcp_django.schema.structure import MAX_SCHEMA_DEPTH
 from tests.schema.samples import refusal
 from tests.spec import spec
@@ -13,7 +13,7 @@ from tests.spec import spec
 
 def refused(schema):
     with pytest.raises(ImproperlyConfigured) as caught:
-        RawArguments(schema)
+        JSONSchemaArguments(schema)
     return str(caught.value)
 
 
@@ -43,8 +43,8 @@ def test_a_schema_that_is_not_valid_is_refused(engine, broken):
 )
 def test_known_dialects_are_accepted(engine, dialect):
     schema = {"$schema": dialect, "type": "object", "properties": {"a": {"type": "integer"}}}
-    assert RawArguments(schema).parse(b'{"a": 1}') == {"a": 1}
-    assert refusal(RawArguments(schema), b'{"a": "x"}') == 'a: must be an integer (got "x")'
+    assert JSONSchemaArguments(schema).parse(b'{"a": 1}') == {"a": 1}
+    assert refusal(JSONSchemaArguments(schema), b'{"a": "x"}') == 'a: must be an integer (got "x")'
 
 
 @spec("RPC-14")
@@ -75,8 +75,8 @@ def test_an_anchor_inside_the_document_is_followed(engine):
         "properties": {"a": {"$ref": "#text"}},
         "$defs": {"Text": {"$anchor": "text", "type": "string"}},
     }
-    assert RawArguments(schema).parse(b'{"a": "x"}') == {"a": "x"}
-    assert refusal(RawArguments(schema), b'{"a": 1}').startswith("a: ")
+    assert JSONSchemaArguments(schema).parse(b'{"a": "x"}') == {"a": "x"}
+    assert refusal(JSONSchemaArguments(schema), b'{"a": 1}').startswith("a: ")
 
 
 def test_an_identifier_inside_that_moves_references_is_refused():
@@ -85,7 +85,7 @@ def test_an_identifier_inside_that_moves_references_is_refused():
 
 
 def test_an_identifier_at_the_root_is_fine():
-    assert RawArguments({"$id": "https://example.org/", "type": "object"}).parse(b"") == {}
+    assert JSONSchemaArguments({"$id": "https://example.org/", "type": "object"}).parse(b"") == {}
 
 
 @spec("OUT-8")
@@ -113,9 +113,9 @@ def test_a_recursive_schema_is_fine(engine):
         "additionalProperties": False,
         "$defs": {"B": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/C"}]}, "C": {}},
     }
-    assert RawArguments(schema).parse(b'{"a": {"a": {}}}') == {"a": {"a": {}}}
+    assert JSONSchemaArguments(schema).parse(b'{"a": {"a": {}}}') == {"a": {"a": {}}}
     assert (
-        refusal(RawArguments(schema), b'{"a": {"a": {"x": 1}}}')
+        refusal(JSONSchemaArguments(schema), b'{"a": {"a": {"x": 1}}}')
         == 'a.a: unknown member "x"; known: a, b'
     )
 

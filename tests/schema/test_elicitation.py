@@ -17,7 +17,7 @@ from django.db import models
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
-from mcp_django.schema.elicitation import elicitation_form
+from mcp_django.schema.elicitation import build_elicitation_form
 from tests.schema.asked import problem, read, refusal, schema_of
 from tests.spec import spec
 
@@ -288,7 +288,7 @@ def test_what_has_no_json_is_refused_without_names_of_ours(declared: Any) -> Non
 
 
 def test_a_form_is_made_once() -> None:
-    assert elicitation_form(Delivery) is elicitation_form(Delivery)
+    assert build_elicitation_form(Delivery) is build_elicitation_form(Delivery)
 
 
 def test_equal_types_that_read_otherwise_are_other_forms() -> None:

@@ -11,7 +11,7 @@ from django.test import override_settings
 from django.utils import translation
 from django.utils.translation import gettext_lazy
 
-from mcp_django.schema.elicitation import elicitation_form
+from mcp_django.schema.elicitation import build_elicitation_form
 from tests.schema.asked import problem, read, refusal, schema_of
 from tests.spec import spec
 
@@ -110,8 +110,8 @@ def test_a_row_is_chosen_by_its_key() -> None:
     assert schema_of(GroupForm)["properties"]["group"] == {"type": "integer"}
     assert read(GroupForm, {"group": group.pk}).cleaned_data == {"group": group}
     assert "Select a valid choice" in problem(GroupForm, {"group": group.pk + 1})
-    assert elicitation_form(GroupForm).uses_database
-    assert not elicitation_form(str).uses_database
+    assert build_elicitation_form(GroupForm).uses_database
+    assert not build_elicitation_form(str).uses_database
 
 
 async def test_choices_that_are_computed_are_not_computed_for_the_form() -> None:

@@ -8,7 +8,7 @@ import pytest
 from django import forms
 
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.compiled import RawArguments
+from mcp_django.schema.compiled import JSONSchemaArguments
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.signature import SignatureArguments
 from mcp_django.schema.values import MAX_DEPTH
@@ -35,12 +35,12 @@ def nested(depth: int) -> bytes:
 @spec("OUT-8", "TOOL-9")
 @pytest.mark.parametrize("depth", [MAX_DEPTH, 500, 100_000])
 def test_deep_nesting_is_refused_by_every_source(depth: int) -> None:
-    for source in (FormArguments(NameForm), RawArguments({"type": "object"})):
+    for source in (FormArguments(NameForm), JSONSchemaArguments({"type": "object"})):
         assert "nested" in refusal(source, nested(depth))
 
 
 def test_nesting_within_the_limit_is_read() -> None:
-    assert RawArguments({"type": "object"}).parse(nested(MAX_DEPTH - 1))
+    assert JSONSchemaArguments({"type": "object"}).parse(nested(MAX_DEPTH - 1))
 
 
 @spec("OUT-8")
@@ -56,7 +56,7 @@ def test_patterns_of_the_author_are_not_run_on_the_names_of_the_caller() -> None
             }
         },
     }
-    text = refusal(RawArguments(schema), {"options": {"x" * 60: 1}})
+    text = refusal(JSONSchemaArguments(schema), {"options": {"x" * 60: 1}})
     assert text == "options: has a member that is not allowed; known: none"
 
 
@@ -73,11 +73,13 @@ def test_a_million_unknown_names_are_counted_and_not_listed() -> None:
 
 def test_what_a_closed_function_does_not_take_is_refused_whatever_the_schema_says() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
-    text = refusal(RawArguments(schema, closed=True), {"x": "a", "is_admin": True})
+    text = refusal(JSONSchemaArguments(schema, closed=True), {"x": "a", "is_admin": True})
     assert text == 'unknown argument "is_admin"; known: x'
-    assert RawArguments(schema).parse(b'{"x": "a", "y": 1}') == {"x": "a", "y": 1}
+    assert JSONSchemaArguments(schema).parse(b'{"x": "a", "y": 1}') == {"x": "a", "y": 1}
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
-    assert "too large" in refusal(RawArguments({"type": "object"}), b'{"x": 1e999}')
-    assert "too large" in refusal(RawArguments({"type": "object"}), b'{"x": ' + b"9" * 5000 + b"}")
+    assert "too large" in refusal(JSONSchemaArguments({"type": "object"}), b'{"x": 1e999}')
+    assert "too large" in refusal(
+        JSONSchemaArguments({"type": "object"}), b'{"x": ' + b"9" * 5000 + b"}"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.schema.portable import RULES, portable_input, portable_output
+from mcp_django.schema.portable import RULES_KEYWORD, portable_input, portable_output
 from mcp_django.schema.structure import MAX_SUBSCHEMAS
 from tests.spec import spec
 
@@ -117,11 +117,11 @@ def test_arguments_without_names_are_refused(schema):
         ),
         ({"type": "number", "minimum": 0, "exclusiveMinimum": True},) * 2,
         (
-            {"type": "string", "description": "An amount", RULES: "small"},
+            {"type": "string", "description": "An amount", RULES_KEYWORD: "small"},
             {"type": "string", "description": "An amount. Must be small."},
         ),
         (
-            {"type": "string", "description": "How much?", RULES: "small"},
+            {"type": "string", "description": "How much?", RULES_KEYWORD: "small"},
             {"type": "string", "description": "How much? Must be small."},
         ),
         (

@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import lazystr
 
-from mcp_django.schema.compiled import RawArguments, RawOutput
+from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
 from mcp_django.schema.signature import OutputMismatch
 from tests.schema.samples import refusal
 from tests.spec import spec
@@ -43,19 +43,19 @@ GOOD = b'{"name": "a", "size": 1}'
 @spec("OUT-6")
 def test_a_schema_is_published_as_it_was_written():
     schema = {**SCHEMA, "description": lazystr("Translated"), "anyOf": [{}]}
-    published = RawArguments(schema).json_schema
+    published = JSONSchemaArguments(schema).json_schema
     assert published == {**schema, "description": "Translated"}
     assert published["properties"] is not SCHEMA["properties"]
 
 
 def test_arguments_are_handed_on_as_they_came(engine):
-    assert RawArguments(SCHEMA).parse(GOOD) == {"name": "a", "size": 1}
+    assert JSONSchemaArguments(SCHEMA).parse(GOOD) == {"name": "a", "size": 1}
 
 
 @spec("TOOL-17")
 @pytest.mark.parametrize("raw", [b"", b"null", b"{}"])
 def test_absent_and_null_arguments_mean_none(engine, raw):
-    assert RawArguments({"type": "object"}).parse(raw) == {}
+    assert JSONSchemaArguments({"type": "object"}).parse(raw) == {}
 
 
 @spec("TOOL-8")
@@ -93,20 +93,20 @@ def test_absent_and_null_arguments_mean_none(engine, raw):
 )
 def test_both_libraries_explain_a_violation_in_the_same_words(engine, member, problem):
     assert (
-        refusal(RawArguments(SCHEMA), b'{"name": "a", "size": 1, ' + member.encode() + b"}")
+        refusal(JSONSchemaArguments(SCHEMA), b'{"name": "a", "size": 1, ' + member.encode() + b"}")
         == problem
     )
 
 
 def test_a_member_that_may_not_be_is_refused(engine):
     # One of the libraries does not say which member it was.
-    text = refusal(RawArguments(SCHEMA), b'{"name": "a", "size": 1, "never": 1}')
+    text = refusal(JSONSchemaArguments(SCHEMA), b'{"name": "a", "size": 1, "never": 1}')
     assert text.removeprefix("never: ") == "is not allowed (got 1)"
 
 
 @spec("TOOL-8")
 def test_names_are_explained_once_each(engine):
-    assert sorted(refusal(RawArguments(SCHEMA), b'{"nam": "a", "siz": 1}').splitlines()) == [
+    assert sorted(refusal(JSONSchemaArguments(SCHEMA), b'{"nam": "a", "siz": 1}').splitlines()) == [
         "name: is required",
         "size: is required",
         f'unknown argument "nam"; known: {", ".join(SCHEMA["properties"])}; did you mean "name"?',
@@ -120,23 +120,23 @@ def test_a_name_that_only_a_combination_knows_is_known(engine):
         "allOf": [{"properties": {"a": {"type": "string"}}}],
         "unevaluatedProperties": False,
     }
-    assert RawArguments(schema).parse(b'{"a": "x"}') == {"a": "x"}
-    assert refusal(RawArguments(schema), b'{"b": 1}') == 'unknown argument "b"; known: a'
+    assert JSONSchemaArguments(schema).parse(b'{"a": "x"}') == {"a": "x"}
+    assert refusal(JSONSchemaArguments(schema), b'{"b": 1}') == 'unknown argument "b"; known: a'
 
 
 def test_a_root_that_takes_nothing_is_explained(engine):
-    assert refusal(RawArguments({"type": "object", "not": {}}), b'{"a": 1}').startswith(
+    assert refusal(JSONSchemaArguments({"type": "object", "not": {}}), b'{"a": 1}').startswith(
         'must fit {"not": {}}'
     )
 
 
 def test_additional_members_are_checked_against_their_schema(engine):
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
-    assert refusal(RawArguments(schema), b'{"a": "x"}') == 'a: must be an integer (got "x")'
+    assert refusal(JSONSchemaArguments(schema), b'{"a": "x"}') == 'a: must be an integer (got "x")'
 
 
 def test_arguments_that_are_no_object_are_refused(engine):
-    assert refusal(RawArguments(SCHEMA), b"[]") == "the arguments must be an object (got [])"
+    assert refusal(JSONSchemaArguments(SCHEMA), b"[]") == "the arguments must be an object (got [])"
 
 
 # --- without a library
@@ -144,8 +144,11 @@ def test_arguments_that_are_no_object_are_refused(engine):
 
 @pytest.mark.usefixtures("no_engine")
 def test_without_a_library_names_are_still_checked():
-    assert RawArguments(SCHEMA).parse(b'{"name": 5, "size": "x"}') == {"name": 5, "size": "x"}
-    assert refusal(RawArguments(SCHEMA), b'{"siz": 1}').splitlines() == [
+    assert JSONSchemaArguments(SCHEMA).parse(b'{"name": 5, "size": "x"}') == {
+        "name": 5,
+        "size": "x",
+    }
+    assert refusal(JSONSchemaArguments(SCHEMA), b'{"siz": 1}').splitlines() == [
         "name: is required",
         "size: is required",
         f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}; did you mean "size"?',
@@ -154,9 +157,9 @@ def test_without_a_library_names_are_still_checked():
 
 @pytest.mark.usefixtures("no_engine")
 def test_without_a_library_open_schemas_take_any_name():
-    assert RawArguments({"type": "object"}).parse(b'{"a": 1}') == {"a": 1}
-    assert RawOutput({"type": "array"}).dump([1]) == [1]
-    assert RawOutput({"type": "object"}).dump([1]) == [1]
+    assert JSONSchemaArguments({"type": "object"}).parse(b'{"a": 1}') == {"a": 1}
+    assert JSONSchemaOutput({"type": "array"}).dump([1]) == [1]
+    assert JSONSchemaOutput({"type": "object"}).dump([1]) == [1]
 
 
 # --- results
@@ -164,7 +167,7 @@ def test_without_a_library_open_schemas_take_any_name():
 
 @spec("OUT-1")
 def test_a_result_is_checked_against_its_schema(engine):
-    output = RawOutput({"type": "array", "items": {"type": "integer"}})
+    output = JSONSchemaOutput({"type": "array", "items": {"type": "integer"}})
     assert output.json_schema == {"type": "array", "items": {"type": "integer"}}
     assert output.dump(n for n in (1, 2)) == [1, 2]
     with pytest.raises(OutputMismatch, match=r'\[0\]: must be an integer \(got "a"\)'):
@@ -173,10 +176,10 @@ def test_a_result_is_checked_against_its_schema(engine):
 
 def test_a_result_that_is_no_data_does_not_fit():
     with pytest.raises(OutputMismatch, match="which cannot be converted to JSON"):
-        RawOutput({}).dump(object())
+        JSONSchemaOutput({}).dump(object())
 
 
 @spec("RPC-14")
 def test_a_broken_schema_for_results_is_refused(engine):
     with pytest.raises(ImproperlyConfigured, match="output_schema is not valid"):
-        RawOutput({"type": "text"})
+        JSONSchemaOutput({"type": "text"})

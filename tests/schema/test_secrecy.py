@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from mcp_django.schema.elicitation import NotFlatError, check_flat, flat_form
-from mcp_django.schema.secrets import HIDDEN, is_secret, names_secret, without_secrets
+from mcp_django.schema.secrets import HIDDEN, is_secret, is_secret_name, mask_secrets
 from tests.schema import asked
 from tests.spec import spec
 
@@ -103,7 +103,7 @@ SHOWN_NAMES = ("pinned", "spin", "state", "code", "zip_code", "key", "hashtag", 
 
 @pytest.mark.parametrize("name", HIDDEN_NAMES)
 def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name: str) -> None:
-    assert names_secret(name)
+    assert is_secret_name(name)
     for kind in ("string", "integer", "number"):
         assert is_secret(form(**{name: {"type": kind}}), (name,))
     assert not is_secret(form(**{name: {"type": "boolean"}}), (name,))
@@ -114,7 +114,7 @@ def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHOWN_NAMES)
 def test_what_only_sounds_like_one_is_shown(name: str) -> None:
-    assert not names_secret(name)
+    assert not is_secret_name(name)
     assert not is_secret(form(**{name: {"type": "string"}}), (name,))
 
 
@@ -138,4 +138,4 @@ def test_what_only_sounds_like_one_is_shown(name: str) -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_hidden_in_a_text(text: str, shown: str) -> None:
-    assert without_secrets(text) == shown
+    assert mask_secrets(text) == shown

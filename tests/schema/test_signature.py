@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.schema.signature import (
-    name_of,
+    function_name,
     positional_names,
     read_parameters,
     return_annotation,
@@ -78,12 +78,12 @@ def test_a_result_that_cannot_be_resolved_is_named(function, hint):
 
 def test_names_are_those_that_the_author_wrote():
     here = __name__
-    assert name_of(tool) == f"{here}.tool"
-    assert name_of(Shop().close) == f"{here}.Shop.close"
-    assert name_of(Shop()) == f"{here}.Shop.__call__"
-    assert name_of(functools.partial(functools.partial(tool))) == f"{here}.tool"
-    assert name_of(len) == "builtins.len"
-    assert name_of(Later) == f"{here}.Later"
+    assert function_name(tool) == f"{here}.tool"
+    assert function_name(Shop().close) == f"{here}.Shop.close"
+    assert function_name(Shop()) == f"{here}.Shop.__call__"
+    assert function_name(functools.partial(functools.partial(tool))) == f"{here}.tool"
+    assert function_name(len) == "builtins.len"
+    assert function_name(Later) == f"{here}.Later"
 
 
 def test_partial_inside_partial_binds_both():

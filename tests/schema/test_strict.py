@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from mcp_django.schema.portable import strict
+from mcp_django.schema.portable import to_strict
 
 NULL = {"type": "null"}
 
@@ -42,15 +42,15 @@ def one_member(member):
 def test_an_optional_member_becomes_required_and_nullable(before, after):
     schema = one_member(before)
     original = copy.deepcopy(schema)
-    result = strict(schema)
+    result = to_strict(schema)
     assert result == {**one_member(after), "required": ["x"]}
     assert schema == original
-    assert strict(result) == result
+    assert to_strict(result) == result
 
 
 def test_objects_inside_are_closed_too():
     schema = one_member({"type": "array", "items": {"type": "object", "properties": {}}})
-    items = strict({**schema, "required": ["x"]})["properties"]["x"]["items"]
+    items = to_strict({**schema, "required": ["x"]})["properties"]["x"]["items"]
     assert items == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -65,9 +65,9 @@ def test_objects_inside_are_closed_too():
 )
 def test_a_map_with_free_keys_is_refused(member, place):
     with pytest.raises(ValueError, match=f"object at {place}"):
-        strict(one_member(member))
+        to_strict(one_member(member))
 
 
 def test_a_root_with_free_keys_is_refused():
     with pytest.raises(ValueError, match="object at the root"):
-        strict({"type": "object"})
+        to_strict({"type": "object"})

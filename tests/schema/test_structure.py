@@ -8,8 +8,8 @@ from mcp_django.schema.structure import (
     MAX_SCHEMA_DEPTH,
     MAX_SUBSCHEMAS,
     accepts_null,
-    at,
-    children,
+    direct_subschemas,
+    schemas_at,
     walk,
 )
 from tests.spec import spec
@@ -39,12 +39,12 @@ ROOT = {
     ],
 )
 def test_a_path_through_a_value_leads_to_its_schemas(path, found):
-    assert at(ROOT, path) == found
+    assert schemas_at(ROOT, path) == found
 
 
 def test_a_definition_that_is_only_itself_has_an_end():
     root = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}
-    assert at(root, ("x",)) == []
+    assert schemas_at(root, ("x",)) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_null_is_found_among_the_values_of_a_schema(schema, expected):
 
 def test_keywords_that_hold_data_are_not_searched_for_schemas():
     schema = {"default": {"type": "a"}, "enum": [{"type": "b"}], "items": [{"type": "c"}]}
-    assert list(children(schema)) == [(("items", 0), {"type": "c"})]
+    assert list(direct_subschemas(schema)) == [(("items", 0), {"type": "c"})]
 
 
 @spec("OUT-8")

@@ -22,4 +22,4 @@ class SessionsConfig(AppConfig):
 
         if lease := os.environ.get("MCP_TEST_LEASE_SECONDS"):
             inbox.LEASE_SECONDS = float(lease)
-            inbox.BEAT_SECONDS = float(lease) / 3
+            inbox.HEARTBEAT_SECONDS = float(lease) / 3

@@ -166,7 +166,7 @@ class Listener:
         left = random.randint(1, MOST_EVENTS)
         before: tuple[int, int] = (-1, 0)
         async for event_id, message in coming:
-            found = durable_streams.read_event_id(event_id)
+            found = durable_streams.decode_event_id(event_id)
             assert found is not None, event_id
             place = (found.place, found.beyond or 0)
             if place <= before:

@@ -174,7 +174,7 @@ async def events(
     response: httpx.Response,
 ) -> AsyncIterator[tuple[str, dict[str, Any] | None]]:
     """The events of a stream with their ids; the one without data has no message."""
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in response.aiter_raw():
         for event in decoder.feed(part):
             assert event.id is not None

@@ -15,7 +15,7 @@ from django.db import connections
 
 from mcp_django.models import Session, Worker
 from mcp_django.storage import inbox, sessions
-from mcp_django.storage.databases import before
+from mcp_django.storage.databases import seconds_ago
 from mcp_django.transports import cancellation
 from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
@@ -30,7 +30,7 @@ collect_ignore = [] if POSTGRES else ["test_locked_rows.py"]
 
 # A thread that looks after calls may still be there from the test before, and looks as often as it
 # was told then.
-cancellation.LOOK_SECONDS = 0.05
+cancellation.POLL_SECONDS = 0.05
 
 HERE = 1001
 ELSEWHERE = 2002
@@ -40,8 +40,8 @@ ELSEWHERE = 2002
 def as_worker(number: int) -> Iterator[None]:
     """Be the process of this number for a while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inbox, "_number", lambda pid: number)
-        patch.setattr(inbox, "_said", {})
+        patch.setattr(inbox, "_worker_id_of", lambda pid: number)
+        patch.setattr(inbox, "_last_heartbeats", {})
         yield
 
 
@@ -66,14 +66,14 @@ def open_session(principal: str = "anonymous", **changes: Any) -> tuple[Session,
         "client_info": {"name": "test", "version": "1"},
         "capabilities": {},
     }
-    return sessions.begin("store", principal, **{**values, **changes})
+    return sessions.open_session("store", principal, **{**values, **changes})
 
 
 def silence(number: int, *, seconds: float = 3600) -> None:
     """Let a process have beaten for the last time so long ago."""
     # A transaction that begins with a read cannot wait for other writers on SQLite.
-    if not Worker.objects.filter(pk=number).update(beat_at=before(seconds)):
-        Worker.objects.create(pk=number, beat_at=before(seconds))
+    if not Worker.objects.filter(pk=number).update(beat_at=seconds_ago(seconds)):
+        Worker.objects.create(pk=number, beat_at=seconds_ago(seconds))
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:

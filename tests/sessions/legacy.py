@@ -25,7 +25,7 @@ class Stream:
     def __init__(self, app: Any, connection: Connection, headers: dict[str, str | None]) -> None:
         self._app = app
         self._headers = headers
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
         self._events: list[Any] = []
         self.connection = connection
         self.path = ""

@@ -266,7 +266,7 @@ def toast(ctx: Context) -> str:
 def hang_up(ctx: Context) -> str:
     """Let the client go in the middle of a call."""
     ctx.report_progress(1)
-    ctx.hang_up(0.25)
+    ctx.close_stream(0.25)
     ctx.report_progress(2)
     return "back"
 

@@ -22,10 +22,10 @@ class Reader:
         self.raw = b""
         self.ids: list[str] = []
         self.is_over = False
-        self._decoder = sse.Decoder()
-        self._events: deque[sse.Event] = deque()
+        self._decoder = sse.EventDecoder()
+        self._events: deque[sse.ServerSentEvent] = deque()
 
-    async def event(self) -> sse.Event:
+    async def event(self) -> sse.ServerSentEvent:
         """The next event, the one without data included.
 
         Raises:

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 
 server = MCPServer("sessions", permission=AllowAny)
 
@@ -137,9 +137,9 @@ def _change(number: int, done: list[Changed]) -> None:
 @server.tool
 def sweep(things: int) -> list[Changed]:
     """Change all things in one announcement."""
-    topics = [Topic("sessions", "resource", f"sessions://things/{one}") for one in range(things)]
+    topics = [TopicKey("sessions", "resource", f"sessions://things/{one}") for one in range(things)]
     at = time.monotonic()
-    announce(*topics)
+    publish(*topics)
     return [Changed(thing=one, at=at) for one in range(things)]
 
 

@@ -13,13 +13,13 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from mcp_django.auth.principal import anonymous
+from mcp_django.auth.principal import anonymous_principal
 from mcp_django.exceptions import TooManyTasks
 from mcp_django.models import AccessToken, Session, Stream, Subscription, Task
 from mcp_django.protocol.envelope import MAX_CAPABILITIES_BYTES, MAX_CLIENT_BYTES
 from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
 from mcp_django.storage import sessions, task_rows
-from mcp_django.storage.databases import before
+from mcp_django.storage.databases import seconds_ago
 from tests.drivers import Answer
 from tests.sessions.conftest import open_session
 from tests.sessions.handshakes import D, Peer, code_of, initialize, request
@@ -151,7 +151,7 @@ async def test_what_a_client_says_of_itself_is_bounded(mount: str) -> None:
 def test_what_is_evicted_goes_at_once(settings: Any) -> None:
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
     silent, _ = open_session(network=HERE)
-    Session.objects.update(seen_at=before(61))
+    Session.objects.update(seen_at=seconds_ago(61))
     lately, _ = open_session(network=HERE)
     assert not Session.objects.filter(pk=silent.pk).exists()
     # Another process may be writing for that one: it is swept up later, and holds nothing.
@@ -160,37 +160,37 @@ def test_what_is_evicted_goes_at_once(settings: Any) -> None:
     assert lately.expires_at <= timezone.now()
     assert (lately.client_info, lately.capabilities) == ({}, {})
     Stream.objects.create(pk=7, session=newest, kind="post", owner=1)
-    Session.objects.filter(pk=newest.pk).update(seen_at=before(61))
+    Session.objects.filter(pk=newest.pk).update(seen_at=seconds_ago(61))
     open_session(network=HERE)
     assert Session.objects.filter(pk=newest.pk).exists()
 
 
 def test_what_is_evicted_while_it_is_looked_up_is_gone() -> None:
     row, plaintext = open_session()
-    Session.objects.update(seen_at=before(sessions.SEEN_SECONDS + 1))
+    Session.objects.update(seen_at=seconds_ago(sessions.SEEN_UPDATE_SECONDS + 1))
     statements: list[str] = []
 
     def evict_then(execute: Any, sql: str, *rest: Any) -> Any:
         statements.append(sql)
         if len(statements) == 2:
             assert sql.startswith("UPDATE")
-            sessions.end(row)
+            sessions.end_session(row)
         return execute(sql, *rest)
 
     with connection.execute_wrapper(evict_then):
-        assert sessions.find(plaintext, server="store", principal="anonymous") is None
+        assert sessions.find_session(plaintext, server="store", principal="anonymous") is None
 
 
 def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_SUBSCRIBED", 30)
+    monkeypatch.setattr(sessions, "MAX_SUBSCRIBED_CHARACTERS", 30)
     row, _ = open_session(network=HERE)
     assert HERE not in row.network
-    assert sessions.subscribe(row, "a://" + "x" * 16)
+    assert sessions.add_subscription(row, "a://" + "x" * 16)
     with pytest.raises(sessions.TooManySubscriptions):
-        sessions.subscribe(row, "b://" + "x" * 16)
-    assert sessions.subscribe(row, "b://12345")
+        sessions.add_subscription(row, "b://" + "x" * 16)
+    assert sessions.add_subscription(row, "b://12345")
     assert Subscription.objects.filter(session=row).count() == 2
 
 
@@ -234,11 +234,11 @@ async def test_a_user_holds_only_so_many_streams_with_all_tokens(
 
 
 def create(network: str, arguments: bytes = b"{}") -> Task:
-    return task_rows.create(
+    return task_rows.create_task(
         server="inline",
         tool="work",
         arguments=arguments,
-        principal=anonymous(),
+        principal=anonymous_principal(),
         user=None,
         network=network,
         capabilities={},
@@ -259,7 +259,7 @@ def test_an_address_has_only_so_many_tasks(settings: Any) -> None:
     create(THERE)
     with pytest.raises(TooManyTasks, match="without credentials have 2 open tasks"):
         create(ELSEWHERE)
-    task_rows.cancel(mine)
+    task_rows.cancel_task(mine)
     create(HERE)
 
 
@@ -267,7 +267,7 @@ def test_long_arguments_of_tasks_have_a_limit_in_all(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(task_rows, "MAX_SHORT", 10)
     monkeypatch.setattr(task_rows, "MAX_LONG", 50)
     for _ in range(2):
-        task_rows.cancel(create(HERE, b'{"a": "0123456789"}'))
+        task_rows.cancel_task(create(HERE, b'{"a": "0123456789"}'))
     with pytest.raises(TooManyTasks, match="wait until a task expires, or send less"):
         create(HERE, b'{"a": "0123456789"}')
     create(HERE)

@@ -19,8 +19,8 @@ from mcp_django.protocol.errors import (
     PARSE_ERROR,
     REQUEST_CANCELLED,
 )
-from mcp_django.protocol.jsonrpc import MAX_BATCH
-from mcp_django.transports.asgi_handler import RawMount
+from mcp_django.protocol.jsonrpc import MAX_BATCH_MESSAGES
+from mcp_django.transports.asgi_handler import RawASGIMount
 from tests.drivers import VERSION, message, send
 from tests.sessions.handshakes import (
     STAGE,
@@ -93,7 +93,7 @@ async def test_what_needs_no_answer_gets_none(mount: str) -> None:
     peer = await opened(mount, version=B)
     silent = [
         [notification("notifications/unknown")],
-        [notification("notifications/unknown")] * MAX_BATCH,
+        [notification("notifications/unknown")] * MAX_BATCH_MESSAGES,
         [RESPONSE],
         [RESPONSE, {**RESPONSE, "id": 7}],
     ]
@@ -109,7 +109,7 @@ async def test_a_batch_that_is_none_is_refused_as_a_whole(mount: str) -> None:
         [],
         [RESPONSE, PING],
         [RESPONSE, notification("notifications/unknown")],
-        [PING] * (MAX_BATCH + 1),
+        [PING] * (MAX_BATCH_MESSAGES + 1),
         [notification("notifications/unknown")] * 10_000,
     ]
     for batch in wrong:
@@ -145,7 +145,7 @@ async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revi
         """A brief."""
         return ctx.elicit("Which tone?", str)
 
-    app = RawMount(needy)
+    app = RawASGIMount(needy)
     plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
     begun = await send(app, "/mcp", encoded(initialize(B)), **plain)
     plain["mcp_session_id"] = begun.headers["mcp-session-id"]

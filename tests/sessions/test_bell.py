@@ -11,10 +11,10 @@ import pytest
 
 from mcp_django.storage import pubsub
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 from tests.transports.stage import PATIENCE
 
-TOOLS = Topic("store", "tools")
+TOOLS = TopicKey("store", "tools")
 
 
 class SilenceError(Exception):
@@ -49,13 +49,13 @@ class Layer:
 
 
 def rung(sender: int) -> dict[str, Any]:
-    return {"type": pubsub.KIND, "from": sender, "topics": [["store", "tools", ""]]}
+    return {"type": pubsub.MESSAGE_TYPE, "from": sender, "topics": [["store", "tools", ""]]}
 
 
-async def first_ring(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[Topic]:
+async def first_ring(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[TopicKey]:
     monkeypatch.setattr(pubsub, "shared_layer", lambda: layer)
     monkeypatch.setattr(pubsub, "BACKOFF_SECONDS", 0)
-    async with asyncio.timeout(PATIENCE), aclosing(pubsub.hear_rings()) as rings:
+    async with asyncio.timeout(PATIENCE), aclosing(pubsub.receive_topics()) as rings:
         return await anext(rings)
 
 
@@ -80,7 +80,7 @@ async def test_a_layer_that_fails_is_joined_again(
 async def test_nobody_hears_his_own_ring_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**rung(1), "topics": [["store", "prompts", ""]]}
     layer = Layer(rung(worker_id()), other)
-    assert await first_ring(layer, monkeypatch) == [Topic("store", "prompts")]
+    assert await first_ring(layer, monkeypatch) == [TopicKey("store", "prompts")]
 
 
 class QuietLayer(Layer):

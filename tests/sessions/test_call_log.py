@@ -155,7 +155,7 @@ def test_every_transport_and_revision_writes_one_line(
 async def test_a_closed_door_is_a_line(mount: str, log: CallLog) -> None:
     from mcp_django.execution import call_log
 
-    call_log.patience.clear()
+    call_log.anonymous_limiter.clear()
     await ask(mount, "/mcp", message("tools/call", {"name": "add", "arguments": {}}))
     found = await lines(log, 1, "component", "outcome", "code", "user_key")
     assert found == [("add", "refused", -31401, "anonymous")]
@@ -167,7 +167,7 @@ async def test_a_server_that_is_busy_says_so_in_the_log(
 ) -> None:
     from mcp_django.execution import call_log
 
-    call_log.patience.clear()
+    call_log.anonymous_limiter.clear()
 
     async def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Busy("All workers are busy.", data={"retryAfter": 1})

@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from mcp_django.models import Inbox, Session
 from mcp_django.protocol.errors import REQUEST_CANCELLED
 from mcp_django.protocol.jsonrpc import Notification
-from mcp_django.storage.databases import before
+from mcp_django.storage.databases import seconds_ago
 from mcp_django.transports import cancellation, durable_streams, http_session
 from tests.drivers import Answer
 from tests.servers import token_for
@@ -91,7 +91,7 @@ async def test_a_function_that_ends_before_its_task_is_stopped_is_not_answered(
     is_batch: bool, streaming: str, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (durable_streams, http_session):
-        monkeypatch.setattr(module, "on_loop", lambda work: lambda: None)
+        monkeypatch.setattr(module, "call_on_loop", lambda work: lambda: None)
     peer = await opened(streaming, PARLOR, version=B if is_batch else D)
     doomed = call("stay", id=7, progress=1, gate=gate)
     async with peer.stream([doomed] if is_batch else doomed) as connection:
@@ -230,10 +230,10 @@ async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: st
 def elsewhere(request_id: Any) -> None:
     """Let another process take a cancellation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cancellation, "_running", cancellation._Running())
+        patch.setattr(cancellation, "_running_calls", cancellation._RunningCalls())
         params = json.dumps({"requestId": request_id}).encode()
         message = Notification("notifications/cancelled", params)
-        cancellation.cancel(Session.objects.get().pk, message)
+        cancellation.cancel_request(Session.objects.get().pk, message)
 
 
 async def staying(peer: Peer, tool: str, gate: str, *, is_batch: bool = False) -> asyncio.Task[Any]:
@@ -279,10 +279,14 @@ async def test_an_old_cancellation_means_an_old_call(
 ) -> None:
     peer = await opened(mount, PARLOR)
     await sync_to_async(elsewhere)(7)
-    await Inbox.objects.aupdate(created_at=before(cancellation.OVERTAKING_SECONDS + 1))
+    await Inbox.objects.aupdate(created_at=seconds_ago(cancellation.OVERTAKING_SECONDS + 1))
     calling = await staying(peer, "stay", gate)
     looked = threading.Event()
-    monkeypatch.setattr(cancellation.lookout, "look", _then(cancellation.lookout.look, looked.set))
+    monkeypatch.setattr(
+        cancellation.cancellation_poller,
+        "poll_now",
+        _then(cancellation.cancellation_poller.poll_now, looked.set),
+    )
     assert await asyncio.to_thread(looked.wait, PATIENCE)
     gates[gate].opened.set()
     assert (await calling).status == 200

@@ -14,7 +14,7 @@ from mcp_django.protocol.errors import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
 )
-from mcp_django.protocol.revisions import advertised
+from mcp_django.protocol.revisions import advertised_versions
 from tests.drivers import VERSION, Answer, message
 from tests.sessions.handshakes import (
     OPEN,
@@ -328,6 +328,6 @@ async def test_with_one_revision_enabled_the_others_are_unknown(settings: Any, m
     assert answer.json()["error"]["data"] == {"supported": [B], "requested": D}
     answer = await ask(mount, OPEN, message("tools/list"))
     assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
-    assert answer.json()["error"]["data"]["supported"] == advertised([B])
+    assert answer.json()["error"]["data"]["supported"] == advertised_versions([B])
     answer = await send(mount, initialize(D))
     assert answer.json()["result"]["protocolVersion"] == B

@@ -168,7 +168,7 @@ async def test_a_listener_hears_of_changes_in_another_process(pair: Pair, say: S
 
 
 async def messages_of(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in response.aiter_raw():
         for event in decoder.feed(part):
             yield json.loads(event.data)

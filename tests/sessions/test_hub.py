@@ -13,12 +13,12 @@ from django.db import OperationalError
 
 from mcp_django.models import Topic as Row
 from mcp_django.storage import databases, inbox, pubsub, pubsub as hubs, versions
-from mcp_django.storage.pubsub import announce, hub
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import get_hub, publish
+from mcp_django.storage.versions import TopicKey
 from tests.spec import spec
 
 PATIENCE = 5
-STREAM = Topic("", "stream", "1")
+STREAM = TopicKey("", "stream", "1")
 
 
 class DeafLayer:
@@ -41,12 +41,12 @@ class DeafLayer:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return {"type": pubsub.KIND, "topics": [["", "stream", "1"]]}
+            return {"type": pubsub.MESSAGE_TYPE, "topics": [["", "stream", "1"]]}
         raise AssertionError("unreachable")
 
 
 def listen() -> Callable[[], None]:
-    return hub().subscribe([STREAM], lambda _: None)
+    return get_hub().subscribe([STREAM], lambda _: None)
 
 
 async def nobody_else_works() -> bool:
@@ -94,14 +94,14 @@ async def test_a_hub_that_stumbles_begins_again(
 
 # Numbered changes ----------------------------------------------------------------------------
 
-BOOK, PAGE = (Topic("hub", "resource", f"hub://{name}") for name in ("book", "page"))
+BOOK, PAGE = (TopicKey("hub", "resource", f"hub://{name}") for name in ("book", "page"))
 
 
-async def told(*wanted: Topic) -> tuple[list[Topic], Callable[[], None]]:
+async def told(*wanted: TopicKey) -> tuple[list[TopicKey], Callable[[], None]]:
     """What is told of topics from now on, in order, and how to stop that."""
-    found: list[Topic] = []
-    leave = hub().subscribe(wanted, found.append)
-    await hub().ready(wanted)
+    found: list[TopicKey] = []
+    leave = get_hub().subscribe(wanted, found.append)
+    await get_hub().prepare(wanted)
     return found, leave
 
 
@@ -110,26 +110,30 @@ async def told(*wanted: Topic) -> tuple[list[Topic], Callable[[], None]]:
 async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> None:
     found, leave = await told(BOOK, PAGE)
     for topic in (PAGE, BOOK, PAGE):
-        await sync_to_async(versions.number)([topic])
-    assert await hub().look()
+        await sync_to_async(versions.assign_number)([topic])
+    assert await get_hub().poll_numbered()
     assert found == [BOOK, PAGE]
-    assert (hub().number_of(BOOK), hub().number_of(PAGE), hub().seen) == (2, 3, 3)
-    assert await hub().look()
+    assert (get_hub().number_of(BOOK), get_hub().number_of(PAGE), get_hub().seen_number) == (
+        2,
+        3,
+        3,
+    )
+    assert await get_hub().poll_numbered()
     leave()
     assert found == [BOOK, PAGE]
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_changed_before_somebody_listened_is_not_told() -> None:
-    await sync_to_async(versions.number)([BOOK])
+    await sync_to_async(versions.assign_number)([BOOK])
     first, leave_first = await told(PAGE)
-    await sync_to_async(versions.number)([BOOK])
+    await sync_to_async(versions.assign_number)([BOOK])
     # The hub has not looked since.
     second, leave_second = await told(BOOK)
-    await hub().look()
+    await get_hub().poll_numbered()
     assert (first, second) == ([], [])
-    await sync_to_async(versions.number)([BOOK])
-    await hub().look()
+    await sync_to_async(versions.assign_number)([BOOK])
+    await get_hub().poll_numbered()
     leave_first()
     leave_second()
     assert (first, second) == ([], [BOOK])
@@ -138,15 +142,15 @@ async def test_what_changed_before_somebody_listened_is_not_told() -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found, leave = await told(BOOK)
-    changes_after, looks = versions.changes_after, []
+    changes_after, looks = versions.read_changes, []
 
-    def counted(seen: int | None) -> versions.Changes:
+    def counted(seen: int | None) -> versions.NumberedChanges:
         looks.append(seen)
         return changes_after(seen)
 
-    monkeypatch.setattr(versions, "changes_after", counted)
-    await sync_to_async(versions.number)([BOOK])
-    assert all(await asyncio.gather(*(hub().look() for _ in range(100))))
+    monkeypatch.setattr(versions, "read_changes", counted)
+    await sync_to_async(versions.assign_number)([BOOK])
+    assert all(await asyncio.gather(*(get_hub().poll_numbered() for _ in range(100))))
     leave()
     assert found == [BOOK]
     # The first one's, and the next one's for all who came while it was under way.
@@ -156,26 +160,26 @@ async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
 async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
-    await sync_to_async(versions.number)([PAGE])
-    await sync_to_async(versions.number)([BOOK])
+    await sync_to_async(versions.assign_number)([PAGE])
+    await sync_to_async(versions.assign_number)([BOOK])
     found, leave = await told(BOOK, PAGE)
-    assert hub().seen == 2
+    assert get_hub().seen_number == 2
     await Row.objects.filter(pk=versions.CLOCK.digest).aupdate(version=1)
-    assert await hub().look()
-    assert (sorted(found, key=str), hub().seen) == ([BOOK, PAGE], 1)
+    assert await get_hub().poll_numbered()
+    assert (sorted(found, key=str), get_hub().seen_number) == ([BOOK, PAGE], 1)
     leave()
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_process_that_slept_reads_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "PAGE", 3)
+    monkeypatch.setattr(versions, "PAGE_SIZE", 3)
     found, leave = await told(BOOK, PAGE)
     for number in range(6):
-        other = Topic("hub", "resource", f"hub://{number}")
-        await sync_to_async(versions.number)([other])
-    await sync_to_async(versions.number)([PAGE])
-    assert await hub().look()
-    assert (found, hub().seen) == ([PAGE], 7)
+        other = TopicKey("hub", "resource", f"hub://{number}")
+        await sync_to_async(versions.assign_number)([other])
+    await sync_to_async(versions.assign_number)([PAGE])
+    assert await get_hub().poll_numbered()
+    assert (found, get_hub().seen_number) == ([PAGE], 7)
     leave()
 
 
@@ -183,12 +187,12 @@ class SlowLooks:
     """Looks at the rows, of which one waits until it may begin."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, slow: int) -> None:
-        self._changes_after = versions.changes_after
+        self._changes_after = versions.read_changes
         self._slow, self._count = slow, 0
         self.go_on = threading.Event()
-        monkeypatch.setattr(versions, "changes_after", self)
+        monkeypatch.setattr(versions, "read_changes", self)
 
-    def __call__(self, seen: int | None) -> versions.Changes:
+    def __call__(self, seen: int | None) -> versions.NumberedChanges:
         self._count += 1
         if self._count == self._slow:
             assert self.go_on.wait(PATIENCE)
@@ -201,18 +205,18 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = SlowLooks(monkeypatch, slow=2)
-    first: list[Topic] = []
-    leave = [hub().subscribe([BOOK], first.append)]
-    ready = asyncio.create_task(hub().ready([BOOK]))
+    first: list[TopicKey] = []
+    leave = [get_hub().subscribe([BOOK], first.append)]
+    ready = asyncio.create_task(get_hub().prepare([BOOK]))
     await asyncio.sleep(0)
-    leave.append(hub().subscribe([BOOK], lambda _: None))
+    leave.append(get_hub().subscribe([BOOK], lambda _: None))
     # It shares no look that began before.
-    later = asyncio.create_task(hub().ready([BOOK]))
+    later = asyncio.create_task(get_hub().prepare([BOOK]))
     await ready
-    await sync_to_async(versions.number)([BOOK])
+    await sync_to_async(versions.assign_number)([BOOK])
     looks.go_on.set()
     await later
-    await hub().look()
+    await get_hub().poll_numbered()
     assert first == [BOOK]
     for one in leave:
         one()
@@ -223,19 +227,19 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(
 async def test_a_look_that_failed_lets_nobody_else_take_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changes_after, failures = versions.changes_after, [OperationalError("away")]
+    changes_after, failures = versions.read_changes, [OperationalError("away")]
 
-    def away(seen: int | None) -> versions.Changes:
+    def away(seen: int | None) -> versions.NumberedChanges:
         if failures:
             raise failures.pop()
         return changes_after(seen)
 
-    monkeypatch.setattr(versions, "changes_after", away)
+    monkeypatch.setattr(versions, "read_changes", away)
     first, leave = await told(BOOK)
     assert not failures
-    await sync_to_async(versions.number)([BOOK])
+    await sync_to_async(versions.assign_number)([BOOK])
     _, leave_second = await told(BOOK)
-    await hub().look()
+    await get_hub().poll_numbered()
     assert BOOK in first
     leave()
     leave_second()
@@ -248,8 +252,8 @@ async def test_a_process_with_standing_streams_alone_says_that_it_lives(
 ) -> None:
     beats = asyncio.Event()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(inbox, "beat", lambda: loop.call_soon_threadsafe(beats.set))
-    leave = hub().subscribe([versions.standing_of(1)], lambda _: None)
+    monkeypatch.setattr(inbox, "write_heartbeat", lambda: loop.call_soon_threadsafe(beats.set))
+    leave = get_hub().subscribe([versions.topic_of_get_streams(1)], lambda _: None)
     async with asyncio.timeout(PATIENCE):
         await beats.wait()
     leave()
@@ -274,19 +278,19 @@ def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> 
     go_on = threading.Event()
 
     async def change() -> None:
-        announce(BOOK)
+        publish(BOOK)
         await asyncio.sleep(0)
-        announce(PAGE)
+        publish(PAGE)
 
     if is_busy:
-        databases.submit(go_on.wait, PATIENCE)
+        databases.submit_to_db_thread(go_on.wait, PATIENCE)
     asyncio.run(change())
     go_on.set()
     done = threading.Event()
-    databases.submit(done.set)
+    databases.submit_to_db_thread(done.set)
     assert done.wait(PATIENCE)
     # What came while the first one was written may still be in its queue.
     done.clear()
-    databases.submit(done.set)
+    databases.submit_to_db_thread(done.set)
     assert done.wait(PATIENCE)
-    assert set(versions.changes_after(0).numbers) == {BOOK.digest, PAGE.digest}
+    assert set(versions.read_changes(0).numbers) == {BOOK.digest, PAGE.digest}

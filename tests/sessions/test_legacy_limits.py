@@ -13,8 +13,8 @@ from django.db import OperationalError
 from mcp_django.models import Inbox, Session
 from mcp_django.protocol.errors import BUSY, INVALID_REQUEST
 from mcp_django.storage import inbox, pubsub, sessions
-from mcp_django.storage.pubsub import ring
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import notify
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import legacy_sse
 from mcp_django.transports.legacy_sse import REF
 from mcp_django.transports.local_session import LocalSession
@@ -84,7 +84,7 @@ async def test_what_waits_for_another_process_is_bounded(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_sse, "MAX_WAITING", 3)
-    begin = sync_to_async(sessions.begin)
+    begin = sync_to_async(sessions.open_session)
     rows = [
         await begin(
             "open/sse",
@@ -116,8 +116,8 @@ async def test_messages_from_other_processes_are_all_served(
         session = await Session.objects.aget()
         for number in range(7):
             body = stream.expect(request("ping", id=number))
-            await sync_to_async(inbox.put)(session.pk, REF, REF, body)
-        ring(Topic("", "session", str(session.pk)))
+            await sync_to_async(inbox.put_message)(session.pk, REF, REF, body)
+        notify(TopicKey("", "session", str(session.pk)))
         assert {(await stream.said())["id"] for _ in range(7)} == {*range(7)}
     assert not await Inbox.objects.aexists()
 
@@ -127,7 +127,7 @@ async def test_a_database_that_was_away_takes_no_connection_along(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pubsub, "poll_seconds", lambda: 0.02)
-    take, failures = inbox.take, iter([OperationalError("away"), OperationalError("away")])
+    take, failures = inbox.take_messages, iter([OperationalError("away"), OperationalError("away")])
 
     def away(*args: Any, **kwargs: Any) -> Any:
         for failure in failures:
@@ -137,9 +137,9 @@ async def test_a_database_that_was_away_takes_no_connection_along(
     async with opened(app) as stream:
         await stream.ask(initialize(A, id="i"))
         session = await Session.objects.aget()
-        monkeypatch.setattr(inbox, "take", away)
+        monkeypatch.setattr(inbox, "take_messages", away)
         body = stream.expect(request("ping", id="late"))
-        await sync_to_async(inbox.put)(session.pk, REF, REF, body)
+        await sync_to_async(inbox.put_message)(session.pk, REF, REF, body)
         # The hub rings for what is still there.
         assert (await stream.said())["id"] == "late"
     assert next(failures, None) is None

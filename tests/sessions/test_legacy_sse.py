@@ -306,7 +306,7 @@ async def _converse(here: str, there: str) -> None:
 
 
 async def _events(stream: httpx.Response) -> AsyncIterator[Any]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in stream.aiter_raw():
         for event in decoder.feed(part):
             yield event

@@ -14,15 +14,15 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError
 
 from mcp_django import MCPServer
-from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.jsonrpc import decode
 from mcp_django.storage import versions
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import local_session
 from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.local_session import LocalSession, Standing, tell_changes
+from mcp_django.transports.local_session import LocalSession, SessionTasks, notify_changes
 from tests.servers import open_to_all
 from tests.sessions.handshakes import INITIALIZED, initialize
 from tests.spec import spec
@@ -46,7 +46,7 @@ async def agreed(server: MCPServer) -> LocalSession:
 async def test_a_change_right_after_the_subscription_is_told(changed_before: bool) -> None:
     server = open_to_all()
     server.resource(BOARD)(lambda: "Nothing new.")
-    topic = Topic(server.name, "resource", BOARD)
+    topic = TopicKey(server.name, "resource", BOARD)
     local = await agreed(server)
     session = local.agreed
     assert session is not None
@@ -57,19 +57,19 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
         if session.uris:
             begun.set()
             assert go_on.wait(PATIENCE)
-        return anonymous()
+        return anonymous_principal()
 
     if changed_before:
-        await sync_to_async(announce)(topic)
+        await sync_to_async(publish)(topic)
     told: asyncio.Queue[bytes] = asyncio.Queue()
-    telling = asyncio.create_task(tell_changes(server, local, caller, told.put))
+    telling = asyncio.create_task(notify_changes(server, local, caller, told.put))
     try:
         async with asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
             # Once this returns, the client is answered and may do what it likes.
             await sync_to_async(session.subscribe)(BOARD)
             await asyncio.to_thread(begun.wait)
-            await sync_to_async(announce)(topic)
+            await sync_to_async(publish)(topic)
             go_on.set()
             hearing = asyncio.create_task(told.get())
             await asyncio.wait([telling, hearing], return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +93,7 @@ class LateDesk:
         self._looked += 1
         if self._looked > 1:
             assert self.go_on.wait(PATIENCE)
-        return anonymous()
+        return anonymous_principal()
 
 
 @spec("SUB-3", "VER-16")
@@ -111,17 +111,17 @@ async def test_a_change_right_after_the_session_has_begun_is_told(
         raise OperationalError("away")
 
     if is_database_away:
-        monkeypatch.setattr(versions, "versions", away)
-        monkeypatch.setattr(versions, "changes_after", away)
+        monkeypatch.setattr(versions, "read_versions", away)
+        monkeypatch.setattr(versions, "read_changes", away)
     try:
         async with asyncio.timeout(PATIENCE):
-            await conversation.receive(json.dumps(initialize("2025-11-25")).encode())
+            await conversation.process_line(json.dumps(initialize("2025-11-25")).encode())
             assert "result" in json.loads(await said.get())
-            await conversation.receive(json.dumps(INITIALIZED).encode())
+            await conversation.process_line(json.dumps(INITIALIZED).encode())
             # Let it begin to listen: what is written next is not looked at before that either.
             await asyncio.sleep(0)
-            await sync_to_async(announce)(
-                Topic(server.name, "tools"), Topic(server.name, "prompts")
+            await sync_to_async(publish)(
+                TopicKey(server.name, "tools"), TopicKey(server.name, "prompts")
             )
             desk.go_on.set()
             # It has no prompts, so nothing is said of those.
@@ -143,14 +143,16 @@ class Admission:
         self.looked += 1
         if self.looked > 1 and (failure := next(self.failures, None)) is not None:
             raise failure
-        return anonymous()
+        return anonymous_principal()
 
 
-async def standing(caller: Admission, server: MCPServer) -> tuple[Standing, asyncio.Queue[Any]]:
+async def standing(caller: Admission, server: MCPServer) -> tuple[SessionTasks, asyncio.Queue[Any]]:
     """The tasks of a session, and what they say and end."""
     local = await agreed(server)
     said: asyncio.Queue[Any] = asyncio.Queue()
-    return Standing(server, local, caller, write=said.put, end=lambda: said.put_nowait("end")), said
+    return SessionTasks(
+        server, local, caller, write=said.put, end=lambda: said.put_nowait("end")
+    ), said
 
 
 @spec("SUB-4", "SES-7")
@@ -187,7 +189,7 @@ async def test_a_session_outlives_a_database_that_was_away(monkeypatch: pytest.M
     try:
         async with asyncio.timeout(PATIENCE):
             while caller.looked < 4:
-                await sync_to_async(announce)(Topic(server.name, "tools"))
+                await sync_to_async(publish)(TopicKey(server.name, "tools"))
             notice = json.loads(await said.get())
     finally:
         tasks.end()

@@ -149,7 +149,7 @@ async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.ROOT_URLCONF = "tests.sessions.parlor"
-    monkeypatch.setattr(context, "_is_told", threading.Event())
+    monkeypatch.setattr(context, "_progress_warning_logged", threading.Event())
     peer = await opened("wsgi", PARLOR)
     for token in (0, "a"):
         answer = await peer.send(call("count", progress=token, n=2))
@@ -164,7 +164,7 @@ async def test_progress_that_no_client_asked_for_is_not_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.ROOT_URLCONF = "tests.sessions.parlor"
-    monkeypatch.setattr(context, "_is_told", threading.Event())
+    monkeypatch.setattr(context, "_progress_warning_logged", threading.Event())
     peer = await opened("wsgi", PARLOR)
     await peer.send(call("count", n=2))
     assert not [one for one in caplog.records if "cannot stream it" in one.getMessage()]

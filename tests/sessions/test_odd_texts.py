@@ -11,7 +11,7 @@ import pytest
 
 from mcp_django.models import Session
 from mcp_django.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
-from mcp_django.protocol.jsonrpc import MAX_ID
+from mcp_django.protocol.jsonrpc import MAX_ID_LENGTH
 from tests.sessions.asking import PARLOR, answer, asking, ready
 from tests.sessions.handshakes import (
     VERSIONS,
@@ -76,13 +76,13 @@ async def test_ids_and_tokens_come_back_as_they_were(streaming: str) -> None:
 @spec("RPC-2", "PRG-1")
 async def test_ids_and_tokens_that_are_too_long_to_be_kept_are_refused(streaming: str) -> None:
     peer = await opened(streaming, PARLOR)
-    long = "x" * (MAX_ID + 1)
+    long = "x" * (MAX_ID_LENGTH + 1)
     refused = await peer.send(call("count", id=long, n=1))
     assert (refused.status, code_of(refused)) == (400, INVALID_REQUEST)
-    assert f"at most {MAX_ID} characters" in refused.json()["error"]["message"]
+    assert f"at most {MAX_ID_LENGTH} characters" in refused.json()["error"]["message"]
     refused = await peer.send(call("count", progress=long, n=1))
     assert code_of(refused) == INVALID_PARAMS
-    assert f"at most {MAX_ID} characters" in refused.json()["error"]["message"]
+    assert f"at most {MAX_ID_LENGTH} characters" in refused.json()["error"]["message"]
     assert len(refused.body) < 1000
 
 

@@ -17,14 +17,14 @@ import pytest
 from django.db import OperationalError
 
 from mcp_django.core.context import Cancellation
-from mcp_django.execution.threads import DESK_THREADS, at_desk, pool
+from mcp_django.execution.threads import SHORT_TASK_THREADS, get_pool, run_in_short_thread
 from mcp_django.models import Event, Session, Stream
 from mcp_django.protocol import sse
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.storage import streams
 from mcp_django.transports import durable_streams
 from mcp_django.transports.drain import _drain as drain
-from mcp_django.transports.durable_streams import OwnedStream, begin, tail
+from mcp_django.transports.durable_streams import OwnedStream, read_stored_events, run_stream
 from mcp_django.transports.outgoing import Messages, Outgoing
 from tests.spec import spec
 
@@ -65,7 +65,7 @@ async def script() -> Script:
 
 @pytest.fixture
 async def number(session: Session) -> int:
-    return await at_desk(lambda: streams.open_stream(session.pk, request_id="7"))
+    return await run_in_short_thread(lambda: streams.open_stream(session.pk, request_id="7"))
 
 
 @asynccontextmanager
@@ -89,19 +89,19 @@ async def ended(stream: OwnedStream) -> None:
 
 
 async def state_of(number: int) -> str:
-    return await at_desk(lambda: Stream.objects.get(pk=number).state)
+    return await run_in_short_thread(lambda: Stream.objects.get(pk=number).state)
 
 
 async def texts_of(number: int) -> list[str]:
     """What is stored."""
     found = Event.objects.filter(stream=number).order_by("seq")
-    payloads = await at_desk(lambda: list(found.values_list("payload", flat=True)))
+    payloads = await run_in_short_thread(lambda: list(found.values_list("payload", flat=True)))
     return [json.loads(payload) for payload in payloads]
 
 
 async def read(source: Any) -> list[str]:
     """What a client gets, to the end."""
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async with asyncio.timeout(PATIENCE), aclosing(source) as parts:
         events = [event async for part in parts for event in decoder.feed(part)]
     return [json.loads(event.data) for event in events if event.data]
@@ -111,7 +111,9 @@ async def read(source: Any) -> list[str]:
 async def busy_desk() -> AsyncIterator[None]:
     """Every thread of the desk has something else to do."""
     leave = threading.Event()
-    working = [pool("desk").submit(lambda: leave.wait(PATIENCE)) for _ in range(DESK_THREADS)]
+    working = [
+        get_pool("desk").submit(lambda: leave.wait(PATIENCE)) for _ in range(SHORT_TASK_THREADS)
+    ]
     try:
         yield
     finally:
@@ -164,8 +166,8 @@ async def test_a_database_that_was_away_leaves_no_hole(
     commits: bool,
 ) -> None:
     """Whether the first attempt was stored and only its answer lost, or not at all."""
-    monkeypatch.setattr("mcp_django.execution.threads.PATIENCE_SECONDS", 0.001)
-    append, failures = streams.append, []
+    monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
+    append, failures = streams.append_events, []
 
     def fragile(*args: Any, **kwargs: Any) -> None:
         if len(failures) % 3:
@@ -176,7 +178,7 @@ async def test_a_database_that_was_away_leaves_no_hole(
             append(*args, **kwargs)
         raise OperationalError("the connection is closed")
 
-    monkeypatch.setattr(streams, "append", fragile)
+    monkeypatch.setattr(streams, "append_events", fragile)
     async with owning(session, number, script):
         # Each in a flush of its own.
         for count, text in enumerate(("one", "two", "three"), 1):
@@ -211,9 +213,9 @@ async def test_a_slow_reader_reads_the_rest_from_the_database(
 ) -> None:
     said = [str(one) for one in range(2 * durable_streams.MAX_WAITING)]
     call: Any = script
-    sending = begin(session.pk, number, call, script.messages())
+    sending = run_stream(session.pk, number, call, script.messages())
     assert (await anext(sending)).startswith(b"id: ")
-    stream = durable_streams.owned(number)
+    stream = durable_streams.find_owned_stream(number)
     assert stream is not None
     script.say(*said)
     script.say("last", final=True)
@@ -231,7 +233,7 @@ async def test_a_fenced_call_is_stopped_and_its_connection_closed(
         async with asyncio.timeout(PATIENCE):
             while await texts_of(number) != ["one"]:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        await at_desk(lambda: Stream.objects.filter(pk=number).update(state="lost"))
+        await run_in_short_thread(lambda: Stream.objects.filter(pk=number).update(state="lost"))
         script.say("two")
         assert await reading == ["one", "two"]
     assert script.is_over
@@ -241,8 +243,8 @@ async def test_a_fenced_call_is_stopped_and_its_connection_closed(
 async def test_a_reader_waits_for_a_database_that_is_away(
     session: Session, number: int, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_django.execution.threads.PATIENCE_SECONDS", 0.001)
-    look, attempts = streams.look, []
+    monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
+    look, attempts = streams.read_stream, []
 
     def fragile(*args: Any, **kwargs: Any) -> Any:
         attempts.append(args)
@@ -253,8 +255,8 @@ async def test_a_reader_waits_for_a_database_that_is_away(
     async with owning(session, number, script):
         script.say("one")
         script.say("last", final=True)
-    monkeypatch.setattr(streams, "look", fragile)
-    assert await read(tail(session.pk, number, 0)) == ["one", "last"]
+    monkeypatch.setattr(streams, "read_stream", fragile)
+    assert await read(read_stored_events(session.pk, number, 0)) == ["one", "last"]
     assert len(attempts) == 2
 
 
@@ -264,7 +266,7 @@ async def test_a_call_that_has_not_begun_to_run_holds_the_process_already(
 ) -> None:
     """A signal may come before the loop has turned once."""
     async with owning(session, number, script) as stream:
-        assert drain.when_free(lambda: None)
+        assert drain.call_when_released(lambda: None)
         script.say("done", final=True)
         await ended(stream)
-        assert not drain.when_free(lambda: None)
+        assert not drain.call_when_released(lambda: None)

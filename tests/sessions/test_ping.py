@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_django.transports.client_requests import LocalAnswers
-from mcp_django.transports.local_session import keep_pinging
+from mcp_django.transports.local_session import ping_client
 from tests.sessions.asking import PARLOR
 from tests.sessions.handshakes import VERSIONS, D, Peer, call, code_of, initialize, opened, request
 from tests.sessions.reading import Reader
@@ -81,7 +81,7 @@ class Client:
         self.pinged.append(message["id"])
         if self._left:
             self._left -= 1
-            asyncio.get_running_loop().call_soon(self.answers.give, message["id"], {})
+            asyncio.get_running_loop().call_soon(self.answers.deliver, message["id"], {})
 
 
 @spec("PNG-2")
@@ -89,7 +89,7 @@ async def test_two_silences_end_a_session_that_is_a_connection(settings: Any) ->
     settings.MCP_DJANGO = {"PING_SECONDS": 0.01}
     client = Client(answers=3)
     async with asyncio.timeout(PATIENCE):
-        await keep_pinging(client.answers, client.write, client.ended.set)
+        await ping_client(client.answers, client.write, client.ended.set)
     assert client.ended.is_set()
     assert len(client.pinged) == len({*client.pinged}) == 5
 
@@ -99,5 +99,5 @@ async def test_pings_can_be_switched_off(settings: Any) -> None:
     settings.MCP_DJANGO = {"PING_SECONDS": 0}
     client = Client(answers=0)
     async with asyncio.timeout(PATIENCE):
-        await keep_pinging(client.answers, client.write, client.ended.set)
+        await ping_client(client.answers, client.write, client.ended.set)
     assert (client.pinged, client.ended.is_set()) == ([], False)

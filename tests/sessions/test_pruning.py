@@ -21,8 +21,8 @@ from mcp_django.models import (
     Worker,
 )
 from mcp_django.storage import cleanup, databases, inbox, sessions, streams, versions
-from mcp_django.storage.databases import before
-from mcp_django.storage.streams import open_standing
+from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.streams import open_get_stream
 from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
 
 NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_events": 0, "topics": 0}
@@ -31,7 +31,7 @@ NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_even
 def prune() -> dict[str, int]:
     """What was swept up of each kind; those of the authorization server, only if anything was."""
     found: dict[str, int] = {}
-    total = cleanup.prune(lambda name, count: found.update({name: count}))
+    total = cleanup.delete_expired(lambda name, count: found.update({name: count}))
     assert total == sum(found.values())
     return {name: count for name, count in found.items() if count or name in NOTHING}
 
@@ -39,17 +39,17 @@ def prune() -> dict[str, int]:
 def finished(session: Session, *, ago: float) -> int:
     """A stream of three events whose retention ended so long ago."""
     number = streams.open_stream(session.pk, request_id="7")
-    streams.append(number, [(1, "1"), (2, "2"), (3, "3")], final=True, retention=300)
-    Stream.objects.filter(pk=number).update(expires_at=before(ago))
+    streams.append_events(number, [(1, "1"), (2, "2"), (3, "3")], final=True, retention=300)
+    Stream.objects.filter(pk=number).update(expires_at=seconds_ago(ago))
     return number
 
 
 def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
     streams.open_stream(session.pk, request_id="7")
-    open_standing(session.pk, 1)
-    sessions.subscribe(session, "a:1")
-    inbox.put(session.pk, "answer", "ask-1")
-    versions.touch([versions.Topic("store", "tools")])
+    open_get_stream(session.pk, 1)
+    sessions.add_subscription(session, "a:1")
+    inbox.put_message(session.pk, "answer", "ask-1")
+    versions.increment_versions([versions.TopicKey("store", "tools")])
     finished(session, ago=-1)
     assert prune() == NOTHING
     assert Event.objects.count() == 3
@@ -81,9 +81,9 @@ def test_a_session_goes_with_all_that_belongs_to_it(
     for one in (session, kept):
         streams.open_stream(one.pk, request_id="7")
         finished(one, ago=-60)
-        sessions.subscribe(one, "a:1")
-        inbox.put(one.pk, "answer", "ask-1")
-    changes = {name: before(seconds) for name, seconds in columns.items()}
+        sessions.add_subscription(one, "a:1")
+        inbox.put_message(one.pk, "answer", "ask-1")
+    changes = {name: seconds_ago(seconds) for name, seconds in columns.items()}
     Session.objects.filter(pk=session.pk).update(**changes)
     assert prune() == {**NOTHING, "sessions": 1}
     assert list(Session.objects.all()) == [kept]
@@ -92,21 +92,21 @@ def test_a_session_goes_with_all_that_belongs_to_it(
 
 
 def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session: Session) -> None:
-    sessions.end(session)
+    sessions.end_session(session)
     assert prune() == NOTHING
-    Session.objects.update(expires_at=before(cleanup.GRACE_SECONDS + 1))
+    Session.objects.update(expires_at=seconds_ago(cleanup.GRACE_SECONDS + 1))
     assert prune() == {**NOTHING, "sessions": 1}
 
 
 def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> None:
     for ref in ("old", "new"):
-        inbox.put(session.pk, "answer", ref)
-    Inbox.objects.filter(ref="old").update(created_at=before(601))
+        inbox.put_message(session.pk, "answer", ref)
+    Inbox.objects.filter(ref="old").update(created_at=seconds_ago(601))
     silence(ELSEWHERE, seconds=3601)
-    inbox.beat()
-    old, new = versions.Topic("store", "tools"), versions.Topic("store", "prompts")
-    versions.touch([old, new])
-    Topic.objects.filter(pk=old.digest).update(changed_at=before(24 * 3600 + 1))
+    inbox.write_heartbeat()
+    old, new = versions.TopicKey("store", "tools"), versions.TopicKey("store", "prompts")
+    versions.increment_versions([old, new])
+    Topic.objects.filter(pk=old.digest).update(changed_at=seconds_ago(24 * 3600 + 1))
     assert prune() == {**NOTHING, "inbox": 1, "workers": 1, "topics": 1}
     assert Inbox.objects.get().ref == "new"
     assert Worker.objects.get().pk == HERE
@@ -114,16 +114,16 @@ def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> No
 
 
 def test_retention_is_a_setting(session: Session, settings: Any) -> None:
-    inbox.put(session.pk, "answer", "ask-1")
+    inbox.put_message(session.pk, "answer", "ask-1")
     silence(ELSEWHERE, seconds=20)
-    Inbox.objects.update(created_at=before(20))
+    Inbox.objects.update(created_at=seconds_ago(20))
     assert prune() == NOTHING
     settings.MCP_DJANGO = {"RETENTION": {"inbox": 10, "workers": 10}}
     assert prune() == {**NOTHING, "inbox": 1, "workers": 1}
 
 
 def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup, "CHUNK", 3)
+    monkeypatch.setattr(cleanup, "CHUNK_SIZE", 3)
     for _ in range(7):
         finished(session, ago=1)
     assert prune() == {**NOTHING, "streams": 7}
@@ -133,57 +133,57 @@ def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) 
 def test_a_sweep_in_the_background_stops_after_each_chunk(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleanup, "CHUNK", 3)
+    monkeypatch.setattr(cleanup, "CHUNK_SIZE", 3)
     for _ in range(7):
         finished(session, ago=1)
     left = []
-    while cleanup.sweep_chunk():
+    while cleanup.delete_expired_chunk():
         left.append(Stream.objects.count())
     assert left == [4, 1, 0]
 
 
 def test_one_process_sweeps_at_a_time(session: Session) -> None:
-    assert at_once(8, lambda _: cleanup.is_due()).count(True) == 1
-    assert not cleanup.is_due()
-    Lease.objects.update(until=before(0))
-    assert at_once(8, lambda _: cleanup.is_due()).count(True) == 1
+    assert at_once(8, lambda _: cleanup.take_sweep_lease()).count(True) == 1
+    assert not cleanup.take_sweep_lease()
+    Lease.objects.update(until=seconds_ago(0))
+    assert at_once(8, lambda _: cleanup.take_sweep_lease()).count(True) == 1
     silence(ELSEWHERE, seconds=3601)
     assert prune() == {**NOTHING, "workers": 1}
     assert Lease.objects.count() == 1
 
 
 def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
-    assert at_once(8, lambda _: databases.take("a", seconds=60)).count(True) == 1
-    assert databases.take("b", seconds=60)
-    Lease.objects.filter(pk="a").update(until=before(1))
+    assert at_once(8, lambda _: databases.take_lease("a", seconds=60)).count(True) == 1
+    assert databases.take_lease("b", seconds=60)
+    Lease.objects.filter(pk="a").update(until=seconds_ago(1))
     assert prune() == {**NOTHING, "leases": 1}
-    assert databases.take("a", seconds=60)
-    assert not databases.take("b", seconds=60)
+    assert databases.take_lease("a", seconds=60)
+    assert not databases.take_lease("b", seconds=60)
 
 
 def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
     number = streams.open_stream(session.pk, request_id="7")
-    Session.objects.update(expires_at=before(3600))
+    Session.objects.update(expires_at=seconds_ago(3600))
     prune()
-    with pytest.raises(streams.Fenced):
-        streams.append(number, [(1, "1")], final=False, retention=300)
+    with pytest.raises(streams.LeaseLost):
+        streams.append_events(number, [(1, "1")], final=False, retention=300)
 
 
 def test_a_topic_that_changes_while_it_is_swept_up_stays(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = versions.Topic("store", "resource", "store://room")
-    versions.number([room])
-    Topic.objects.update(changed_at=before(10_000_000))
-    due = cleanup._due()["topics"]
+    room = versions.TopicKey("store", "resource", "store://room")
+    versions.assign_number([room])
+    Topic.objects.update(changed_at=seconds_ago(10_000_000))
+    due = cleanup._expired_rows()["topics"]
     filtered = QuerySet.filter
 
     def late(self: Any, *arguments: Any, **wanted: Any) -> Any:
         if "pk__in" in wanted and wanted["pk__in"] == [room.digest]:
             monkeypatch.setattr(QuerySet, "filter", filtered)
-            versions.number([room])
+            versions.assign_number([room])
         return filtered(self, *arguments, **wanted)
 
     monkeypatch.setattr(QuerySet, "filter", late)
-    assert cleanup._sweep(due) == 1
-    assert versions.changed_after([room], 1) == (2, {room: 2})
+    assert cleanup._delete_chunk(due) == 1
+    assert versions.read_changed_topics([room], 1) == (2, {room: 2})

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from mcp_django.models import AccessToken
 from mcp_django.storage import revocations, versions
-from mcp_django.storage.pubsub import Hub, hub
-from mcp_django.storage.revocations import announce_revoked, topics_of
+from mcp_django.storage.pubsub import Hub, get_hub
+from mcp_django.storage.revocations import notify_revoked, revocation_topics
 from mcp_django.transports import legacy_sse, listen
 from tests.drivers import connect, message
 from tests.servers import person, token_for
@@ -168,7 +168,7 @@ async def test_threat_17_a_stream_of_http_sse_that_nobody_reads_ends_all_the_sam
         queues.append(said)
         return await take(said)
 
-    monkeypatch.setattr(legacy_sse, "MAX_SAID", 1)
+    monkeypatch.setattr(legacy_sse, "MAX_OUTGOING", 1)
     monkeypatch.setattr(legacy_sse, "_next", noted)
     monkeypatch.setattr(legacy_sse, "_at_expiry", lambda principal, end: ends.append(end))
     _, bearer = await issued()
@@ -233,8 +233,8 @@ async def test_a_process_that_is_not_rung_finds_out_by_looking(
         assert "acknowledged" in (await connection.event())["method"]
         # What another process does, whose bell nobody hears.
         await AccessToken.objects.aupdate(revoked_at=timezone.now())
-        gone = [*topics_of(token.credential, token.user), versions.SENT_AWAY]
-        await sync_to_async(versions.touch)(gone)
+        gone = [*revocation_topics(token.credential, token.user), versions.REVOKED]
+        await sync_to_async(versions.increment_versions)(gone)
         assert "result" in await connection.event()
 
 
@@ -247,7 +247,7 @@ async def test_another_callers_departure_ends_nothing(app: Any) -> None:
         assert "acknowledged" in (await connection.event())["method"]
         await sync_to_async(other.revoke)()
         # Told without a reason: the stream looks, and finds that its caller may stay.
-        await sync_to_async(announce_revoked)(other.credential)
+        await sync_to_async(notify_revoked)(other.credential)
         from mcp_django import mcp
 
         mcp.notify_list_changed("tools")
@@ -264,7 +264,7 @@ async def test_who_was_sent_away_before_a_listener_began_hears_nothing(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, bearer = await issued()
-    monkeypatch.setattr(Hub, "ready", revoked_unheard)
+    monkeypatch.setattr(Hub, "prepare", revoked_unheard)
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         assert "acknowledged" in (await connection.event())["method"]
         assert "result" in await connection.event()
@@ -276,7 +276,7 @@ async def test_who_was_sent_away_before_a_standing_stream_began_loses_it(
 ) -> None:
     _, bearer = await issued()
     peer = await opened(streaming, STAGE, version=C, token=bearer)
-    monkeypatch.setattr(Hub, "ready", revoked_unheard)
+    monkeypatch.setattr(Hub, "prepare", revoked_unheard)
     async with peer.standing() as connection:
         assert await Reader(connection).rest() == []
 
@@ -285,22 +285,22 @@ async def test_streams_that_ended_wait_for_nothing(app: Any) -> None:
     token, bearer = await issued()
     async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
         await connection.event()
-        assert any(topic.is_of_caller for topic in hub()._listeners)
+        assert any(topic.is_revocation for topic in get_hub()._listeners)
         await sync_to_async(token.revoke)()
         await connection.event()
         await connection.close()
-        assert not any(topic.is_of_caller for topic in hub()._listeners)
+        assert not any(topic.is_revocation for topic in get_hub()._listeners)
 
 
 @pytest.mark.django_db
 def test_nobody_is_announced_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(revocations, "announce", lambda *topics: told.append(topics))
-    announce_revoked()
-    announce_revoked("", "")
+    monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
+    notify_revoked()
+    notify_revoked("", "")
     assert told == []
-    announce_revoked("family:1", "")
-    assert told == [(versions.Topic("", "credential", "family:1"), versions.SENT_AWAY)]
+    notify_revoked("family:1", "")
+    assert told == [(versions.TopicKey("", "credential", "family:1"), versions.REVOKED)]
 
 
 @pytest.mark.django_db

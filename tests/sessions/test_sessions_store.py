@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django.models import Session
 from mcp_django.storage import sessions
-from mcp_django.storage.databases import before
+from mcp_django.storage.databases import seconds_ago
 from tests.sessions.conftest import at_once, open_session
 from tests.spec import spec
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
 def find(plaintext: str, principal: str = "anonymous", server: str = "store") -> Session | None:
-    return sessions.find(plaintext, server=server, principal=principal)
+    return sessions.find_session(plaintext, server=server, principal=principal)
 
 
 def subscriptions(session: Session) -> list[str]:
@@ -25,7 +25,7 @@ def subscriptions(session: Session) -> list[str]:
 
 def age(session: Session, **columns: float) -> None:
     """Put moments of a session so many seconds into the past."""
-    changes = {name: before(seconds) for name, seconds in columns.items()}
+    changes = {name: seconds_ago(seconds) for name, seconds in columns.items()}
     Session.objects.filter(pk=session.pk).update(**changes)
 
 
@@ -77,19 +77,21 @@ def test_use_keeps_a_session_from_idling(settings: Any) -> None:
     age(session, seen_at=500)
     assert find(plaintext) is not None
     age(session, seen_at=500)
-    assert sessions.is_live(session.pk)
-    assert Session.objects.filter(pk=session.pk, seen_at__gt=before(10)).exists()
+    assert sessions.mark_seen(session.pk)
+    assert Session.objects.filter(pk=session.pk, seen_at__gt=seconds_ago(10)).exists()
 
 
 def test_use_is_noted_after_a_minute() -> None:
     session, plaintext = open_session()
     for seconds, is_noted in (
-        (sessions.SEEN_SECONDS - 20, False),
-        (sessions.SEEN_SECONDS + 1, True),
+        (sessions.SEEN_UPDATE_SECONDS - 20, False),
+        (sessions.SEEN_UPDATE_SECONDS + 1, True),
     ):
         age(session, seen_at=seconds)
         assert find(plaintext) is not None
-        assert Session.objects.filter(pk=session.pk, seen_at__gt=before(20)).exists() is is_noted
+        assert (
+            Session.objects.filter(pk=session.pk, seen_at__gt=seconds_ago(20)).exists() is is_noted
+        )
 
 
 def test_a_session_in_constant_use_is_written_once_a_minute(
@@ -103,11 +105,11 @@ def test_a_session_in_constant_use_is_written_once_a_minute(
 @spec("SES-4", "SES-5")
 def test_an_ended_session_is_not_found_again() -> None:
     session, plaintext = open_session()
-    sessions.end(session)
+    sessions.end_session(session)
     assert find(plaintext) is None
-    assert not sessions.is_live(session.pk)
+    assert not sessions.mark_seen(session.pk)
     # Use of an object that a request still holds does not bring it back.
-    sessions.change(session, log_level="debug")
+    sessions.update_session(session, log_level="debug")
     assert find(plaintext) is None
 
 
@@ -129,27 +131,27 @@ def test_a_new_session_does_not_give_way_to_one_that_was_seen_since(settings: An
     age(older, seen_at=-60)
     _, plaintext = open_session("ada")
     assert find(plaintext, "ada") is not None
-    assert not sessions.is_live(older.pk)
+    assert not sessions.mark_seen(older.pk)
 
 
 def test_many_at_once_leave_as_many_as_one_may_have(settings: Any) -> None:
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 2}
     at_once(8, lambda _: open_session("ada"))
     open_session("ada")
-    assert Session.objects.filter(principal="ada", expires_at__gt=before(0)).count() == 2
+    assert Session.objects.filter(principal="ada", expires_at__gt=seconds_ago(0)).count() == 2
 
 
 def test_subscriptions_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 2)
     session, _ = open_session()
     for uri in ("a:1", "a:1", "a:2"):
-        sessions.subscribe(session, uri)
+        sessions.add_subscription(session, uri)
     assert subscriptions(session) == ["a:1", "a:2"]
     with pytest.raises(sessions.TooManySubscriptions):
-        sessions.subscribe(session, "a:3")
-    sessions.unsubscribe(session, "a:1")
-    sessions.unsubscribe(session, "a:1")
-    sessions.subscribe(session, "a:3")
+        sessions.add_subscription(session, "a:3")
+    sessions.remove_subscription(session, "a:1")
+    sessions.remove_subscription(session, "a:1")
+    sessions.add_subscription(session, "a:3")
     assert subscriptions(session) == ["a:2", "a:3"]
 
 
@@ -158,6 +160,6 @@ def test_a_subscription_that_is_there_is_no_subscription_more(
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
     session, _ = open_session()
-    sessions.subscribe(session, "a:1")
-    sessions.subscribe(session, "a:1")
+    sessions.add_subscription(session, "a:1")
+    sessions.add_subscription(session, "a:1")
     assert subscriptions(session) == ["a:1"]

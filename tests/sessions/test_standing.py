@@ -11,12 +11,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from mcp_django.execution.threads import DESK_THREADS
+from mcp_django.execution.threads import SHORT_TASK_THREADS
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from mcp_django.storage import sessions
-from mcp_django.storage.pubsub import hub
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import get_hub
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import listen
 from tests.servers import token_for
 from tests.sessions.handshakes import (
@@ -122,7 +122,7 @@ async def test_subscriptions_come_and_go_while_the_stream_is_open(
 async def forgotten(uri: str) -> None:
     """Wait until no stream of this loop listens to a resource."""
     async with asyncio.timeout(PATIENCE):
-        while Topic("parlor", "resource", uri) in hub()._listeners:  # noqa: ASYNC110
+        while TopicKey("parlor", "resource", uri) in get_hub()._listeners:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -264,7 +264,7 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(
     token = f"Bearer {(await sync_to_async(token_for)(ada))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
     await subscribe(peer, "parlor://safe")
-    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
@@ -294,7 +294,7 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
     peer = await opened(streaming, PARLOR, token=token)
     rooms = "parlor://rooms/ada"
     await subscribe(peer, rooms)
-    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
@@ -356,9 +356,9 @@ async def test_idle_streams_hold_no_thread(streaming: str) -> None:
             reader = Reader(await stack.enter_async_context(peer.standing()))
             await reader.comment()
         # Those of the two pools, which short work has filled up at most.
-        assert threading.active_count() <= threads + DESK_THREADS + 1
-        assert hub().is_listening
-    assert not hub().is_listening
+        assert threading.active_count() <= threads + SHORT_TASK_THREADS + 1
+        assert get_hub().is_listening
+    assert not get_hub().is_listening
 
 
 @spec("SUB-1")

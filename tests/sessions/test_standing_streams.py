@@ -17,8 +17,8 @@ from mcp_django.exceptions import AccessRefused
 from mcp_django.execution import threads
 from mcp_django.models import Session, Stream, Topic as Row
 from mcp_django.storage import versions
-from mcp_django.storage.pubsub import Hub, announce, hub
-from mcp_django.storage.versions import CLOCK, Topic
+from mcp_django.storage.pubsub import Hub, get_hub, publish
+from mcp_django.storage.versions import CLOCK, TopicKey
 from mcp_django.transports import durable_streams, listen
 from mcp_django.transports.durable_streams import EventId
 from tests.sessions.conftest import ELSEWHERE, as_worker, silence
@@ -53,7 +53,7 @@ async def change(*uris: str) -> None:
 
 async def change_together(*uris: str) -> None:
     """Change resources in one announcement."""
-    await sync_to_async(announce)(*(Topic("parlor", "resource", uri) for uri in uris))
+    await sync_to_async(publish)(*(TopicKey("parlor", "resource", uri) for uri in uris))
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def until(reader: Reader, uri: str) -> list[str]:
 
 
 def place(event_id: str) -> EventId:
-    found = durable_streams.read_event_id(event_id)
+    found = durable_streams.decode_event_id(event_id)
     assert found is not None
     return found
 
@@ -218,7 +218,7 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(
     """What is subscribed to, and changes, before another change that is told already."""
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     peer = await seated(streaming, CHAIRS[:1])
-    looked, is_away = listen.look_at_standing, [True]
+    looked, is_away = listen.read_get_stream, [True]
     tried = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()
 
@@ -232,7 +232,7 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(
         await change(CHAIRS[0])
         await heard(reader, 1)
         # From now on the stream cannot find out what the session wants.
-        monkeypatch.setattr(listen, "look_at_standing", away)
+        monkeypatch.setattr(listen, "read_get_stream", away)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         await change(CHAIRS[1], CHAIRS[0])
         for _ in range(3):
@@ -255,14 +255,14 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
     # Whoever cannot look waits for the next look of the hub itself.
     settings.MCP_DJANGO = {"POLL_SECONDS": 600 if can_look else 0.01}
     peer = await seated(streaming, CHAIRS[:1])
-    changed_after, look = versions.changed_after, Hub.look
+    changed_after, look = versions.read_changed_topics, Hub.poll_numbered
     moments, failures = [True], [not can_look]
 
-    def late(wanted: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, int]]:
+    def late(wanted: Iterable[TopicKey], seen: int) -> tuple[int, dict[TopicKey, int]]:
         if moments:
             moments.clear()
             for uri in CHAIRS[:2]:
-                versions.number([Topic("parlor", "resource", uri)])
+                versions.assign_number([TopicKey("parlor", "resource", uri)])
         return changed_after(wanted, seen)
 
     async def failing(self: Hub) -> bool:
@@ -273,8 +273,8 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
     async with reading(peer) as reader:
         await change(CHAIRS[0])
         await heard(reader, 1)
-        monkeypatch.setattr(versions, "changed_after", late)
-        monkeypatch.setattr(Hub, "look", failing)
+        monkeypatch.setattr(versions, "read_changed_topics", late)
+        monkeypatch.setattr(Hub, "poll_numbered", failing)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         assert await heard(reader, 2) == CHAIRS[:2]
     assert not moments
@@ -324,7 +324,7 @@ async def test_after_a_restored_database_everything_is_told_once(streaming: str)
         await change(CHAIRS[0])
         await until(reader, CHAIRS[0])
     ahead = place(reader.ids[-1])
-    never = durable_streams.write_event_id(ahead.stream, ahead.place + 1000, 0)
+    never = durable_streams.encode_event_id(ahead.stream, ahead.place + 1000, 0)
     async with reading(peer, after=never) as reader:
         # Cut off before anything was told, the same is to be told.
         assert place(reader.ids[-1]).place == ahead.place + 1000
@@ -362,7 +362,7 @@ async def test_a_number_that_was_never_given_is_not_what_the_client_knows(stream
     await change(CHAIRS[0])
     async with reading(peer) as reader:
         pass
-    never = durable_streams.write_event_id(place(reader.ids[-1]).stream, await clock() + 1000, 0)
+    never = durable_streams.encode_event_id(place(reader.ids[-1]).stream, await clock() + 1000, 0)
     async with reading(peer, after=never):
         pass
     assert (await Session.objects.aget()).heard_seq <= await clock()
@@ -375,7 +375,7 @@ class Looks:
     """What the streams of this process last found out about themselves."""
 
     def __init__(self) -> None:
-        self._look = listen.look_at_standing
+        self._look = listen.read_get_stream
         self._loop = asyncio.get_running_loop()
         self._found: dict[int, Any] = {}
         self._looked = asyncio.Event()
@@ -388,7 +388,7 @@ class Looks:
     async def silent(self, count: int) -> None:
         """Wait until so many streams know that they are not to write."""
         async with asyncio.timeout(PATIENCE):
-            while len([one for one in self._found.values() if one and not one.writes]) < count:
+            while len([one for one in self._found.values() if one and not one.is_writer]) < count:
                 self._looked.clear()
                 await self._looked.wait()
 
@@ -396,7 +396,7 @@ class Looks:
 @pytest.fixture
 async def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     found = Looks()
-    monkeypatch.setattr(listen, "look_at_standing", found)
+    monkeypatch.setattr(listen, "read_get_stream", found)
     return found
 
 
@@ -460,13 +460,13 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
 ) -> None:
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     # The minute after which every stream looks is never over.
-    monkeypatch.setattr(listen, "until_recheck", lambda: 3600)
+    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 3600)
     peer = await seated(streaming)
     session = await Session.objects.aget()
 
     def opened_elsewhere() -> None:
         with as_worker(ELSEWHERE):
-            listen.open_standing(session.pk, 7)
+            listen.open_get_stream(session.pk, 7)
 
     async with reading(peer) as older:
         await sync_to_async(opened_elsewhere)()
@@ -501,7 +501,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
 ) -> None:
     """A row that nobody closes would keep every other stream of its session silent."""
     peer = await seated(streaming)
-    open_standing, begun = listen.open_standing, asyncio.Event()
+    open_standing, begun = listen.open_get_stream, asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def late(*arguments: Any, **named: Any) -> None:
@@ -510,7 +510,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
         open_standing(*arguments, **named)
 
     is_left = threading.Event()
-    monkeypatch.setattr(listen, "open_standing", late)
+    monkeypatch.setattr(listen, "open_get_stream", late)
     async with asyncio.timeout(PATIENCE):
         async with peer.standing() as connection:
             beginning = asyncio.create_task(Reader(connection).comment())
@@ -525,7 +525,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
 async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     away = itertools.repeat(OperationalError("away"), 3)
     write = listen._ends._write
 
@@ -548,12 +548,12 @@ async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
 async def test_a_stream_that_begins_waits_for_a_database_that_is_away(
     failure: type[Exception], streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     for module, name in (
-        (listen, "open_standing"),
-        (listen, "look_at_standing"),
-        (versions, "changed_after"),
+        (listen, "open_get_stream"),
+        (listen, "read_get_stream"),
+        (versions, "read_changed_topics"),
     ):
         monkeypatch.setattr(module, name, failing_once(getattr(module, name), failure("away")))
     peer = await seated(streaming)
@@ -589,7 +589,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(
         raise OperationalError("away")
 
     async with reading(peer):
-        monkeypatch.setattr(listen, "look_at_standing", away)
+        monkeypatch.setattr(listen, "read_get_stream", away)
         await tried.acquire()
         began = loop.time()
         for _ in range(3):
@@ -609,7 +609,7 @@ async def test_nobody_stays_who_would_not_be_let_in_again(
         raise AccessRefused("closed")
 
     async with reading(peer) as reader:
-        monkeypatch.setattr(listen, "admit_connection", refuse)
+        monkeypatch.setattr(listen, "authorize_connection", refuse)
         assert await reader.rest() == []
 
 
@@ -617,7 +617,7 @@ async def test_nobody_stays_who_would_not_be_let_in_again(
 async def test_what_could_not_be_read_for_a_moment_is_told_later(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
     unreadable = {CHAIRS[0]}
     is_readable = listen.is_readable
     monkeypatch.setattr(
@@ -645,11 +645,11 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
         await heard(kept, 1)
         # Other processes have told of more, and this one has not looked since.
         for _ in range(3):
-            await sync_to_async(versions.number)([Topic("parlor", "resource", CHAIRS[1])])
+            await sync_to_async(versions.assign_number)([TopicKey("parlor", "resource", CHAIRS[1])])
         known = await clock()
-        ahead = durable_streams.write_event_id(place(kept.ids[-1]).stream, known, 0)
+        ahead = durable_streams.encode_event_id(place(kept.ids[-1]).stream, known, 0)
         async with reading(peer, after=ahead) as reader:
-            await hub().look()
+            await get_hub().poll_numbered()
             await change(CHAIRS[0])
             assert await heard(reader, 1) == CHAIRS[:1]
             first, last = (place(one).place for one in reader.ids)
@@ -664,7 +664,7 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
     def opened_by_the_dead() -> None:
         with as_worker(ELSEWHERE):
             for number in (7, 8):
-                listen.open_standing(session.pk, number)
+                listen.open_get_stream(session.pk, number)
         silence(ELSEWHERE)
 
     async with reading(peer) as living:

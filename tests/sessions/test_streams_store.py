@@ -6,8 +6,8 @@ import pytest
 
 from mcp_django.models import Event, Session, Stream
 from mcp_django.storage import inbox, streams
-from mcp_django.storage.databases import before
-from mcp_django.storage.streams import LOST_SEQ, Fenced, Glimpse, UnknownStream
+from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.streams import LOST_SEQ, LeaseLost, StreamSnapshot, UnknownStream
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
 from tests.spec import spec
 
@@ -21,7 +21,7 @@ def opened(session: Session, request_id: str = "7") -> int:
 
 def write(number: int, *seqs: int, final: bool = False) -> None:
     events = [(seq, f'"{seq}"') for seq in seqs]
-    streams.append(number, events, final=final, retention=KEPT_SECONDS)
+    streams.append_events(number, events, final=final, retention=KEPT_SECONDS)
 
 
 def lose(number: int, owner: int = HERE) -> bool:
@@ -32,8 +32,8 @@ def numbers(number: int) -> list[int]:
     return list(Event.objects.filter(stream=number).order_by("seq").values_list("seq", flat=True))
 
 
-def look(session: Session, number: int, after: int = 0) -> Glimpse:
-    return streams.look(session.pk, number, after_seq=after)
+def look(session: Session, number: int, after: int = 0) -> StreamSnapshot:
+    return streams.read_stream(session.pk, number, after_seq=after)
 
 
 # Writing and reading --------------------------------------------------------------------------
@@ -42,9 +42,9 @@ def look(session: Session, number: int, after: int = 0) -> Glimpse:
 @spec("RSM-7")
 def test_a_stream_is_there_before_its_first_event(session: Session) -> None:
     number = opened(session)
-    assert look(session, number) == Glimpse("open", 0, HERE, "7", ())
-    assert streams.kind_of(session.pk, number) == "post"
-    assert streams.owner_of_request(session.pk, 7) == HERE
+    assert look(session, number) == StreamSnapshot("open", 0, HERE, "7", ())
+    assert streams.find_stream_kind(session.pk, number) == "post"
+    assert streams.find_request_owner(session.pk, 7) == HERE
 
 
 @spec("RSM-1", "RSM-3")
@@ -54,18 +54,20 @@ def test_a_reader_gets_what_comes_after_the_event_that_it_has(session: Session) 
     write(number, 1, 2)
     write(number, 3)
     write(other, 1)
-    assert look(session, number, after=1) == Glimpse("open", 3, HERE, "7", ((2, '"2"'), (3, '"3"')))
+    assert look(session, number, after=1) == StreamSnapshot(
+        "open", 3, HERE, "7", ((2, '"2"'), (3, '"3"'))
+    )
     assert look(session, number, after=3).events == ()
     assert look(session, number, after=1 << 62).events == ()
 
 
 def test_a_reader_gets_many_events_page_by_page(session: Session) -> None:
     number = opened(session)
-    write(number, *range(1, streams.PAGE + 2), final=True)
+    write(number, *range(1, streams.PAGE_SIZE + 2), final=True)
     first = look(session, number)
-    assert [seq for seq, _ in first.events] == list(range(1, streams.PAGE + 1))
-    rest = look(session, number, after=streams.PAGE)
-    assert [seq for seq, _ in rest.events] == [streams.PAGE + 1]
+    assert [seq for seq, _ in first.events] == list(range(1, streams.PAGE_SIZE + 1))
+    rest = look(session, number, after=streams.PAGE_SIZE)
+    assert [seq for seq, _ in rest.events] == [streams.PAGE_SIZE + 1]
     assert not rest.is_open
 
 
@@ -77,8 +79,8 @@ def test_a_stream_is_unknown_to_every_other_session(session: Session) -> None:
         look(other, number)
     with pytest.raises(UnknownStream):
         look(session, number + 1)
-    assert streams.kind_of(other.pk, number) is None
-    assert streams.owner_of_request(other.pk, 7) is None
+    assert streams.find_stream_kind(other.pk, number) is None
+    assert streams.find_request_owner(other.pk, 7) is None
 
 
 def test_the_last_message_ends_a_stream_and_starts_its_retention(session: Session) -> None:
@@ -86,9 +88,9 @@ def test_the_last_message_ends_a_stream_and_starts_its_retention(session: Sessio
     write(number, 1, 2, final=True)
     row = Stream.objects.get(pk=number)
     assert (row.state, row.last_seq) == ("done", 2)
-    assert Stream.objects.filter(pk=number, expires_at__gt=before(5 - KEPT_SECONDS)).exists()
-    assert streams.owner_of_request(session.pk, 7) is None
-    with pytest.raises(Fenced):
+    assert Stream.objects.filter(pk=number, expires_at__gt=seconds_ago(5 - KEPT_SECONDS)).exists()
+    assert streams.find_request_owner(session.pk, 7) is None
+    with pytest.raises(LeaseLost):
         write(number, 3)
     assert numbers(number) == [1, 2]
 
@@ -97,10 +99,10 @@ def test_nobody_but_the_owner_writes(session: Session) -> None:
     number = opened(session)
     write(number, 1)
     with as_worker(ELSEWHERE):
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLost):
             write(number, 2)
-        streams.close(number)
-    assert look(session, number) == Glimpse("open", 1, HERE, "7", ((1, '"1"'),))
+        streams.close_streams(number)
+    assert look(session, number) == StreamSnapshot("open", 1, HERE, "7", ((1, '"1"'),))
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -117,7 +119,7 @@ def test_events_that_were_stored_already_may_be_stored_again(session: Session, f
 def test_a_stream_without_last_message_is_closed_and_expires(session: Session) -> None:
     number = opened(session)
     write(number, 1)
-    streams.close(number)
+    streams.close_streams(number)
     assert look(session, number).state == "done"
     assert Stream.objects.get(pk=number).expires_at is not None
 
@@ -140,7 +142,7 @@ def test_the_stream_of_a_dead_owner_ends_with_one_error(session: Session) -> Non
         assert lose(number)
         assert not lose(number)
     glimpse = look(session, number, after=1)
-    assert glimpse == Glimpse("lost", LOST_SEQ, HERE, "7", ((LOST_SEQ, '"lost"'),))
+    assert glimpse == StreamSnapshot("lost", LOST_SEQ, HERE, "7", ((LOST_SEQ, '"lost"'),))
     assert Stream.objects.get(pk=number).expires_at is not None
 
 
@@ -158,9 +160,9 @@ def test_an_owner_that_wakes_up_too_late_stores_nothing(session: Session) -> Non
     silence(HERE)
     with as_worker(ELSEWHERE):
         lose(number)
-    inbox.beat()
+    inbox.write_heartbeat()
     for final in (False, True):
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLost):
             write(number, 2, final=final)
     assert numbers(number) == [1, LOST_SEQ]
     assert look(session, number).state == "lost"
@@ -197,7 +199,7 @@ def test_a_late_owner_and_a_reader_agree_on_the_end(session: Session, final: boo
                 return streams.mark_lost(number, HERE, payload='"lost"', retention=KEPT_SECONDS)
             try:
                 write(number, 1, 2, final=final)
-            except Fenced:
+            except LeaseLost:
                 return False
             return True
 

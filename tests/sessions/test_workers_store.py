@@ -15,14 +15,14 @@ from mcp_django.storage import inbox
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
 
 # Before any test puts another in its place.
-number_of = inbox._number
+number_of = inbox._worker_id_of
 
 pytestmark = pytest.mark.usefixtures("transactional_db", "here")
 
 
 def test_a_process_lives_as_long_as_its_lease() -> None:
     with as_worker(ELSEWHERE):
-        inbox.beat()
+        inbox.write_heartbeat()
     assert inbox.is_alive(ELSEWHERE)
     silence(ELSEWHERE, seconds=inbox.LEASE_SECONDS - 5)
     assert inbox.is_alive(ELSEWHERE)
@@ -38,7 +38,7 @@ def test_a_process_that_never_beat_is_dead_and_this_one_lives() -> None:
 def test_the_clock_of_the_process_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     with as_worker(ELSEWHERE):
         monkeypatch.setattr(timezone, "now", lambda: datetime(2001, 1, 1, tzinfo=UTC))
-        inbox.beat()
+        inbox.write_heartbeat()
     monkeypatch.setattr(timezone, "now", lambda: datetime(2101, 1, 1, tzinfo=UTC))
     assert inbox.is_alive(ELSEWHERE)
 
@@ -61,12 +61,12 @@ def test_threads_that_come_first_at_once_are_of_one_process(
 
 
 def test_a_beat_that_was_said_a_moment_ago_is_not_repeated() -> None:
-    inbox.ensure_beat()
+    inbox.ensure_heartbeat()
     silence(HERE)
-    inbox.ensure_beat()
+    inbox.ensure_heartbeat()
     with as_worker(ELSEWHERE):
         assert not inbox.is_alive(HERE)
-    inbox.beat()
+    inbox.write_heartbeat()
     with as_worker(ELSEWHERE):
         assert inbox.is_alive(HERE)
 
@@ -78,12 +78,12 @@ def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as patch:
         patch.setattr(inbox, "rows", away)
         with pytest.raises(OperationalError):
-            inbox.ensure_beat()
-    inbox.ensure_beat()
+            inbox.ensure_heartbeat()
+    inbox.ensure_heartbeat()
     with as_worker(ELSEWHERE):
         assert inbox.is_alive(HERE)
 
 
 def test_the_first_beats_of_one_process_make_one_row() -> None:
-    at_once(8, lambda _: inbox.beat())
+    at_once(8, lambda _: inbox.write_heartbeat())
     assert Worker.objects.filter(pk=HERE).count() == 1

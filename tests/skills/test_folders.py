@@ -27,7 +27,7 @@ HERE = "tests.skills.test_folders"
 def test_a_relative_folder_is_beside_the_module() -> None:
     server = MCPServer("beside", permission=AllowAny)
     server.register_skills("../conformance/skills")
-    (skill_md,) = server.offered.skills.entries
+    (skill_md,) = server.catalog.skills.entries
     assert skill_md == "skill://reading-tests/SKILL.md"
     assert server.resources[skill_md].origin == f"{HERE} (skills/)"
     assert server.resources[skill_md].callable.__module__ == HERE
@@ -59,7 +59,7 @@ def test_names_of_files_become_uris(tmp_path: Path) -> None:
 
 def test_one_folder_can_be_the_skill(tmp_path: Path) -> None:
     server = serving(fill(tmp_path) / "fold-maps")
-    assert [*server.offered.skills.entries] == ["skill://fold-maps/SKILL.md"]
+    assert [*server.catalog.skills.entries] == ["skill://fold-maps/SKILL.md"]
 
 
 def test_what_is_served_is_what_was_read(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_of_two_skills_of_one_name_the_second_is_refused_as_a_whole(tmp_path: Pa
         server.register_skills(other)
     assert set(server.resources) == known
     server.register_skills(other, prefix="two")
-    assert "skill://two/fold-maps/SKILL.md" in server.offered.skills.entries
+    assert "skill://two/fold-maps/SKILL.md" in server.catalog.skills.entries
 
 
 def test_without_pyyaml_it_says_what_to_install(

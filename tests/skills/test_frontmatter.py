@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_django.integrations.skills import MAX_CHARACTERS, read
-from mcp_django.integrations.yaml_scalars import SkillError, parse
+from mcp_django.integrations.skills import MAX_CHARACTERS, parse_frontmatter
+from mcp_django.integrations.yaml_core import SkillError, parse_yaml
 from tests.spec import spec
 
 
@@ -34,12 +34,12 @@ from tests.spec import spec
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
-    found = parse(f"x: {text}\n")["x"]
+    found = parse_yaml(f"x: {text}\n")["x"]
     assert (found, type(found)) == (value, type(value))
 
 
 def test_a_merge_key_is_a_key() -> None:
-    assert parse("<<: {a: 1}") == {"<<": {"a": 1}}
+    assert parse_yaml("<<: {a: 1}") == {"<<": {"a": 1}}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_merge_key_is_a_key() -> None:
 )
 def test_what_hosts_read_differently_is_refused(text: str, words: str) -> None:
     with pytest.raises(SkillError) as caught:
-        parse(text)
+        parse_yaml(text)
     assert words in str(caught.value)
     assert len(str(caught.value)) < 300
 
@@ -78,13 +78,13 @@ def md(**fields: str) -> str:
 
 def test_line_ends_a_mark_and_spaces_do_not_matter() -> None:
     for text in (md(), md().replace("\n", "\r\n"), "\ufeff" + md(), md().replace("---", "--- ")):
-        assert read(text) == {"name": "a", "description": "d"}
+        assert parse_frontmatter(text) == {"name": "a", "description": "d"}
 
 
 def test_what_the_specification_does_not_know_passes_through() -> None:
     text = md(**{"allowed-tools": "Read Bash(git:*)", "x": "{y: [1]}"})
-    assert read(text)["allowed-tools"] == "Read Bash(git:*)"
-    assert read(text)["x"] == {"y": [1]}
+    assert parse_frontmatter(text)["allowed-tools"] == "Read Bash(git:*)"
+    assert parse_frontmatter(text)["x"] == {"y": [1]}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_the_specification_does_not_know_passes_through() -> None:
 )
 def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
     with pytest.raises(SkillError) as caught:
-        read(md(**fields))
+        parse_frontmatter(md(**fields))
     assert caught.value.field == field
     assert field in str(caught.value)
 
@@ -117,11 +117,11 @@ def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
 )
 def test_what_is_no_frontmatter_is_refused(text: str) -> None:
     with pytest.raises(SkillError, match="---"):
-        read(text)
+        parse_frontmatter(text)
 
 
 @pytest.mark.parametrize("name", ["A", "a_b", "-a", "a-", "a--b", "a" * 65, "ä", "a/b", '"a\\n"'])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(SkillError) as caught:
-        read(f"---\nname: {name}\ndescription: d\n---\n")
+        parse_frontmatter(f"---\nname: {name}\ndescription: d\n---\n")
     assert caught.value.field == "name"

@@ -16,7 +16,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.integrations.skills import build as built
+from mcp_django.integrations.skills import build_skill_files as built
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person

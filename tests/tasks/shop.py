@@ -70,7 +70,7 @@ class Worker:
         pk = ""
         while self.waiting:
             pk, number = self.waiting.pop(0)
-            taken = task_runs.take(pk, number)
+            taken = task_runs.take_lease(pk, number)
             if taken is not None:
                 taken.perform()
         return Task.objects.get(pk=pk)
@@ -84,7 +84,7 @@ def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
     monkeypatch.setattr(task_worker, "enqueue", lambda pk, run: made.waiting.append((pk, run)))
     # What it would see from its thread is not what a test in a transaction has written.
-    monkeypatch.setattr(task_runs.keeper, "_thread", threading.current_thread())
+    monkeypatch.setattr(task_runs.lease_renewer, "_thread", threading.current_thread())
     yield made
     assert not made.waiting
 
@@ -92,7 +92,7 @@ def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
 @pytest.fixture(name="backends")
 def make_backends(settings: Any) -> Iterator[Callable[..., Any]]:
     """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
-    found = task_worker.backends()
+    found = task_worker.task_backends()
     if found is None:
         do_without("requires django-tasks: it is not installed")
 

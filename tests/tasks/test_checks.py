@@ -9,7 +9,7 @@ import pytest
 
 from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import site
-from mcp_django.execution.task_worker import framework
+from mcp_django.execution.task_worker import task_framework
 from tests.tasks.shop import make_backends
 
 __all__ = ["make_backends"]
@@ -57,7 +57,9 @@ def test_a_backend_that_runs_nothing_elsewhere_is_an_error(
     settings: Any, backends: Any, backend: str | None, word: str
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
-    backends(**{"slow" if backend else "other": {"BACKEND": f"{framework()}.backends.{backend}"}})
+    backends(
+        **{"slow" if backend else "other": {"BACKEND": f"{task_framework()}.backends.{backend}"}}
+    )
     (found,) = site.check_task_backend(None)
     assert found.id == "mcp_django.E017"
     assert word in f"{found.msg} {found.hint}"
@@ -80,6 +82,6 @@ def test_without_a_framework_the_extra_is_named(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
-    monkeypatch.setattr(site, "backends", lambda: None)
+    monkeypatch.setattr(site, "task_backends", lambda: None)
     (found,) = site.check_task_backend(None)
     assert "[tasks]" in (found.hint or "")

@@ -30,7 +30,7 @@ def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator
     monkeypatch.setitem(threads._pools, "task", made)
     yield made
     assert made.close(seconds=PATIENCE)
-    keeper = task_runs.keeper._thread
+    keeper = task_runs.lease_renewer._thread
     if keeper is not None:
         keeper.join(PATIENCE)
 
@@ -101,7 +101,7 @@ def test_what_is_handed_over_is_an_id_and_a_number(
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "dummy"}
     configured = backends(
-        dummy={"BACKEND": f"{task_worker.framework()}.backends.dummy.DummyBackend"}
+        dummy={"BACKEND": f"{task_worker.task_framework()}.backends.dummy.DummyBackend"}
     )
     server = open_to_all()
 
@@ -124,23 +124,23 @@ def test_a_keeper_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPat
         pk, run = "x", 1
         stopped = False
 
-        def stop(self) -> None:
+        def cancel(self) -> None:
             self.stopped = True
 
-        def tell(self) -> None:
+        def write_message(self) -> None:
             """Nothing was reported."""
 
     def away(_: object) -> None:
         raise problems.pop()
 
     problems: list[Exception] = [DatabaseError("gone"), ValueError("a bug")]
-    keeper, held = task_runs.Keeper(), Held()
-    monkeypatch.setattr(task_runs.Keeper, "_keep", lambda self: None)
-    keeper.hold(held)
-    monkeypatch.setattr(task_rows, "still_wanted", away)
+    keeper, held = task_runs.LeaseRenewer(), Held()
+    monkeypatch.setattr(task_runs.LeaseRenewer, "_run", lambda self: None)
+    keeper.add(held)
+    monkeypatch.setattr(task_rows, "filter_wanted", away)
     while problems:
-        assert not keeper._look(renew=True)
+        assert not keeper._check_runs(renew=True)
     assert not held.stopped
     monkeypatch.undo()
-    assert keeper._look(renew=True)
+    assert keeper._check_runs(renew=True)
     assert held.stopped

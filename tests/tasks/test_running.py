@@ -112,7 +112,7 @@ def test_a_malformed_answer_ends_no_task(worker: Worker) -> None:
     call(server, "order")
     row = worker.run()
     for odd in ({"action": "perhaps"}, {"content": []}, {}):
-        task_rows.answer(row, dict.fromkeys(row.questions, odd))
+        task_rows.store_responses(row, dict.fromkeys(row.questions, odd))
         worker.waiting.append((row.pk, row.run))
         row = worker.run()
         assert row.status == "input_required"
@@ -226,7 +226,7 @@ def test_what_no_row_can_hold_ends_no_task_otherwise(
 def test_what_came_of_it_waits_for_a_database_that_is_away(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(task_runs, "RETRY_PAUSE_SECONDS", 0)
     server, times = open_to_all(), iter([True, False, True, False])
 
     @server.tool(task="optional")
@@ -272,7 +272,7 @@ def test_what_its_user_answered_goes_with_its_end(worker: Worker, end: str) -> N
     if end == "cancelled":
         send(server, "tasks/cancel", {"taskId": row.pk})
     elif end == "failed":
-        task_rows.fail(row.pk, "It cannot be run.")
+        task_rows.fail_task(row.pk, "It cannot be run.")
     else:
         answer(server, row, size=YES)
         worker.run()
@@ -303,7 +303,7 @@ def test_a_function_sees_that_it_was_cancelled(worker: Worker) -> None:
     @server.tool(task="optional")
     def work(ctx: Context) -> bool:
         """Work."""
-        task_rows.cancel(Task.objects.get(pk=ctx.task.id))
+        task_rows.cancel_task(Task.objects.get(pk=ctx.task.id))
         keep(ctx.task.id)
         return ctx.cancelled
 
@@ -318,7 +318,7 @@ def test_an_async_function_is_interrupted(worker: Worker) -> None:
     @server.tool(task="optional", timeout=30)
     async def work(ctx: Context) -> None:
         """Work."""
-        held(ctx.task.id).stop()
+        held(ctx.task.id).cancel()
         try:
             await asyncio.Event().wait()
         finally:
@@ -331,12 +331,12 @@ def test_an_async_function_is_interrupted(worker: Worker) -> None:
 
 def held(pk: str) -> Any:
     """The run of a task that this process holds."""
-    return next(one for (key, _), one in task_runs.keeper._held.items() if key == pk)
+    return next(one for (key, _), one in task_runs.lease_renewer._runs.items() if key == pk)
 
 
 def keep(pk: str) -> None:
     """Let the keeper look now, in this thread."""
-    task_runs.keeper._look(renew=True)
+    task_runs.lease_renewer._check_runs(renew=True)
 
 
 def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker: Worker) -> None:
@@ -356,7 +356,7 @@ def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker: Work
     call(server, "count")
     row = worker.run()
     assert [*said, row.status_message] == ["", "2 / 3", "nearly"]
-    task_rows.cancel(row)
+    task_rows.cancel_task(row)
 
 
 # Who may, at the moment when it runs -------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_a_task_of_a_deleted_user_is_deleted(worker: Worker) -> None:
     call(server, "work", token=plaintext)
     token.user.delete()
     assert not Task.objects.exists()
-    assert task_runs.take(*worker.waiting.pop()) is None
+    assert task_runs.take_lease(*worker.waiting.pop()) is None
 
 
 @pytest.mark.usefixtures("call_log")
@@ -467,7 +467,7 @@ def test_a_yes_is_asked_for_before_there_is_a_task(worker: Worker) -> None:
     waiting = call(server, "work", token=plaintext)
     assert "Nothing was done yet" in text_of(waiting)
     assert not Task.objects.exists()
-    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.save_decision(Approval.objects.get(), is_granted=True, by="ada", reason="")
     begun = call(server, "work", token=plaintext)
     assert begun["resultType"] == "task"
     assert Approval.objects.get().state == "used"
@@ -491,7 +491,7 @@ def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settin
 
     call(server, "other", token=plaintext)
     call(server, "work", token=plaintext)
-    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.save_decision(Approval.objects.get(), is_granted=True, by="ada", reason="")
     refused = send(server, "tools/call", {"name": "work", "arguments": {}}, token=plaintext)
     assert "open tasks" in refused["error"]["message"]
     assert Approval.objects.get().state == "granted"
@@ -521,7 +521,7 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(
     opens_pages = {**WITH_TASKS, "elicitation": {"form": {}, "url": {}}}
     page = round_of()
     assert [*page["inputRequests"]] == ["approval"]
-    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.save_decision(Approval.objects.get(), is_granted=True, by="ada", reason="")
     accepted = {"approval": {"action": "accept"}}
     asked = round_of(("inputResponses", accepted), ("requestState", page["requestState"]))
     named = dict.fromkeys(asked["inputRequests"], YES)
@@ -543,12 +543,12 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(
 def test_a_client_without_tasks_gets_a_handle(worker: Worker) -> None:
     server = open_to_all()
 
-    @server.tool(task="required", handle=True)
+    @server.tool(task="required", polling_fallback=True)
     def work(ctx: Context, ask: bool = False) -> dict[str, bool]:
         """Work."""
         return {"done": bool(ctx.elicit("Sure?", str)) if ask else True}
 
-    @server.tool(task="required", handle=True)
+    @server.tool(task="required", polling_fallback=True)
     def other() -> str:
         """There is one tool for the handles of all of them."""
         return ""
@@ -575,7 +575,7 @@ def test_a_handle_is_for_those_who_may_use_its_tool(worker: Worker) -> None:
     user = person("ada", is_superuser=True)
     _, plaintext = token_for(user)
 
-    @server.tool(task="required", handle=True, permission="auth.view_group")
+    @server.tool(task="required", polling_fallback=True, permission="auth.view_group")
     def work() -> str:
         """Work."""
         return "secret"
@@ -598,7 +598,7 @@ def test_a_handle_that_is_not_over_says_so(worker: Worker, monkeypatch: pytest.M
     monkeypatch.setattr(task_status, "WAIT_SECONDS", 0)
     server = open_to_all()
 
-    @server.tool(task="required", handle=True)
+    @server.tool(task="required", polling_fallback=True)
     def work() -> str:
         """Work."""
         return ""
@@ -607,7 +607,7 @@ def test_a_handle_that_is_not_over_says_so(worker: Worker, monkeypatch: pytest.M
     got = call(server, "get_result", arguments={"handle": handle}, capabilities={})
     assert text_of(got).startswith("Still working")
     row = Task.objects.get(pk=handle)
-    task_rows.cancel(row)
+    task_rows.cancel_task(row)
     got = call(server, "get_result", arguments={"handle": handle}, capabilities={})
     assert got["isError"]
     worker.run()

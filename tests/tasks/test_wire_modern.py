@@ -19,7 +19,7 @@ from mcp_django.protocol.errors import (
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     TASKS,
-    required_extension,
+    extension_declaration,
 )
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.drivers import message, send
@@ -28,7 +28,7 @@ from tests.spec import spec
 from tests.tasks import wire_site
 from tests.tasks.wire_site import everybody, gate, members, plain
 
-DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **required_extension(TASKS)}}
+DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **extension_declaration(TASKS)}}
 UNDECLARED = {CLIENT_CAPABILITIES: {"tasks": {"requests": {"tools": {"call": {}}}}}}
 MEMBERS = {
     "resultType",

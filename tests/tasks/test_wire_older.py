@@ -22,7 +22,7 @@ from mcp_django.protocol.errors import (
     METHOD_NOT_FOUND,
     RATE_LIMITED,
     TASKS,
-    required_extension,
+    extension_declaration,
 )
 from mcp_django.test import DECLINE, ErrorResponse, MCPClient
 from mcp_django.transports import client_requests
@@ -65,7 +65,7 @@ def agreed(client: MCPClient) -> dict[str, Any]:
     """The capabilities of the server, as this client's revision has them."""
     params = {
         "protocolVersion": client._version,
-        "capabilities": required_extension(TASKS),
+        "capabilities": extension_declaration(TASKS),
         "clientInfo": {"name": "test", "version": "1"},
     }
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
@@ -94,7 +94,7 @@ def test_the_capability_and_the_support_of_each_tool(db: None) -> None:
 
 @spec("TKE-14")
 def test_the_extension_in_a_handshake_enables_nothing(db: None) -> None:
-    client = older(capabilities=required_extension(TASKS))
+    client = older(capabilities=extension_declaration(TASKS))
     assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"total": 3}
     assert refused(client, "tools/call", name="only").code == METHOD_NOT_FOUND
 
@@ -302,13 +302,17 @@ def test_whoever_loses_the_tool_while_he_waits_hears_no_result(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate.close()
-    ada, is_waiting, wait = person("ada", is_superuser=True), Event(), client_requests._Waiting.wait
+    ada, is_waiting, wait = (
+        person("ada", is_superuser=True),
+        Event(),
+        client_requests._TaskResultStream.wait,
+    )
 
     def waits(waiting: Any) -> Any:
         is_waiting.set()
         return wait(waiting)
 
-    monkeypatch.setattr(client_requests._Waiting, "wait", waits)
+    monkeypatch.setattr(client_requests._TaskResultStream, "wait", waits)
     with (
         older(server=members, user=ada, transport="http") as client,
         ThreadPoolExecutor(1) as waiter,

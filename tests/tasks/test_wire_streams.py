@@ -16,7 +16,7 @@ from mcp_django.protocol.errors import (
     INVALID_REQUEST,
     MISSING_CAPABILITY,
     TASKS,
-    required_extension,
+    extension_declaration,
 )
 from mcp_django.test import MCPClient
 from tests.drivers import Connection, connect, message, send
@@ -27,7 +27,7 @@ from tests.tasks.wire_site import everybody, gate, members
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **required_extension(TASKS)}}
+DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **extension_declaration(TASKS)}}
 SUBSCRIPTION = 7
 
 
@@ -165,8 +165,8 @@ async def test_a_client_that_takes_json_alone_waits_for_a_while(
     assert "still working" in error["message"]
     with monkeypatch.context() as many:
         # As many as may wait do, and it does not.
-        many.setattr(handlers, "_waiting", Semaphore(0))
-        many.setattr(handlers, "wait_for", None)
+        many.setattr(handlers, "_waiting_slots", Semaphore(0))
+        many.setattr(handlers, "wait_for_task", None)
         assert (await request("tasks/result", taskId=task_id))["error"] == error
     gate.opened.set()
     monkeypatch.setattr(handlers, "WAIT_SECONDS", wire_site.PATIENCE)

@@ -120,7 +120,7 @@ for server in (everybody, members):
         server.tool(task="optional")(function)
     server.tool(task="optional", ask="before")(ask_before)
     server.tool(task="required")(only)
-    server.tool(task="required", handle=True)(started)
+    server.tool(task="required", polling_fallback=True)(started)
 
 members.tool("staff_only", task="optional", permission="auth.add_user")(only)
 members.tool("staff_held", task="optional", permission="auth.add_user")(held)

@@ -21,7 +21,7 @@ from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.models import AuthEvent
 from mcp_django.protocol.errors import INVALID_REQUEST
 from mcp_django.transports.consumer import MCPConsumer
-from mcp_django.transports.exchange import MAX_UNPROVEN_BYTES
+from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
 from tests.drivers import Answer, Connection, headers_for, message, send
 from tests.servers import person
 from tests.spec import spec
@@ -36,7 +36,7 @@ FORM = "application/x-www-form-urlencoded"
 ADD = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
 ADD_BYTES = json.dumps(ADD).encode()
 # One part of a body that may be read from anybody, and two that may not.
-SPACES = b" " * (MAX_UNPROVEN_BYTES // 2 + 1)
+SPACES = b" " * (MAX_UNVERIFIED_BYTES // 2 + 1)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -219,7 +219,7 @@ async def test_middleware_sees_a_request_that_its_head_refuses(settings: Any) ->
 async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(
     app: Any, token: str, settings: Any
 ) -> None:
-    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * MAX_UNPROVEN_BYTES}
+    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * MAX_UNVERIFIED_BYTES}
     for _ in range(2):
         answer = await posted(app, CLOSED, [*[SPACES] * 4, ADD_BYTES], authorization=token)
         assert sum_in(answer) == "5"

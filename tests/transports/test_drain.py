@@ -13,7 +13,7 @@ import pytest
 from mcp_django.storage.call_rows import CallLog
 from mcp_django.transports import drain as process
 from mcp_django.transports.drain import Drain
-from mcp_django.transports.request_checks import first_of
+from mcp_django.transports.request_checks import wait_for_first
 from tests.transports.stage import PATIENCE
 
 
@@ -40,8 +40,8 @@ async def test_the_server_gets_its_signal_after_the_streams(
     drain = Drain()
     woken: list[bool] = []
     with drain.watch(lambda: woken.append(True)) as ending:
-        drain.chain()
-        drain.chain()
+        drain.install_signal_handlers()
+        drain.install_signal_handlers()
         signal.raise_signal(number)
         assert received == [number]
         async with asyncio.timeout(PATIENCE):
@@ -61,7 +61,7 @@ async def test_what_begins_during_the_drain_ends_at_once() -> None:
 
 async def test_another_thread_does_not_touch_the_signals(received: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    await asyncio.to_thread(Drain().chain)
+    await asyncio.to_thread(Drain().install_signal_handlers)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -82,13 +82,13 @@ async def test_a_server_that_cancels_its_requests_is_put_off_only_while_draining
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(first_of(done))
+    waiting = asyncio.create_task(wait_for_first(done))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     monkeypatch.setattr(process._drain, "draining", True)
-    waiting = asyncio.create_task(first_of(done))
+    waiting = asyncio.create_task(wait_for_first(done))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.sleep(0)

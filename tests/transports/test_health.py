@@ -32,9 +32,9 @@ OK, UNAVAILABLE = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known() -> Iterator[None]:
-    site_pages.probe.forget()
+    site_pages.health_check.forget()
     yield
-    site_pages.probe.forget()
+    site_pages.health_check.forget()
 
 
 @pytest.fixture
@@ -62,17 +62,17 @@ def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A line for every question that the database was asked."""
     questions: list[str] = []
-    ask_database = site_pages.Question.ask
+    ask_database = site_pages.DatabaseProbe.run_query
 
-    def noted(question: site_pages.Question) -> None:
+    def noted(question: site_pages.DatabaseProbe) -> None:
         questions.append("asked")
         ask_database(question)
 
-    monkeypatch.setattr(site_pages.Question, "ask", noted)
+    monkeypatch.setattr(site_pages.DatabaseProbe, "run_query", noted)
     return questions
 
 
-def broken(question: site_pages.Question) -> None:
+def broken(question: site_pages.DatabaseProbe) -> None:
     """A database that is away."""
 
     class Away:
@@ -89,7 +89,7 @@ def broken(question: site_pages.Question) -> None:
         ASK(question)
 
 
-ASK = site_pages.Question.ask
+ASK = site_pages.DatabaseProbe.run_query
 
 
 @pytest.mark.usefixtures("_on")
@@ -107,7 +107,7 @@ async def test_every_mount_says_that_the_database_answers(mount: str) -> None:
 async def test_a_database_that_is_away_is_503_without_a_detail(
     mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(site_pages.Question, "ask", broken)
+    monkeypatch.setattr(site_pages.DatabaseProbe, "run_query", broken)
     answer = await ask(mount)
     assert (answer.status, answer.body) == (503, UNAVAILABLE)
     assert answer.headers["cache-control"] == "no-store"
@@ -161,18 +161,18 @@ def test_a_database_that_hangs_holds_up_one_thread_and_nobody_for_long(
 ) -> None:
     opened, begun = threading.Event(), []
 
-    def hang(question: site_pages.Question) -> None:
+    def hang(question: site_pages.DatabaseProbe) -> None:
         begun.append(question)
         opened.wait(5)
         ASK(question)
 
-    monkeypatch.setattr(site_pages.Question, "ask", hang)
-    monkeypatch.setattr(site_pages, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(site_pages.DatabaseProbe, "run_query", hang)
+    monkeypatch.setattr(site_pages, "QUERY_TIMEOUT_SECONDS", 0.01)
     assert [client.get("/mcp/health").status_code for _ in range(3)] == [503] * 3
     assert len(begun) == 1
     opened.set()
     assert begun[0].answered.wait(5)
-    monkeypatch.setattr(site_pages, "PATIENCE_SECONDS", 5)
+    monkeypatch.setattr(site_pages, "QUERY_TIMEOUT_SECONDS", 5)
     assert client.get("/mcp/health").status_code == 200
 
 

@@ -17,14 +17,14 @@ from django.http.response import HttpResponseBase
 from django.urls import include, path
 
 from mcp_django.asgi import (
-    REMEMBERED_LENGTH,
+    PATH_CACHE_MAX_LENGTH,
     Application,
-    _remembered,
+    _resolve_endpoint_cached,
     async_only_middleware,
-    endpoint_of,
+    find_endpoint,
     get_asgi_application,
 )
-from mcp_django.transports.asgi_handler import LaneHandler
+from mcp_django.transports.asgi_handler import FastASGIHandler
 from mcp_django.transports.request_checks import MAX_INLINE_BYTES
 from mcp_django.transports.view import EndpointView
 from tests.drivers import Connection, headers_for, message, send
@@ -71,7 +71,7 @@ def _urls(settings: Any, _stage: None) -> None:
 
 def spied() -> tuple[Application, Spy, Spy]:
     application = get_asgi_application()
-    django, lane = Spy(application._django), Spy(application._lane)
+    django, lane = Spy(application._django), Spy(application._handler)
     return Application(django, lane), django, lane  # type: ignore[arg-type]
 
 
@@ -135,23 +135,23 @@ async def test_everything_else_goes_to_django(address: str) -> None:
 
 
 def test_a_path_is_looked_up_once() -> None:
-    _remembered.cache_clear()
+    _resolve_endpoint_cached.cache_clear()
     for _ in range(3):
-        assert endpoint_of("/plain/mcp")
-        assert not endpoint_of("/other")
-    found = _remembered.cache_info()
+        assert find_endpoint("/plain/mcp")
+        assert not find_endpoint("/other")
+    found = _resolve_endpoint_cached.cache_info()
     assert (found.misses, found.hits, found.currsize) == (2, 4, 2)
 
 
 def test_a_long_path_is_found_and_not_remembered() -> None:
-    _remembered.cache_clear()
-    endpoint = f"/{'a' * REMEMBERED_LENGTH}/tenant/mcp"
-    assert endpoint_of(endpoint)
-    assert not endpoint_of(endpoint + "x")
-    assert not endpoint_of("/" + "a" * REMEMBERED_LENGTH)
-    assert _remembered.cache_info().currsize == 0
-    assert not endpoint_of("/" + "a" * (REMEMBERED_LENGTH - 1))
-    assert _remembered.cache_info().currsize == 1
+    _resolve_endpoint_cached.cache_clear()
+    endpoint = f"/{'a' * PATH_CACHE_MAX_LENGTH}/tenant/mcp"
+    assert find_endpoint(endpoint)
+    assert not find_endpoint(endpoint + "x")
+    assert not find_endpoint("/" + "a" * PATH_CACHE_MAX_LENGTH)
+    assert _resolve_endpoint_cached.cache_info().currsize == 0
+    assert not find_endpoint("/" + "a" * (PATH_CACHE_MAX_LENGTH - 1))
+    assert _resolve_endpoint_cached.cache_info().currsize == 1
 
 
 async def test_a_root_path_is_taken_off(settings: Any) -> None:
@@ -200,7 +200,7 @@ async def test_middleware_that_cannot_run_synchronously_leaves_everything_to_dja
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.only_async"]
     assert async_only_middleware() == [f"{HERE}.only_async"]
     application = get_asgi_application()
-    assert application._lane is None
+    assert application._handler is None
     answer = await send(application, "/plain/mcp", CALL)
     assert answer.json()["result"]["content"][0]["text"] == "staggered"
 
@@ -253,11 +253,11 @@ async def test_every_request_begins_and_finishes_once() -> None:
         signal.connect(note, weak=False, dispatch_uid=HERE)
     try:
         body = message("tools/call", {"name": "open_gate", "arguments": {"name": "x"}})
-        await send(partial(LaneHandler(), view=EndpointView(stage)), "/plain/mcp", body)
+        await send(partial(FastASGIHandler(), view=EndpointView(stage)), "/plain/mcp", body)
     finally:
         for signal in signals.values():
             signal.disconnect(dispatch_uid=HERE)
-    assert heard == [("started", LaneHandler), ("finished", LaneHandler)]
+    assert heard == [("started", FastASGIHandler), ("finished", FastASGIHandler)]
 
 
 @spec("ERR-5")
@@ -272,6 +272,6 @@ async def test_middleware_that_fails_tells_nothing(
 
 
 async def test_a_path_that_is_no_text_is_refused() -> None:
-    handler = partial(LaneHandler(), view=EndpointView(stage))
+    handler = partial(FastASGIHandler(), view=EndpointView(stage))
     answer = await send(handler, "/plain/mcp", CALL, cookie="é")
     assert answer.status in {200, 400}

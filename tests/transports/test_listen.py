@@ -31,8 +31,8 @@ from mcp_django.protocol.errors import (
     RATE_LIMITED,
 )
 from mcp_django.storage import pubsub as store
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, listen
 from tests.drivers import Connection, connect, headers_for, message, send
 from tests.example.mcp import open_server
@@ -163,7 +163,7 @@ async def test_a_full_pool_refuses_a_stream_that_needs_it(
     async def refuse(self: Any) -> None:
         raise Busy("All workers are busy.")
 
-    monkeypatch.setattr(listen.Subscription, "open", refuse)
+    monkeypatch.setattr(listen.ListenSubscription, "open", refuse)
     async with connect(app, PATH, body({"resourceSubscriptions": [PROPS]}, id=3)) as connection:
         await connection.start()
         refused = await connection.event()
@@ -336,7 +336,7 @@ def seat() -> str:
 @spec("SUB-15")
 async def test_a_change_right_after_the_request_is_not_lost(app: Any) -> None:
     async with connect(app, PATH, body(TOOLS)) as connection:
-        await until(lambda: store.hub()._listeners)
+        await until(lambda: store.get_hub()._listeners)
         stage.notify_list_changed("tools")
         assert "acknowledged" in (await connection.event())["method"]
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
@@ -367,23 +367,23 @@ async def test_a_listener_that_fails_does_not_silence_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heard = asyncio.Event()
-    topic = Topic("stage", "tools")
+    topic = TopicKey("stage", "tools")
 
-    def fail(_: Topic) -> None:
+    def fail(_: TopicKey) -> None:
         raise RuntimeError("deaf")
 
     stops = [
-        store.hub().subscribe([topic], fail),
-        store.hub().subscribe([topic], lambda _: heard.set()),
+        store.get_hub().subscribe([topic], fail),
+        store.get_hub().subscribe([topic], lambda _: heard.set()),
     ]
-    announce(topic)
+    publish(topic)
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
     for stop in stops:
         stop()
-    announce(topic)
+    publish(topic)
     await until(lambda: "deaf" in caplog.text)
-    assert not store.hub()._listeners
+    assert not store.get_hub()._listeners
 
 
 @spec("HTTP-7", "SUB-15")
@@ -414,7 +414,7 @@ def draining() -> Iterator[None]:
 @pytest.mark.usefixtures("draining")
 async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> None:
     async with listening(app, TOOLS, id="x") as connection:
-        drain.begin()
+        drain.begin_drain()
         response = await connection.event()
         assert response == {"jsonrpc": "2.0", "id": "x", "result": closing("x")}
         with pytest.raises(EOFError):
@@ -456,7 +456,7 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
     monkeypatch.setattr(listen, "BUSY_SECONDS", 0.01)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         with monkeypatch.context() as full:
-            full.setattr(listen, "pool", lambda name: SimpleNamespace(run=refuse))
+            full.setattr(listen, "get_pool", lambda name: SimpleNamespace(run=refuse))
             # One look may have begun before.
             await until(lambda: len(looks) > 1)
             await AccessToken.objects.aupdate(revoked_at=timezone.now())
@@ -503,10 +503,10 @@ async def test_leaving_frees_everything(app: Any) -> None:
     gc.disable()
     try:
         async with listening(app, {"resourceSubscriptions": [PROPS], **TOOLS}):
-            assert len(store.hub()._listeners) == 2
-            assert listen._places["anonymous"] == 1
-        await until(lambda: not store.hub()._listeners)
-        await until(lambda: not listen._places)
+            assert len(store.get_hub()._listeners) == 2
+            assert listen._open_streams["anonymous"] == 1
+        await until(lambda: not store.get_hub()._listeners)
+        await until(lambda: not listen._open_streams)
         await until(lambda: not drain._drain._wakers)
     finally:
         gc.enable()
@@ -550,7 +550,7 @@ async def test_open_streams_hold_no_thread_and_no_connection(
     for connection in streams:
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
     await asyncio.gather(*(connection.close() for connection in streams))
-    await until(lambda: not store.hub()._listeners)
+    await until(lambda: not store.get_hub()._listeners)
 
 
 def _raw(notifications: Any, token: str) -> tuple[bytes, dict[str, str]]:

@@ -22,7 +22,7 @@ LISTENERS = 5
 
 
 async def events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     async for part in response.aiter_bytes():
         for event in decoder.feed(part):
             yield json.loads(event.data)

@@ -19,7 +19,7 @@ from django.contrib.auth.models import User
 from mcp_django import MCPServer
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import anonymous
+from mcp_django.auth.principal import anonymous_principal
 from mcp_django.protocol.errors import BUSY
 from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
@@ -63,7 +63,7 @@ async def conversing(
     server: MCPServer = stage, *, client: Client | None = None
 ) -> AsyncIterator[tuple[Conversation, Client]]:
     client = client or Client()
-    found = Conversation(server, LocalCaller(), send=client.take, admitted=anonymous())
+    found = Conversation(server, LocalCaller(), send=client.take, admitted=anonymous_principal())
     yield found, client
     found.cancel_all()
     await found.finish(seconds=PATIENCE)
@@ -87,7 +87,7 @@ async def test_who_does_not_read_is_not_read_from(pipe: tuple[int, int]) -> None
             async for line in reader.lines():
                 taken.append(line)
                 begun.set()
-                await conversation.receive(line)
+                await conversation.process_line(line)
 
         reading = asyncio.create_task(read())
         os.write(sink, b"nonsense\n" * 1000)
@@ -109,8 +109,10 @@ async def test_a_client_may_have_only_so_many_requests_open(
     monkeypatch.setattr(conversations, "MAX_OPEN", 3)
     async with conversing() as (conversation, client):
         for id in range(3):
-            await conversation.receive(encoded("server/discover", id=id))
-        refusing = asyncio.create_task(conversation.receive(encoded("server/discover", id="x")))
+            await conversation.process_line(encoded("server/discover", id=id))
+        refusing = asyncio.create_task(
+            conversation.process_line(encoded("server/discover", id="x"))
+        )
         await spin()
         # The refusal, too, waits until somebody reads.
         assert not refusing.done()
@@ -121,7 +123,7 @@ async def test_a_client_may_have_only_so_many_requests_open(
         refusals = [one for one in client.sent if "error" in one]
         assert [(one["id"], one["error"]["code"]) for one in refusals] == [("x", BUSY)]
         assert [one["id"] for one in client.sent if "result" in one] == [0, 1, 2]
-        await conversation.receive(encoded("server/discover", id="y"))
+        await conversation.process_line(encoded("server/discover", id="y"))
         await conversation.finish(seconds=PATIENCE)
         assert client.sent[-1]["id"] == "y"
 
@@ -129,11 +131,11 @@ async def test_a_client_may_have_only_so_many_requests_open(
 @spec("IO-5", "CAN-1")
 async def test_an_answer_that_waits_its_turn_is_taken_back() -> None:
     async with conversing() as (conversation, client):
-        await conversation.receive(encoded("server/discover", id=1))
-        await conversation.receive(encoded("server/discover", id=2))
+        await conversation.process_line(encoded("server/discover", id=1))
+        await conversation.process_line(encoded("server/discover", id=2))
         await spin()
         cancellation = {"method": "notifications/cancelled", "params": {"requestId": 2}}
-        await conversation.receive(json.dumps({"jsonrpc": "2.0", **cancellation}).encode())
+        await conversation.process_line(json.dumps({"jsonrpc": "2.0", **cancellation}).encode())
         client.reads.set()
         await conversation.finish(seconds=PATIENCE)
         assert [one["id"] for one in client.sent] == [1]
@@ -147,7 +149,7 @@ class Eager(Client):
     async def take(self, piece: bytes) -> None:
         await super().take(piece)
         if len(self.sent) < 3:
-            await self.conversation.receive(encoded("server/discover", id="same"))
+            await self.conversation.process_line(encoded("server/discover", id="same"))
 
 
 @spec("RPC-4")
@@ -155,7 +157,7 @@ async def test_an_id_is_free_as_soon_as_its_response_can_be_read() -> None:
     client = Eager()
     client.reads.set()
     async with conversing(client=client) as (client.conversation, _):
-        await client.conversation.receive(encoded("server/discover", id="same"))
+        await client.conversation.process_line(encoded("server/discover", id="same"))
         async with asyncio.timeout(PATIENCE):
             while len(client.sent) < 3:
                 await client.conversation.finish(seconds=PATIENCE)
@@ -177,7 +179,7 @@ async def test_discovery_may_ask_the_database_where_it_has_to() -> None:
     server = Talkative("talkative", permission=AllowAny)
     async with conversing(server) as (conversation, client):
         client.reads.set()
-        await conversation.receive(encoded("server/discover"))
+        await conversation.process_line(encoded("server/discover"))
         await conversation.finish(seconds=PATIENCE)
     assert client.sent[0]["result"]["instructions"] == "0 users"
 
@@ -238,9 +240,9 @@ async def test_an_input_that_cannot_be_read_has_ended() -> None:
 
 
 async def serve(source: int, sink: int, endings: list[str]) -> None:
-    channel = stdio.Channel(source, sink, when_ending=lambda: endings.append("ending"))
+    channel = stdio.StdioChannel(source, sink, when_ending=lambda: endings.append("ending"))
     async with asyncio.timeout(PATIENCE):
-        await channel.serve(stage, LocalCaller(), admitted=anonymous())
+        await channel.serve(stage, LocalCaller(), admitted=anonymous_principal())
 
 
 @spec("IO-6")
@@ -305,7 +307,7 @@ async def test_a_bug_of_ours_is_not_taken_for_the_end(
     async def fail(self: Any, line: Any) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(Conversation, "receive", fail)
+    monkeypatch.setattr(Conversation, "process_line", fail)
     os.write(sink, LINE)
     with pytest.raises(RuntimeError, match="ours"):
         await serve(source, sink, [])

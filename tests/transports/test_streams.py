@@ -365,7 +365,7 @@ async def test_a_call_that_outlives_the_drain_gets_its_last_word(
     settings.MCP_DJANGO = {"DRAIN_SECONDS": 0.01}
     async with connect(app, PATH, call("stay", gate=gate, extra=PROGRESS)) as connection:
         await reached(gates[gate].entered)
-        drain.begin()
+        drain.begin_drain()
         response = await connection.event()
     assert response["error"]["message"] == "The server is shutting down; send the request again."
     await reached(gates[gate].left)

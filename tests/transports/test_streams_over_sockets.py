@@ -52,7 +52,7 @@ def post(client: httpx.Client, server: Server, body: dict[str, Any]) -> Any:
 
 
 def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     for part in response.iter_bytes():
         for event in decoder.feed(part):
             yield json.loads(event.data)

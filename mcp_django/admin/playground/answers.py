@@ -19,25 +19,30 @@ from urllib.parse import urlsplit
 from django.db.models.functions import Now
 from django.http import Http404, HttpResponse
 
-from mcp_django.admin.base import Visit
-from mcp_django.admin.playground.playground import Round, Trial, base_url, url_for
-from mcp_django.admin.playground.questions import owner_of
+from mcp_django.admin.base import ServerPageRequest
+from mcp_django.admin.playground.playground import (
+    PlaygroundTarget,
+    RequestOutcome,
+    base_url,
+    url_for,
+)
+from mcp_django.admin.playground.questions import session_digest
 from mcp_django.models import Attachment
 from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Path
-from mcp_django.storage.databases import after, rows
+from mcp_django.storage.databases import rows, seconds_from_now
 
 Wire = Mapping[str, Any]
 
 # Characters of a text that the page shows; the download has all of it.
-MAX_SHOWN = 20_000
+MAX_TEXT_SHOWN = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ResultPart:
     """One part of a result: text, image, audio, file or link.
 
-    ``source`` is the URL of its content, and ``trial`` the URL of the form for its resource.
+    ``source`` is the URL of its content, and ``form_url`` the URL of the form for its resource.
     """
 
     kind: str
@@ -49,11 +54,11 @@ class Part:
     name: str = ""
     uri: str = ""
     media_type: str = ""
-    trial: str = ""
+    form_url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class NotificationLine:
     """A progress notification or a log message."""
 
     kind: str
@@ -61,49 +66,53 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PlaygroundAnswer:
     """The outcome of a round, as the template shows it."""
 
     refusal: str = ""
     error: Wire = field(default_factory=dict)
     error_data: str = ""
     is_error: bool = False
-    parts: Sequence[Part] = ()
-    structured: Part | None = None
-    notes: Sequence[Note] = ()
+    parts: Sequence[ResultPart] = ()
+    structured: ResultPart | None = None
+    notes: Sequence[NotificationLine] = ()
     dropped: int = 0
 
 
-def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
+def build_answer(
+    trial: PlaygroundTarget, outcome: RequestOutcome, keeper: AttachmentStore
+) -> PlaygroundAnswer:
     """Return the answer of a round without further client requests."""
-    error, result = came.response.get("error") or {}, came.result
+    error, result = outcome.response.get("error") or {}, outcome.result
     structured = result.get("structuredContent")
-    return Answer(
-        refusal=came.refusal,
+    return PlaygroundAnswer(
+        refusal=outcome.refusal,
         error=error,
-        error_data=_indented(error["data"]) if error.get("data") is not None else "",
+        error_data=_indent_json(error["data"]) if error.get("data") is not None else "",
         is_error=bool(result.get("isError")),
-        parts=[_part(trial, block, role, keeper) for block, role in _blocks(result)],
-        structured=None if structured is None else _text(_indented(structured), keeper),
-        notes=[note_of(one) for one in came.notes.kept],
-        dropped=came.notes.dropped,
+        parts=[_build_part(trial, block, role, keeper) for block, role in _blocks(result)],
+        structured=None if structured is None else _text_part(_indent_json(structured), keeper),
+        notes=[format_notification(one) for one in outcome.notes.kept],
+        dropped=outcome.notes.dropped,
     )
 
 
-def note_of(message: Wire) -> Note:
+def format_notification(message: Wire) -> NotificationLine:
     """Return a notification as a ``Note``."""
     params = message.get("params") or {}
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""
         said = f" {params['message']}" if params.get("message") else ""
-        return Note(kind="progress", text=f"{params.get('progress', 0):g}{total}{said}")
+        return NotificationLine(kind="progress", text=f"{params.get('progress', 0):g}{total}{said}")
     data = params.get("data")
     logger = f"{params['logger']}: " if params.get("logger") else ""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    return Note(kind=str(params.get("level", "")), text=f"{logger}{text}"[:MAX_SHOWN])
+    return NotificationLine(
+        kind=str(params.get("level", "")), text=f"{logger}{text}"[:MAX_TEXT_SHOWN]
+    )
 
 
-def _indented(value: Any) -> str:
+def _indent_json(value: Any) -> str:
     """Return a JSON value as indented text."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
@@ -117,72 +126,76 @@ def _blocks(result: Wire) -> Iterator[tuple[Wire, str]]:
         yield message["content"], str(message["role"])
 
 
-def _part(trial: Trial, block: Wire, role: str, keeper: Keeper) -> Part:
+def _build_part(
+    trial: PlaygroundTarget, block: Wire, role: str, keeper: AttachmentStore
+) -> ResultPart:
     kind = block.get("type")
     if kind == "text":
-        return _text(str(block.get("text", "")), keeper, role=role)
+        return _text_part(str(block.get("text", "")), keeper, role=role)
     if kind in ("image", "audio"):
-        return _media(str(block.get("mimeType", "")), block.get("data"), keeper, role=role)
+        return _media_part(str(block.get("mimeType", "")), block.get("data"), keeper, role=role)
     if kind == "resource":
         inner = block.get("resource") or {}
         uri, media_type = str(inner.get("uri", "")), str(inner.get("mimeType", ""))
-        details = {"role": role, "uri": uri, "trial": _link_to(trial, uri)}
+        details = {"role": role, "uri": uri, "form_url": _resource_form_url(trial, uri)}
         if "blob" in inner:
-            return _media(media_type, inner["blob"], keeper, **details)
-        text = _readable(str(inner.get("text", "")), media_type)
-        return _text(text, keeper, media_type=media_type, **details)
+            return _media_part(media_type, inner["blob"], keeper, **details)
+        text = _format_text(str(inner.get("text", "")), media_type)
+        return _text_part(text, keeper, media_type=media_type, **details)
     if kind == "resource_link":
         uri = str(block.get("uri", ""))
-        return Part(
+        return ResultPart(
             kind="link",
             role=role,
             uri=uri,
             name=str(block.get("title") or block.get("name") or uri),
             text=str(block.get("description", "")),
             media_type=str(block.get("mimeType", "")),
-            trial=_link_to(trial, uri),
+            form_url=_resource_form_url(trial, uri),
         )
-    return _text(_indented(block), keeper, role=role)
+    return _text_part(_indent_json(block), keeper, role=role)
 
 
-def _text(text: str, keeper: Keeper, **details: Any) -> Part:
-    if len(text) <= MAX_SHOWN:
-        return Part(kind="text", text=text, size=len(text), **details)
+def _text_part(text: str, keeper: AttachmentStore, **details: Any) -> ResultPart:
+    if len(text) <= MAX_TEXT_SHOWN:
+        return ResultPart(kind="text", text=text, size=len(text), **details)
     content = text.encode(errors="replace")
-    return Part(
+    return ResultPart(
         kind="text",
-        text=text[:MAX_SHOWN],
+        text=text[:MAX_TEXT_SHOWN],
         is_cut=True,
         size=len(text),
-        source=keeper.keep(content, PLAIN),
+        source=keeper.store(content, PLAIN),
         **details,
     )
 
 
-def _media(media_type: str, encoded: Any, keeper: Keeper, **details: Any) -> Part:
-    source, size = keeper.keep_encoded(encoded, media_type)
+def _media_part(
+    media_type: str, encoded: Any, keeper: AttachmentStore, **details: Any
+) -> ResultPart:
+    source, size = keeper.store_base64(encoded, media_type)
     base = media_type.partition(";")[0].strip().lower()
     kind = "image" if base in IMAGES else "audio" if base in SOUNDS else "file"
-    return Part(kind=kind, source=source, size=size, media_type=media_type, **details)
+    return ResultPart(kind=kind, source=source, size=size, media_type=media_type, **details)
 
 
-def _readable(text: str, media_type: str) -> str:
+def _format_text(text: str, media_type: str) -> str:
     """Return JSON text indented, and other text unchanged."""
     if not media_type.partition(";")[0].strip().endswith("json"):
         return text
     try:
-        return _indented(json.loads(text))
+        return _indent_json(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
 
-def _link_to(trial: Trial, uri: str) -> str:
+def _resource_form_url(trial: PlaygroundTarget, uri: str) -> str:
     """Return the URL of the form for a resource, empty if this server does not have it."""
     try:
         scheme = urlsplit(uri).scheme
     except ValueError:
         return ""
-    if not scheme or trial.visit.server.offered.find_resource(uri) is None:
+    if not scheme or trial.visit.server.catalog.find_resource(uri) is None:
         return ""
     return url_for(trial.visit, trial.caller, trial.revision, kind="resource", key=uri)
 
@@ -195,7 +208,7 @@ def _link_to(trial: Trial, uri: str) -> str:
 # execute, whatever type the component declares.
 
 SECONDS = 600
-MAX_BYTES = 10 * 1024 * 1024
+MAX_ATTACHMENT_BYTES = 10 * 1024 * 1024
 MAX_COUNT = 30
 PREFIX = "attachment/"
 # Media types that browsers display but do not execute.
@@ -216,53 +229,55 @@ HEADERS: Mapping[str, str] = {
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class Keeper:
+class AttachmentStore:
     """Stores the attachments of one answer, up to ``MAX_COUNT`` and ``MAX_BYTES``."""
 
-    def __init__(self, visit: Visit, name: str) -> None:
+    def __init__(self, visit: ServerPageRequest, name: str) -> None:
         self._visit = visit
         self._name = _ODD.sub("-", name).strip("-")[:60] or "answer"
         self._count = self._size = 0
 
-    def keep_encoded(self, encoded: object, media_type: str) -> tuple[str, int]:
+    def store_base64(self, encoded: object, media_type: str) -> tuple[str, int]:
         """Store base64 content; return its URL, empty above the limits, and its size."""
         try:
             content = base64.b64decode(str(encoded))
         except (ValueError, binascii.Error):
             return "", 0
-        return self.keep(content, media_type), len(content)
+        return self.store(content, media_type), len(content)
 
-    def keep(self, content: bytes, media_type: str) -> str:
+    def store(self, content: bytes, media_type: str) -> str:
         """Store content and return its URL, empty above the limits."""
         self._count += 1
         self._size += len(content)
-        if self._count > MAX_COUNT or self._size > MAX_BYTES:
+        if self._count > MAX_COUNT or self._size > MAX_ATTACHMENT_BYTES:
             return ""
-        kind = safe_type(media_type)
+        kind = safe_media_type(media_type)
         row = Attachment(
-            owner=owner_of(self._visit.request),
+            owner=session_digest(self._visit.request),
             media_type=kind,
             name=f"{self._name}-{self._count}{_extension(kind)}",
             content=content,
-            expires_at=after(SECONDS),
+            expires_at=seconds_from_now(SECONDS),
         )
         rows(Attachment).bulk_create([row])
         return f"{base_url(self._visit)}{PREFIX}{row.code}"
 
 
-def safe_type(media_type: str) -> str:
+def safe_media_type(media_type: str) -> str:
     """Return the media type to serve: one that browsers do not execute."""
     kind = media_type.partition(";")[0].strip().lower()
     return kind if kind in IMAGES | SOUNDS | {PLAIN} else UNKNOWN
 
 
-def serve(visit: Visit, code: str) -> HttpResponse:
+def serve_attachment(visit: ServerPageRequest, code: str) -> HttpResponse:
     """Serve one attachment of an answer to the user and session that got the answer.
 
     Raises:
         Http404: it has expired, belongs to another user or session, or does not exist.
     """
-    found = rows(Attachment).filter(code=code, owner=owner_of(visit.request), expires_at__gt=Now())
+    found = rows(Attachment).filter(
+        code=code, owner=session_digest(visit.request), expires_at__gt=Now()
+    )
     row = found.first()
     if row is None:
         raise Http404
@@ -281,78 +296,84 @@ MAX_TEXT = 2000
 MAX_MEMBERS = 200
 # Deeper than any legitimate result.
 MAX_DEPTH = 80
-HIDDEN = "•••"
+MASK = "•••"
 
 
-def _shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
+def _params_for_display(trial: PlaygroundTarget, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request for display: truncated, with secrets masked."""
     # Truncate first: only what is shown has to be checked for secrets.
-    shown: dict[str, Any] = shortened(params)
+    shown: dict[str, Any] = truncate_json(params)
     if isinstance(arguments := shown.get("arguments"), Mapping):
-        shown["arguments"] = _masked(arguments, (), _hides(trial))
+        shown["arguments"] = _mask_secrets(arguments, (), _secret_check(trial))
     return shown
 
 
-def without_secrets(trial: Trial, values: Mapping[str, Any]) -> dict[str, Any]:
+def remove_secrets(trial: PlaygroundTarget, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for a refilled form without secrets, which must be entered again."""
-    found: dict[str, Any] = _without(values, (), _hides(trial))
+    found: dict[str, Any] = _remove_secrets_below(values, (), _secret_check(trial))
     return found
 
 
-def _hides(trial: Trial) -> Callable[[Path], bool]:
+def _secret_check(trial: PlaygroundTarget) -> Callable[[Path], bool]:
     return partial(is_secret, trial.schema, sensitive=trial.component.sensitive)
 
 
-def _without(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
+def _remove_secrets_below(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
     if isinstance(value, Mapping):
         inner = {name: (*path, name) for name in value}
         return {
-            name: _without(value[name], at, hides) for name, at in inner.items() if not hides(at)
+            name: _remove_secrets_below(value[name], at, hides)
+            for name, at in inner.items()
+            if not hides(at)
         }
     if isinstance(value, list):
         inner_items = [((*path, n), one) for n, one in enumerate(value)]
-        return [_without(one, at, hides) for at, one in inner_items if not hides(at)]
+        return [_remove_secrets_below(one, at, hides) for at, one in inner_items if not hides(at)]
     return value
 
 
-def _masked(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
+def _mask_secrets(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
     """Return a value with its secrets masked."""
     if path and hides(path):
-        return HIDDEN
+        return MASK
     if isinstance(value, Mapping):
-        return {name: _masked(one, (*path, name), hides) for name, one in value.items()}
+        return {name: _mask_secrets(one, (*path, name), hides) for name, one in value.items()}
     if isinstance(value, list):
-        return [_masked(one, (*path, n), hides) for n, one in enumerate(value)]
+        return [_mask_secrets(one, (*path, n), hides) for n, one in enumerate(value)]
     return value
 
 
-def shown_arguments(trial: Trial, params: Mapping[str, Any]) -> str:
+def format_arguments(trial: PlaygroundTarget, params: Mapping[str, Any]) -> str:
     """Return the arguments of a request as text for the confirmation page."""
-    shown = _shown_params(trial, params)
-    return _indented(shown.get("arguments", {}))
+    shown = _params_for_display(trial, params)
+    return _indent_json(shown.get("arguments", {}))
 
 
-def shown_exchanges(trial: Trial, exchanges: Iterable[tuple[Any, Any]]) -> list[list[str]]:
+def format_exchanges(
+    trial: PlaygroundTarget, exchanges: Iterable[tuple[Any, Any]]
+) -> list[list[str]]:
     """Return requests with their responses as text."""
     return [
         [
-            _indented({**request, "params": _shown_params(trial, request["params"])}),
-            _indented(shortened(response)),
+            _indent_json({**request, "params": _params_for_display(trial, request["params"])}),
+            _indent_json(truncate_json(response)),
         ]
         for request, response in exchanges
     ]
 
 
-def shortened(value: Any, depth: int = 0) -> Any:
+def truncate_json(value: Any, depth: int = 0) -> Any:
     """Return a JSON value with long texts, lists and objects truncated."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"{value[:MAX_TEXT]}… ({len(value)})"
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, list):
-        cut = [shortened(one, depth + 1) for one in value[:MAX_MEMBERS]]
+        cut = [truncate_json(one, depth + 1) for one in value[:MAX_MEMBERS]]
         return cut if len(value) <= MAX_MEMBERS else [*cut, f"… ({len(value)})"]
     if isinstance(value, Mapping):
-        found = {key: shortened(one, depth + 1) for key, one in list(value.items())[:MAX_MEMBERS]}
+        found = {
+            key: truncate_json(one, depth + 1) for key, one in list(value.items())[:MAX_MEMBERS]
+        }
         return found if len(value) <= MAX_MEMBERS else {**found, "…": f"({len(value)})"}
     return value

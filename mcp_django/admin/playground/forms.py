@@ -26,7 +26,14 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.schema.form_fields import Shape, bounds, number_in, reader_of, shape_of, title_of
+from mcp_django.schema.form_fields import (
+    FieldShape,
+    display_text,
+    field_shape,
+    input_parser,
+    number_bounds,
+    number_keyword,
+)
 from mcp_django.schema.structure import Schema
 
 # Form fields for the shapes of values -------------------------------------------------------------
@@ -35,7 +42,7 @@ LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()
 """The value of an empty field; an empty string can be a value that was entered."""
 # The prefix of option values, so that a value of the schema never equals a word above.
-MARK = "="
+OPTION_PREFIX = "="
 MAX_FILE_BYTES = 5 * 1024 * 1024
 WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
     "text": (forms.TextInput, {"class": "vTextField", "autocomplete": "off", "dir": "auto"}),
@@ -44,7 +51,7 @@ WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
 }
 
 
-class TextInput(forms.CharField):
+class PlainTextField(forms.CharField):
     """A text field that keeps whitespace and normalizes line endings."""
 
     def __init__(self, **options: Any) -> None:
@@ -56,7 +63,7 @@ class TextInput(forms.CharField):
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-class ParsedInput(TextInput):
+class ParsedField(PlainTextField):
     """A text field whose text is parsed."""
 
     def __init__(self, read: Callable[[str], Any], **options: Any) -> None:
@@ -73,7 +80,7 @@ class ParsedInput(TextInput):
         return self._read(text) if text.strip() else BLANK
 
 
-class FileInput(forms.FileField):
+class Base64FileField(forms.FileField):
     """A file field whose value is base64 text."""
 
     def clean(self, data: Any, initial: Any = None) -> Any:
@@ -90,53 +97,55 @@ class FileInput(forms.FileField):
         return base64.b64encode(uploaded.read()).decode()
 
 
-def _input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
+def _field_for(shape: FieldShape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
     """Return the form field for a shape; ``meanings`` are additional options of a choice."""
     if shape.kind in ("choice", "boolean"):
-        return forms.ChoiceField(required=False, choices=[*_words(meanings), *_options_of(shape)])
+        return forms.ChoiceField(
+            required=False, choices=[*_meaning_options(meanings), *_options_of(shape)]
+        )
     if shape.kind == "choices":
         return forms.MultipleChoiceField(
             required=False, choices=_options_of(shape), widget=forms.CheckboxSelectMultiple
         )
     if shape.kind == "file":
-        return FileInput(required=False, allow_empty_file=True)
+        return Base64FileField(required=False, allow_empty_file=True)
     if shape.kind in WIDGETS:
         kind, attrs = WIDGETS[shape.kind]
         widget = kind(attrs={**attrs, **_limits(shape)})
-        return TextInput(
+        return PlainTextField(
             widget=widget,
             min_length=_natural(shape, "minLength"),
             max_length=_natural(shape, "maxLength"),
         )
-    return ParsedInput(reader_of(shape), widget=_widget(shape))
+    return ParsedField(input_parser(shape), widget=_widget(shape))
 
 
-def _options_of(shape: Shape) -> list[tuple[str, Any]]:
+def _options_of(shape: FieldShape) -> list[tuple[str, Any]]:
     """Return the options of a choice, with ``MARK`` before each value."""
     if shape.kind == "boolean":
-        return [(f"{MARK}true", _("Yes")), (f"{MARK}false", _("No"))]
-    return [(_option_of(value), title) for value, title in shape.choices]
+        return [(f"{OPTION_PREFIX}true", _("Yes")), (f"{OPTION_PREFIX}false", _("No"))]
+    return [(_to_option(value), title) for value, title in shape.choices]
 
 
-def _option_of(value: Any) -> str:
+def _to_option(value: Any) -> str:
     """Return a value as the value of an HTML option."""
-    return MARK + (value if isinstance(value, str) else json.dumps(value))
+    return OPTION_PREFIX + (value if isinstance(value, str) else json.dumps(value))
 
 
-def _chosen_value(shape: Shape, option: str) -> Any:
+def _from_option(shape: FieldShape, option: str) -> Any:
     """Return the value that an option stands for."""
     if shape.kind == "boolean":
-        return option == f"{MARK}true"
-    return next(value for value, _title in shape.choices if _option_of(value) == option)
+        return option == f"{OPTION_PREFIX}true"
+    return next(value for value, _title in shape.choices if _to_option(value) == option)
 
 
-def _words(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _meaning_options(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
     # Without an additional option, browsers would preselect the first value.
     words = {LEAVE: _("(left out)"), NULL: _("(null)")}
     return [(one, words[one]) for one in meanings] or [("", _("(choose)"))]
 
 
-class _Typed(forms.TextInput):
+class _TypedInput(forms.TextInput):
     """An input with an HTML type, such as ``date``."""
 
     def __init__(self, input_type: str, **attrs: Any) -> None:
@@ -144,7 +153,7 @@ class _Typed(forms.TextInput):
         self.input_type = input_type
 
 
-def _widget(shape: Shape) -> forms.Widget:
+def _widget(shape: FieldShape) -> forms.Widget:
     if shape.kind in ("json", "whole"):
         return forms.Textarea(
             {"class": "vLargeTextField mcp-json", "rows": 5, "spellcheck": "false", "dir": "ltr"}
@@ -152,15 +161,15 @@ def _widget(shape: Shape) -> forms.Widget:
     if shape.kind == "lines":
         return forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 3, "dir": "auto"})
     if shape.kind in ("integer", "number"):
-        return _Typed("number", **_number_limits(shape))
+        return _TypedInput("number", **_number_limits(shape))
     types = {"date": "date", "datetime": "datetime-local", "time": "time"}
     types |= {"email": "email", "uri": "url"}
     # Browsers leave out seconds without this attribute.
     step = {"step": "1"} if shape.kind in ("datetime", "time") else {}
-    return _Typed(types.get(shape.kind, "text"), **step)
+    return _TypedInput(types.get(shape.kind, "text"), **step)
 
 
-def _limits(shape: Shape) -> dict[str, Any]:
+def _limits(shape: FieldShape) -> dict[str, Any]:
     return {
         name.lower(): shape.schema[name]
         for name in ("minLength", "maxLength")
@@ -168,14 +177,14 @@ def _limits(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _natural(shape: Shape, keyword: str) -> int | None:
+def _natural(shape: FieldShape, keyword: str) -> int | None:
     value = shape.schema.get(keyword)
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _number_limits(shape: Shape) -> dict[str, Any]:
-    low, high = bounds(shape)
-    step = number_in(shape.schema, "multipleOf", 0)
+def _number_limits(shape: FieldShape) -> dict[str, Any]:
+    low, high = number_bounds(shape)
+    step = number_keyword(shape.schema, "multipleOf", 0)
     found: dict[str, Any] = {"step": step or ("1" if shape.kind == "integer" else "any")}
     if math.isfinite(low):
         found["min"] = low
@@ -184,20 +193,20 @@ def _number_limits(shape: Shape) -> dict[str, Any]:
     return found
 
 
-def _typed(shape: Shape, value: Any) -> Any:
+def _to_initial(shape: FieldShape, value: Any) -> Any:
     """Return a value as the field for its shape shows it."""
     if shape.kind in ("choice", "boolean"):
-        return _option_of(value)
+        return _to_option(value)
     if shape.kind == "choices" and isinstance(value, list):
-        return [_option_of(one) for one in value]
+        return [_to_option(one) for one in value]
     if shape.kind == "lines" and isinstance(value, list):
-        return "\n".join(title_of(one) for one in value)
+        return "\n".join(display_text(one) for one in value)
     if shape.kind in ("json", "whole", "mixed"):
         plain = value if shape.kind == "mixed" and isinstance(value, str) else None
         return plain or json.dumps(value, ensure_ascii=False, indent=2)
     if shape.kind == "datetime":
         return _local(str(value))
-    return "" if shape.kind in ("secret", "file") else title_of(value)
+    return "" if shape.kind in ("secret", "file") else display_text(value)
 
 
 def _local(text: str) -> str:
@@ -226,11 +235,11 @@ REQUIRED = _("This argument is required.")
 
 
 @dataclass(frozen=True)
-class Control:
+class ArgumentControl:
     """A property of an object, as one form field or, for a nested object, several."""
 
     name: str
-    shape: Shape
+    shape: FieldShape
     is_required: bool
     prefix: str
 
@@ -250,11 +259,11 @@ class Control:
         return str(self.shape.schema.get("title") or self.name)
 
     @cached_property
-    def members(self) -> list[Control]:
+    def members(self) -> list[ArgumentControl]:
         """The controls of the properties of a nested object; empty for other shapes."""
         required = self.shape.schema.get("required", ())
         return [
-            Control(name, shape, is_required=name in required, prefix=self.key)
+            ArgumentControl(name, shape, is_required=name in required, prefix=self.key)
             for name, shape in (self.shape.members or {}).items()
         ]
 
@@ -280,7 +289,7 @@ class Control:
         for member in self.members:
             found |= member.fields()
         if not self.members:
-            field = _input_for(self.shape, meanings=self.meanings)
+            field = _field_for(self.shape, meanings=self.meanings)
             field.label = self.label
             field.help_text = self.help_text
             found[self.key] = field
@@ -308,7 +317,7 @@ class Control:
         if self.shape.kind == "lines":
             words.append(gettext("One per line."))
         if self.shape.kind in ("integer", "number"):
-            low, high = bounds(self.shape)
+            low, high = number_bounds(self.shape)
             words += [gettext("At least %s.") % low] if low > float("-inf") else []
             words += [gettext("At most %s.") % high] if high < float("inf") else []
         elif self.shape.kind == "text" and "format" in schema:
@@ -329,7 +338,7 @@ class Control:
 
     # Values -----------------------------------------------------------------------------------
 
-    def read(self, cleaned: Mapping[str, Any]) -> Any:
+    def read_value(self, cleaned: Mapping[str, Any]) -> Any:
         """Return the value that was entered, or ``LEFT_OUT``.
 
         Raises:
@@ -341,8 +350,8 @@ class Control:
         if self.is_choice:
             return self._read_choice(str(value or ""))
         if self.key not in cleaned or self._is_blank(value):
-            return self._meant(cleaned)
-        return self._listed(value)
+            return self._meaning_of_empty(cleaned)
+        return self._choice_values(value)
 
     def _is_blank(self, value: Any) -> bool:
         if self.is_choice:
@@ -358,14 +367,14 @@ class Control:
             return LEFT_OUT
         if not option:
             raise ValidationError({self.key: REQUIRED})
-        return _chosen_value(self.shape, option)
+        return _from_option(self.shape, option)
 
-    def _listed(self, value: Any) -> Any:
+    def _choice_values(self, value: Any) -> Any:
         if self.shape.kind != "choices":
             return value
-        return [_chosen_value(self.shape, option) for option in value]
+        return [_from_option(self.shape, option) for option in value]
 
-    def _meant(self, cleaned: Mapping[str, Any]) -> Any:
+    def _meaning_of_empty(self, cleaned: Mapping[str, Any]) -> Any:
         """Return the value that an empty field means."""
         if not self.meanings:
             raise ValidationError({self.key: REQUIRED})
@@ -377,7 +386,7 @@ class Control:
 
     def _read_members(self, cleaned: Mapping[str, Any]) -> Any:
         blanks = [one.key in cleaned and one._is_blank(cleaned[one.key]) for one in self.members]
-        if all(blanks) and (meant := self._meant(cleaned)) != {}:
+        if all(blanks) and (meant := self._meaning_of_empty(cleaned)) != {}:
             return meant
         found, problems = _read_controls(self.members, cleaned)
         if problems:
@@ -399,7 +408,7 @@ class Control:
             )
         if value in ("", [], {}) and self.shape.kind not in ("json", "whole"):
             return {self.empty_key: EMPTY}
-        return {self.key: _typed(self.shape, value)}
+        return {self.key: _to_initial(self.shape, value)}
 
     @property
     def is_choice(self) -> bool:
@@ -408,14 +417,14 @@ class Control:
 
 
 def _read_controls(
-    controls: list[Control], cleaned: Mapping[str, Any]
+    controls: list[ArgumentControl], cleaned: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of controls by argument name, and the errors by field name."""
     found: dict[str, Any] = {}
     problems: dict[str, Any] = {}
     for control in controls:
         try:
-            value = control.read(cleaned)
+            value = control.read_value(cleaned)
         except ValidationError as exc:
             problems |= exc.error_dict
             continue
@@ -426,19 +435,19 @@ def _read_controls(
 
 # Forms --------------------------------------------------------------------------------------------
 
-SUGGESTED = ":suggested"
+SUGGESTION_SUFFIX = ":suggested"
 # Django rejects requests with more than DATA_UPLOAD_MAX_NUMBER_FIELDS fields, 1000 by default.
 MAX_CONTROLS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FormRow:
     """A control as the template shows it: its field, or the rows of its properties."""
 
-    control: Control
+    control: ArgumentControl
     field: BoundField | None = None
     empty: BoundField | None = None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[FormRow, ...] = ()
     has_completion: bool = False
     suggestions: BoundField | None = None
 
@@ -459,8 +468,8 @@ class SchemaForm(forms.Form):
         files: Any = None,
         *,
         name: str = "arg",
-        given: Mapping[str, Any] | None = None,
-        leave: Sequence[str] = (),
+        initial_values: Mapping[str, Any] | None = None,
+        exclude: Sequence[str] = (),
         is_prefilled: bool = False,
         is_whole: bool = False,
         is_unfinished: bool = False,
@@ -468,17 +477,19 @@ class SchemaForm(forms.Form):
         suggestions: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(None if data is None else _folded(data), files, **kwargs)
+        super().__init__(None if data is None else _apply_suggestions(data), files, **kwargs)
         self._completed = frozenset(completed)
         self.is_unfinished = is_unfinished
         self._suggestions = dict(suggestions or {})
         self.values: dict[str, Any] = {}
-        self.controls = _controls_of(schema, prefix=name, leave=leave)
-        self.is_whole = is_whole or not _has_controls(schema, self.controls)
+        self.controls = _build_controls(schema, prefix=name, exclude=exclude)
+        self.is_whole = is_whole or not _fits_controls(schema, self.controls)
         if self.is_whole:
-            shape = Shape(kind="whole", schema=schema)
-            self.controls = [Control("arguments", shape, is_required=True, prefix=f"{name}-json")]
-            given = {"arguments": dict(given or {})}
+            shape = FieldShape(kind="whole", schema=schema)
+            self.controls = [
+                ArgumentControl("arguments", shape, is_required=True, prefix=f"{name}-json")
+            ]
+            initial_values = {"arguments": dict(initial_values or {})}
         for control in self.controls:
             self.fields.update(control.fields())
             if control.name in self._suggestions:
@@ -491,11 +502,13 @@ class SchemaForm(forms.Form):
                     ],
                     widget=forms.RadioSelect,
                 )
-            self.initial.update(control.initial(self._start(control, given, is_prefilled)))
+            self.initial.update(
+                control.initial(self._initial_value(control, initial_values, is_prefilled))
+            )
 
-    def _start(
+    def _initial_value(
         self,
-        control: Control,
+        control: ArgumentControl,
         given: Mapping[str, Any] | None,
         is_prefilled: bool,  # noqa: FBT001
     ) -> Any:
@@ -503,8 +516,8 @@ class SchemaForm(forms.Form):
             return given.get(control.name, LEFT_OUT)
         return control.shape.schema.get("default", LEFT_OUT) if is_prefilled else LEFT_OUT
 
-    def _suggestion_key(self, control: Control) -> str:
-        return f"{control.key}{SUGGESTED}"
+    def _suggestion_key(self, control: ArgumentControl) -> str:
+        return f"{control.key}{SUGGESTION_SUFFIX}"
 
     def full_clean(self) -> None:
         """Validate the form, unless it is unfinished and only shown again."""
@@ -541,16 +554,16 @@ class SchemaForm(forms.Form):
         if control is None or not control.is_choice:
             return entered
         known = {option for option, _title in _options_of(control.shape)}
-        return title_of(_chosen_value(control.shape, entered)) if entered in known else ""
+        return display_text(_from_option(control.shape, entered)) if entered in known else ""
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[FormRow]:
         """Yield the rows for the template, in the order of the schema."""
         for control in self.controls:
             yield self._row(control)
 
-    def _row(self, control: Control) -> Row:
+    def _row(self, control: ArgumentControl) -> FormRow:
         key = self._suggestion_key(control)
-        return Row(
+        return FormRow(
             control=control,
             field=self[control.key] if control.key in self.fields else None,
             empty=self[control.empty_key] if control.empty_key in self.fields else None,
@@ -560,29 +573,33 @@ class SchemaForm(forms.Form):
         )
 
 
-def _folded(data: QueryDict) -> QueryDict:
+def _apply_suggestions(data: QueryDict) -> QueryDict:
     """Return the data with the chosen suggestions moved to their fields."""
     entered = data.copy()
     for key in data:
-        if key.endswith(SUGGESTED):
+        if key.endswith(SUGGESTION_SUFFIX):
             if taken := str(data[key]):
-                entered[key.removesuffix(SUGGESTED)] = taken
+                entered[key.removesuffix(SUGGESTION_SUFFIX)] = taken
             del entered[key]
     return entered
 
 
-def _controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> list[Control]:
+def _build_controls(
+    schema: Schema, *, prefix: str, exclude: Sequence[str] = ()
+) -> list[ArgumentControl]:
     """Return the controls for the properties of an object, in the order of the schema."""
     properties = schema.get("properties")
     required = schema.get("required", ())
     return [
-        Control(name, shape_of(member, schema), is_required=name in required, prefix=prefix)
+        ArgumentControl(
+            name, field_shape(member, schema), is_required=name in required, prefix=prefix
+        )
         for name, member in (properties if isinstance(properties, dict) else {}).items()
-        if name not in leave
+        if name not in exclude
     ]
 
 
-def _has_controls(schema: Schema, controls: list[Control]) -> bool:
+def _fits_controls(schema: Schema, controls: list[ArgumentControl]) -> bool:
     """Return whether fields can express the whole schema, and are not too many."""
     if any(schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "$ref")):
         return False

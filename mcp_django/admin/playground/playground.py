@@ -20,15 +20,15 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django import __version__
-from mcp_django.admin.base import Visit
-from mcp_django.auth.principal import Principal, principal_for, user_named
-from mcp_django.core.catalog import Offered
+from mcp_django.admin.base import ServerPageRequest
+from mcp_django.auth.principal import Principal, find_user_by_name, principal_for
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import Incoming
-from mcp_django.execution.policy import visible
+from mcp_django.execution.call import RequestContext
+from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
@@ -38,7 +38,7 @@ from mcp_django.protocol.envelope import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from mcp_django.protocol.errors import TASKS, error_object, required_extension
+from mcp_django.protocol.errors import TASKS, error_object, extension_declaration
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
@@ -47,10 +47,10 @@ from mcp_django.transports.outgoing import StreamPort
 
 # From a form to a client's request ----------------------------------------------------------------
 
-Request = tuple[str, dict[str, Any]]
+MethodCall = tuple[str, dict[str, Any]]
 
 
-def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
+def build_request(trial: PlaygroundTarget, values: Mapping[str, Any]) -> MethodCall:
     """Return the method that uses the component, and its parameters.
 
     Raises:
@@ -63,11 +63,13 @@ def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
         return "prompts/get", {"name": component.name, "arguments": _as_texts(values)}
     assert isinstance(component, ReadableComponent)
     if isinstance(component, ResourceTemplate):
-        return "resources/read", {"uri": _expanded(component, _as_texts(values))}
+        return "resources/read", {"uri": _expand_uri(component, _as_texts(values))}
     return "resources/read", {"uri": component.key}
 
 
-def completion_request(trial: Trial, name: str, typed: str, others: Mapping[str, str]) -> Request:
+def build_completion_request(
+    trial: PlaygroundTarget, name: str, typed: str, others: Mapping[str, str]
+) -> MethodCall:
     """Return the request for suggestions for one argument."""
     is_prompt = isinstance(trial.component, Prompt)
     ref = {"type": "ref/prompt", "name": trial.component.name}
@@ -88,7 +90,7 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _expanded(component: ResourceTemplate, values: Mapping[str, str]) -> str:
+def _expand_uri(component: ResourceTemplate, values: Mapping[str, str]) -> str:
     try:
         return component.template.expand(values)
     except ValueError as exc:
@@ -97,7 +99,7 @@ def _expanded(component: ResourceTemplate, values: Mapping[str, str]) -> str:
 
 # The caller ---------------------------------------------------------------------------------------
 
-AS_ANOTHER = "mcp_django.try_as_another"
+RUN_AS_PERMISSION = "mcp_django.try_as_another"
 
 
 class NoSuchUser(Exception):
@@ -105,7 +107,7 @@ class NoSuchUser(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class PlaygroundCaller:
     """The user who calls; ``acting`` is the signed-in user if that is another one, else empty.
 
     Calling as another user than the signed-in one requires the permission ``try_as_another``.
@@ -116,7 +118,7 @@ class Caller:
     acting: str = ""
 
 
-def caller_for(request: HttpRequest, username: str) -> Caller:
+def caller_for(request: HttpRequest, username: str) -> PlaygroundCaller:
     """Return the caller with this name, or the signed-in user without a name.
 
     Raises:
@@ -127,20 +129,20 @@ def caller_for(request: HttpRequest, username: str) -> Caller:
     me: Any = request.user
     my_name = me.get_username()
     if not username or username == my_name:
-        return Caller(principal=principal_for(me), name=my_name)
+        return PlaygroundCaller(principal=principal_for(me), name=my_name)
     if not may_act_as_others(request):
         raise PermissionDenied
-    user = user_named(username)
+    user = find_user_by_name(username)
     # The same error as for a missing user, so that it does not reveal who is a superuser.
     if user is None or not user.is_active or (user.is_superuser and not me.is_superuser):
         raise NoSuchUser(gettext("No user “%s” exists whom you may run calls as.") % username)
-    return Caller(principal=principal_for(user), name=user.get_username(), acting=my_name)
+    return PlaygroundCaller(principal=principal_for(user), name=user.get_username(), acting=my_name)
 
 
 def may_act_as_others(request: HttpRequest) -> bool:
     """Return whether the signed-in user may run calls as another user."""
     user: Any = request.user
-    return bool(user.has_perm(AS_ANOTHER))
+    return bool(user.has_perm(RUN_AS_PERMISSION))
 
 
 # What is tried ------------------------------------------------------------------------------------
@@ -162,11 +164,11 @@ PREVIEW = "preview"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlaygroundTarget:
     """A component with its caller and revision; ``values`` are template variables of the link."""
 
-    visit: Visit
-    caller: Caller
+    visit: ServerPageRequest
+    caller: PlaygroundCaller
     revision: Revision
     kind: str
     component: Component
@@ -193,7 +195,7 @@ class Trial:
         if isinstance(component, Prompt):
             return dict(component.arguments.json_schema)
         if isinstance(component, ResourceTemplate):
-            return _of_variables(component)
+            return _variables_schema(component)
         return {"type": "object", "properties": {}, "additionalProperties": False}
 
     @property
@@ -219,7 +221,11 @@ class Trial:
     def is_task(self) -> bool:
         """Whether it can only run as a task; a tool with optional task support runs without one."""
         component = self.component
-        return isinstance(component, Tool) and component.task == "required" and not component.handle
+        return (
+            isinstance(component, Tool)
+            and component.task == "required"
+            and not component.polling_fallback
+        )
 
     @property
     def has_preview(self) -> bool:
@@ -232,15 +238,15 @@ class Trial:
         return self.may_write and is_known and PREVIEW in self.schema.get("properties", {})
 
     @property
-    def completed(self) -> list[str]:
+    def completed_arguments(self) -> list[str]:
         """The names of the arguments that the server has completions for."""
-        known = self.visit.server.offered.completions
+        known = self.visit.server.catalog.completions
         kind = KINDS[self.kind]
         names = self.schema.get("properties", {})
         return [name for name in names if (kind, self.key, name) in known]
 
 
-def _of_variables(template: ResourceTemplate) -> Schema:
+def _variables_schema(template: ResourceTemplate) -> Schema:
     """Return the schema of the variables of a template, the only arguments in its URI."""
     schema = template.arguments.json_schema
     known = schema.get("properties", {})
@@ -250,32 +256,36 @@ def _of_variables(template: ResourceTemplate) -> Schema:
     return {**rest, "type": "object", "properties": properties, "required": required}
 
 
-def find(offered: Offered, kind: str, key: str) -> tuple[str, Component, dict[str, str]] | None:
+def find_component(
+    catalog: Catalog, kind: str, key: str
+) -> tuple[str, Component, dict[str, str]] | None:
     """Return the component of a link; a URI may be a resource's or match a template."""
     if kind not in KINDS:
         return None
-    found = offered.tables[KINDS[kind]].get(key)
+    found = catalog.by_kind[KINDS[kind]].get(key)
     if found is not None:
         return kind, found, {}
     if kind != "resource":
         return None
-    readable = offered.find_resource(key)
+    readable = catalog.find_resource(key)
     if readable is None:
         return None
     component, values = readable
     return ("resource" if isinstance(component, Resource) else "template"), component, values
 
 
-def shown_components(offered: Offered, caller: Caller, sought: str) -> dict[str, list[Component]]:
+def visible_components(
+    catalog: Catalog, caller: PlaygroundCaller, search: str
+) -> dict[str, list[Component]]:
     """Return the visible components by kind whose key, name or title contains the text."""
-    text = sought.casefold()
+    text = search.casefold()
     return {
         kind: sorted(
             (
                 one
-                for one in offered.tables[KINDS[kind]].values()
+                for one in catalog.by_kind[KINDS[kind]].values()
                 if text in f"{one.key} {one.name} {one.title}".casefold()
-                and visible(caller.principal, one)
+                and is_visible(caller.principal, one)
             ),
             key=lambda one: one.key,
         )
@@ -283,14 +293,16 @@ def shown_components(offered: Offered, caller: Caller, sought: str) -> dict[str,
     }
 
 
-def revision_named(versions: tuple[str, ...], name: str) -> Revision:
+def find_revision(versions: tuple[str, ...], name: str) -> Revision:
     """Return a supported revision by name, else the latest, else the server's first one."""
     if name in versions and name in REVISIONS:
         return REVISIONS[name]
     return LATEST if LATEST.version in versions else REVISIONS[versions[0]]
 
 
-def url_for(visit: Visit, caller: Caller, revision: Revision, **query: str) -> str:
+def url_for(
+    visit: ServerPageRequest, caller: PlaygroundCaller, revision: Revision, **query: str
+) -> str:
     """Return a URL of this page that keeps the caller and the revision."""
     if caller.acting:
         query["user"] = caller.name
@@ -299,13 +311,13 @@ def url_for(visit: Visit, caller: Caller, revision: Revision, **query: str) -> s
     return f"{base_url(visit)}?{urlencode(query)}"
 
 
-def base_url(visit: Visit) -> str:
+def base_url(visit: ServerPageRequest) -> str:
     """Return the URL of this page without a query."""
     site = getattr(visit.request, "current_app", None)
     return reverse("admin:mcp_django_server_try", args=[visit.row.pk], current_app=site)
 
 
-def entered(request: HttpRequest) -> dict[str, str]:
+def read_query(request: HttpRequest) -> dict[str, str]:
     """Return the query parameters of a link."""
     return {name: request.GET.get(name, "") for name in ("kind", "key", "user", "revision", "q")}
 
@@ -318,13 +330,13 @@ def entered(request: HttpRequest) -> dict[str, str]:
 
 Wire = dict[str, Any]
 
-CLIENT = {"name": "mcp_django.admin", "title": "Try it", "version": __version__}
+PLAYGROUND_CLIENT = {"name": "mcp_django.admin", "title": "Try it", "version": __version__}
 # The number of notifications that a page shows.
 MAX_NOTES = 200
 
 
 @dataclass(slots=True)
-class Notes:
+class NotificationBuffer:
     """The first ``MAX_NOTES`` progress and log messages of a running call."""
 
     kept: list[Wire] = field(default_factory=list)
@@ -339,11 +351,11 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class RequestOutcome:
     """The outcome of a request; ``refusal`` says why the server rejected it before handling."""
 
     exchanges: Sequence[tuple[Wire, Wire]]
-    notes: Notes
+    notes: NotificationBuffer
     refusal: str = ""
 
     @property
@@ -358,22 +370,22 @@ class Round:
         return found
 
     @property
-    def questions(self) -> Wire:
+    def client_requests(self) -> Wire:
         """The pending client requests, by key."""
         asks = self.result.get("resultType") == "input_required"
         return dict(self.result.get("inputRequests", {})) if asks else {}
 
 
-class Runner:
+class RequestRunner:
     """Sends requests of a trial; ``answers`` are those of the user, by round."""
 
     def __init__(
-        self, trial: Trial, *, answers: Sequence[Mapping[str, Any]] = (), state: str = ""
+        self, trial: PlaygroundTarget, *, answers: Sequence[Mapping[str, Any]] = (), state: str = ""
     ) -> None:
         self._trial, self._state = trial, state
         self._answers = list(answers)
         self._left = list(answers)
-        self._notes = Notes()
+        self._notes = NotificationBuffer()
         self._exchanges: list[tuple[Wire, Wire]] = []
         self._connection = MemoryConnection(
             trial.visit.server,
@@ -384,23 +396,23 @@ class Runner:
             acting=trial.caller.acting,
         )
 
-    def run(self, request: Request) -> Round:
+    def run(self, request: MethodCall) -> RequestOutcome:
         """Send a request and return its outcome."""
         refusal = ""
         try:
             if not self._trial.revision.stateless:
-                self._shake_hands()
+                self._initialize()
             self._send(*request)
         except AccessRefused as exc:
             refusal = exc.message
-        return Round(exchanges=self._exchanges, notes=self._notes, refusal=refusal)
+        return RequestOutcome(exchanges=self._exchanges, notes=self._notes, refusal=refusal)
 
-    def _shake_hands(self) -> None:
+    def _initialize(self) -> None:
         version = self._trial.revision.version
         params = {
             "protocolVersion": version,
             "capabilities": CAPABILITIES,
-            "clientInfo": CLIENT,
+            "clientInfo": PLAYGROUND_CLIENT,
         }
         self._exchange("initialize", params)
         self._exchange("logging/setLevel", {"level": "debug"})
@@ -420,7 +432,7 @@ class Runner:
         envelope = {
             PROTOCOL_VERSION: self._trial.revision.version,
             CLIENT_CAPABILITIES: self._capabilities(method),
-            CLIENT_INFO: CLIENT,
+            CLIENT_INFO: PLAYGROUND_CLIENT,
             PROGRESS_TOKEN: "try",
             LOG_LEVEL: "debug",
         }
@@ -431,16 +443,16 @@ class Runner:
 
     def _capabilities(self, method: str) -> Mapping[str, Any]:
         if self._is_task(method) or method.startswith("tasks/"):
-            return {**CAPABILITIES, **required_extension(TASKS)}
+            return {**CAPABILITIES, **extension_declaration(TASKS)}
         return CAPABILITIES
 
     def _exchange(self, method: str, params: Mapping[str, Any]) -> None:
-        message = jsonrpc.request(len(self._exchanges) + 1, method, dict(params))
+        message = jsonrpc.build_request(len(self._exchanges) + 1, method, dict(params))
         try:
             response = self._connection.request(message)
         except MCPError as exc:
             error = error_object(exc, self._trial.revision)
-            response = jsonrpc.error_message(message["id"], error)
+            response = jsonrpc.build_error(message["id"], error)
         self._exchanges.append((message, response))
 
     def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -450,14 +462,14 @@ class Runner:
             return None
         return self._left.pop(0)
 
-    def _port(self, incoming: Incoming) -> StreamPort:
+    def _port(self, incoming: RequestContext) -> StreamPort:
         return StreamPort(incoming, self._notes)
 
 
 # The admin's history ------------------------------------------------------------------------------
 
 
-def record(trial: Trial) -> None:
+def log_run(trial: PlaygroundTarget) -> None:
     """Write an entry without values to the admin history of the server, before something runs.
 
     There is one for each call that may write and is not a preview, and for each call as another

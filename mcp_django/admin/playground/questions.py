@@ -16,7 +16,7 @@ from django.http import HttpRequest, QueryDict
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.playground.forms import SchemaForm, TextInput
+from mcp_django.admin.playground.forms import PlainTextField, SchemaForm
 from mcp_django.conf import get_settings
 from mcp_django.models.calls import new_code
 
@@ -24,7 +24,7 @@ Wire = Mapping[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
-ACTIONS: Mapping[str, tuple[tuple[str, Any], ...]] = {
+ACTION_CHOICES: Mapping[str, tuple[tuple[str, Any], ...]] = {
     FORM: ((ACCEPT, _("Accept")), (DECLINE, _("Decline")), (CANCEL, _("Cancel"))),
     PAGE: (
         (ACCEPT, _("Done, continue")),
@@ -35,7 +35,7 @@ ACTIONS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     ROOTS: ((ACCEPT, _("Answer")), (DECLINE, _("Refuse"))),
 }
 # Clients refuse these with an error, for which the specification has this code.
-REFUSED: Wire = {"error": {"code": -1, "message": "The user refused."}}
+REFUSAL: Wire = {"error": {"code": -1, "message": "The user refused."}}
 
 
 class _ActionForm(forms.Form):
@@ -45,17 +45,17 @@ class _ActionForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields["action"] = forms.ChoiceField(
             label=_("Response"),
-            choices=ACTIONS[kind],
+            choices=ACTION_CHOICES[kind],
             initial=ACCEPT,
             widget=forms.RadioSelect,
         )
         if kind == SAMPLING:
-            self.fields["text"] = TextInput(
+            self.fields["text"] = PlainTextField(
                 label=_("Response of the model"),
                 widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 4}),
             )
         if kind == ROOTS:
-            self.fields["text"] = TextInput(
+            self.fields["text"] = PlainTextField(
                 label=_("Folders"),
                 help_text=_("URIs that begin with file://, one per line."),
                 widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 3}),
@@ -63,7 +63,7 @@ class _ActionForm(forms.Form):
 
 
 @dataclass(slots=True)
-class Question:
+class ClientRequestForm:
     """One client request with its forms, as the template shows it."""
 
     key: str
@@ -93,7 +93,7 @@ class Question:
         return str(self.params.get("url", ""))
 
     @property
-    def said(self) -> list[tuple[str, str]]:
+    def messages(self) -> list[tuple[str, str]]:
         """The system prompt and messages of a sampling request, as pairs of role and text."""
         found = []
         if system := self.params.get("systemPrompt"):
@@ -101,7 +101,7 @@ class Question:
         for message in self.params.get("messages", ()):
             content = message["content"]
             blocks = content if isinstance(content, list) else [content]
-            found += [(str(message["role"]), _words(block)) for block in blocks]
+            found += [(str(message["role"]), _block_text(block)) for block in blocks]
         return found
 
     def is_answered(self) -> bool:
@@ -121,7 +121,7 @@ class Question:
             content = {} if self.form is None else {"content": self.form.values}
             return {"action": ACCEPT, **content}
         if action != ACCEPT:
-            return REFUSED
+            return REFUSAL
         if self.kind == SAMPLING:
             return {
                 "role": "assistant",
@@ -134,7 +134,9 @@ class Question:
         }
 
 
-def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> list[Question]:
+def build_client_requests(
+    asked: Mapping[str, Any], data: QueryDict | None = None
+) -> list[ClientRequestForm]:
     """Return the client requests with their forms, bound to the submitted data.
 
     The form of a declined request is not validated, so it may be incomplete.
@@ -142,7 +144,7 @@ def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> lis
     found = []
     for number, (key, one) in enumerate(asked.items()):
         params = one.get("params") or {}
-        kind = _kind_of(str(one.get("method")), params)
+        kind = _request_kind(str(one.get("method")), params)
         action = _ActionForm(kind, data, prefix=f"question-{number}")
         form = None
         if kind == FORM:
@@ -151,24 +153,24 @@ def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> lis
                 data,
                 name=f"question-{number}",
                 is_prefilled=True,
-                is_unfinished=data is not None and _is_refused(data, number),
+                is_unfinished=data is not None and _is_declined(data, number),
             )
-        found.append(Question(key, kind, params, action, form))
+        found.append(ClientRequestForm(key, kind, params, action, form))
     return found
 
 
-def _kind_of(method: str, params: Wire) -> str:
+def _request_kind(method: str, params: Wire) -> str:
     """Return the kind of answer that a request expects."""
     if method == "elicitation/create":
         return PAGE if params.get("mode") == "url" else FORM
     return SAMPLING if method == "sampling/createMessage" else ROOTS
 
 
-def _is_refused(data: QueryDict, number: int) -> bool:
+def _is_declined(data: QueryDict, number: int) -> bool:
     return data.get(f"question-{number}-action") != ACCEPT
 
 
-def _words(block: Any) -> str:
+def _block_text(block: Any) -> str:
     if isinstance(block, Mapping) and isinstance(block.get("text"), str):
         return str(block["text"])
     kind = block.get("type") if isinstance(block, Mapping) else block
@@ -178,20 +180,20 @@ def _words(block: Any) -> str:
 # ``State``: signed data in the form ---------------------------------------------------------------
 
 SALT = "mcp_django.admin.playground"
-MAX_BYTES = 1024 * 1024
+MAX_STATE_BYTES = 1024 * 1024
 CONFIRM, ASK, FOLLOW = "confirm", "ask", "follow"
 
 
-class BadState(Exception):
+class InvalidState(Exception):
     """The state was changed, expired, or is of another session; the text is for the page."""
 
 
-class TooLarge(Exception):
+class StateTooLarge(Exception):
     """The state is too large for a form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class PlaygroundState:
     """A request that waits for confirmation or for answers, or a task that is running.
 
     The server stores nothing between two pages, so the form contains what the next page needs.
@@ -225,15 +227,17 @@ class State:
         Raises:
             TooLarge: Django would reject a form with it.
         """
-        signed = signing.dumps(asdict(self), salt=SALT, serializer=_Exact, compress=True)
+        signed = signing.dumps(
+            asdict(self), salt=SALT, serializer=_ExactJSONSerializer, compress=True
+        )
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         # The next request also contains the answers.
-        if len(signed) > min(MAX_BYTES, (limit or 2 * MAX_BYTES) // 2):
-            raise TooLarge
+        if len(signed) > min(MAX_STATE_BYTES, (limit or 2 * MAX_STATE_BYTES) // 2):
+            raise StateTooLarge
         return signed
 
 
-class _Exact:
+class _ExactJSONSerializer:
     """A serializer with plain JSON, which keeps numbers exact."""
 
     def dumps(self, obj: Any) -> bytes:
@@ -243,7 +247,7 @@ class _Exact:
         return json.loads(data.decode("latin-1"))
 
 
-def read_state(request: HttpRequest, server: str) -> State:
+def read_state(request: HttpRequest, server: str) -> PlaygroundState:
     """Return the state in a submitted form.
 
     Raises:
@@ -254,20 +258,20 @@ def read_state(request: HttpRequest, server: str) -> State:
         plain = signing.loads(
             request.POST.get("state", ""),
             salt=SALT,
-            serializer=_Exact,
+            serializer=_ExactJSONSerializer,
             max_age=timedelta(seconds=seconds),
         )
     except signing.SignatureExpired:
-        raise BadState(gettext("This page has expired; start again.")) from None
+        raise InvalidState(gettext("This page has expired; start again.")) from None
     except (signing.BadSignature, ValueError):
-        raise BadState(gettext("The data of this page is not valid; start again.")) from None
-    state = State(**plain)
-    if state.owner != owner_of(request) or state.server != server:
-        raise BadState(gettext("This page belongs to another session; start again."))
+        raise InvalidState(gettext("The data of this page is not valid; start again.")) from None
+    state = PlaygroundState(**plain)
+    if state.owner != session_digest(request) or state.server != server:
+        raise InvalidState(gettext("This page belongs to another session; start again."))
     return state
 
 
-def owner_of(request: HttpRequest) -> str:
+def session_digest(request: HttpRequest) -> str:
     """Return a keyed hash that identifies the user and session without revealing them."""
     user: Any = request.user
     key = getattr(getattr(request, "session", None), "session_key", None)

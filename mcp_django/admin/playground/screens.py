@@ -10,29 +10,36 @@ from django.http import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from mcp_django.admin.base import Visit
+from mcp_django.admin.base import ServerPageRequest
 from mcp_django.admin.playground.answers import (
-    Keeper,
-    answer_of,
-    note_of,
-    shown_arguments,
-    shown_exchanges,
+    AttachmentStore,
+    build_answer,
+    format_arguments,
+    format_exchanges,
+    format_notification,
 )
 from mcp_django.admin.playground.forms import SchemaForm
 from mcp_django.admin.playground.playground import (
     PREVIEW,
     TITLES,
-    Caller,
-    Request,
-    Round,
-    Trial,
+    MethodCall,
+    PlaygroundCaller,
+    PlaygroundTarget,
+    RequestOutcome,
     base_url,
+    find_revision,
     may_act_as_others,
-    revision_named,
-    shown_components,
     url_for,
+    visible_components,
 )
-from mcp_django.admin.playground.questions import ASK, FOLLOW, Question, State, TooLarge, owner_of
+from mcp_django.admin.playground.questions import (
+    ASK,
+    FOLLOW,
+    ClientRequestForm,
+    PlaygroundState,
+    StateTooLarge,
+    session_digest,
+)
 from mcp_django.models import Task
 
 FOLDER = "admin/mcp_django"
@@ -40,17 +47,17 @@ FOLDER = "admin/mcp_django"
 MAX_LISTED = 100
 
 
-def choosing(
-    visit: Visit,
-    caller: Caller,
+def show_components(
+    visit: ServerPageRequest,
+    caller: PlaygroundCaller,
     chosen: Mapping[str, str],
     *,
     problem: str = "",
     status: int = 200,
 ) -> HttpResponseBase:
     """Show the components that the caller can use, or none and the problem."""
-    revision = revision_named(visit.server.protocol_versions, chosen.get("revision", ""))
-    found = {} if problem else shown_components(visit.server.offered, caller, chosen.get("q", ""))
+    revision = find_revision(visit.server.protocol_versions, chosen.get("revision", ""))
+    found = {} if problem else visible_components(visit.server.catalog, caller, chosen.get("q", ""))
     groups = [
         {
             "kind": kind,
@@ -74,36 +81,40 @@ def choosing(
         "may_act_as_others": may_act_as_others(visit.request),
         "base_url": base_url(visit),
     }
-    return _shown(visit, "try.html", context, status=status)
+    return _render(visit, "try.html", context, status=status)
 
 
-def form(
-    trial: Trial, entered: SchemaForm, *, came: Round | None = None, suggested: str = ""
+def show_form(
+    trial: PlaygroundTarget,
+    entered: SchemaForm,
+    *,
+    outcome: RequestOutcome | None = None,
+    suggested: str = "",
 ) -> HttpResponseBase:
     """Show the form of a component; ``came`` is the round that requested suggestions, if any."""
-    context = {**_about(trial), "form": entered, "suggested": suggested}
-    if came is not None:
-        context["raw"] = shown_exchanges(trial, came.exchanges)
-        context["has_suggestions"] = bool(came.result.get("completion", {}).get("values"))
-    return _shown(trial.visit, "try_form.html", context)
+    context = {**_component_context(trial), "form": entered, "suggested": suggested}
+    if outcome is not None:
+        context["raw"] = format_exchanges(trial, outcome.exchanges)
+        context["has_suggestions"] = bool(outcome.result.get("completion", {}).get("values"))
+    return _render(trial.visit, "try_form.html", context)
 
 
-def confirming(trial: Trial, state: State) -> HttpResponseBase:
+def show_confirmation(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Show the request that is about to run, for confirmation."""
     context = {
-        **_about(trial),
-        **_signed(state),
-        "arguments": shown_arguments(trial, state.params),
+        **_component_context(trial),
+        **_state_context(state),
+        "arguments": format_arguments(trial, state.params),
         "is_destructive": getattr(trial.component, "destructive", None) is not False,
     }
-    return _shown(trial.visit, "try_confirm.html", context)
+    return _render(trial.visit, "try_confirm.html", context)
 
 
-def asking(
-    trial: Trial,
-    state: State,
-    asked: Sequence[Question],
-    came: Round | None = None,
+def show_client_requests(
+    trial: PlaygroundTarget,
+    state: PlaygroundState,
+    asked: Sequence[ClientRequestForm],
+    came: RequestOutcome | None = None,
     *,
     url: str = "",
 ) -> HttpResponseBase:
@@ -111,59 +122,66 @@ def asking(
     context = {
         "is_of_task": state.step == FOLLOW,
         "task_url": url,
-        **_about(trial),
-        **_signed(state),
+        **_component_context(trial),
+        **_state_context(state),
         "questions": asked,
         "raw": state.history,
-        "notes": [note_of(one) for one in came.notes.kept] if came is not None else [],
+        "notes": [format_notification(one) for one in came.notes.kept] if came is not None else [],
         "is_multipart": any(one.form is not None and one.form.is_multipart() for one in asked),
     }
-    return _shown(trial.visit, "try_question.html", context)
+    return _render(trial.visit, "try_question.html", context)
 
 
-def answered(
-    trial: Trial, step: Step, came: Round, *, form: SchemaForm, state: State | None
+def show_answer(
+    trial: PlaygroundTarget,
+    step: PlaygroundStep,
+    outcome: RequestOutcome,
+    *,
+    form: SchemaForm,
+    state: PlaygroundState | None,
 ) -> HttpResponseBase:
     """Show the answer above the form for another run."""
     context = {
-        **_about(trial),
-        "answer": answer_of(trial, came, Keeper(trial.visit, trial.component.name)),
-        "is_dry": step.is_dry,
-        "arguments": shown_arguments(trial, step.for_real[1]) if state is not None else "",
+        **_component_context(trial),
+        "answer": build_answer(trial, outcome, AttachmentStore(trial.visit, trial.component.name)),
+        "is_dry": step.is_preview,
+        "arguments": format_arguments(trial, step.without_preview[1]) if state is not None else "",
         "form": form,
-        "raw": [*step.history, *shown_exchanges(trial, came.exchanges)],
-        **(_signed(state) if state is not None else {}),
+        "raw": [*step.history, *format_exchanges(trial, outcome.exchanges)],
+        **(_state_context(state) if state is not None else {}),
     }
-    return _shown(trial.visit, "try_form.html", context)
+    return _render(trial.visit, "try_form.html", context)
 
 
-def task(
-    trial: Trial,
+def show_task(
+    trial: PlaygroundTarget,
     found: Mapping[str, Any],
-    came: Round | None,
+    outcome: RequestOutcome | None,
     *,
     history: Sequence[Any],
-    state: State | None = None,
+    state: PlaygroundState | None = None,
     url: str = "",
 ) -> HttpResponseBase:
     """Show the status of a task; ``came`` is its final outcome, or that of a failed poll."""
     context = {
-        **_about(trial),
+        **_component_context(trial),
         "task": found,
         "task_status": dict(Task.Status.choices).get(found.get("status", "")),
         "task_url": url,
         "raw": history,
-        **(_signed(state) if state is not None else {}),
+        **(_state_context(state) if state is not None else {}),
     }
-    if came is not None:
-        context["answer"] = answer_of(trial, came, Keeper(trial.visit, trial.component.name))
-    return _shown(trial.visit, "try_task.html", context)
+    if outcome is not None:
+        context["answer"] = build_answer(
+            trial, outcome, AttachmentStore(trial.visit, trial.component.name)
+        )
+    return _render(trial.visit, "try_task.html", context)
 
 
-def _signed(state: State) -> dict[str, Any]:
+def _state_context(state: PlaygroundState) -> dict[str, Any]:
     try:
         return {"state": state.sign()}
-    except TooLarge:
+    except StateTooLarge:
         return {
             "too_large": _(
                 "This request is too large to be kept in the page until you answer. Use a client "
@@ -172,7 +190,7 @@ def _signed(state: State) -> dict[str, Any]:
         }
 
 
-def _about(trial: Trial) -> dict[str, Any]:
+def _component_context(trial: PlaygroundTarget) -> dict[str, Any]:
     """Return the context that every page of a component has."""
     visit = trial.visit
     is_json = visit.request.GET.get("as") == "json"
@@ -193,8 +211,8 @@ def _about(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _shown(
-    visit: Visit, template: str, context: Mapping[str, Any], status: int = 200
+def _render(
+    visit: ServerPageRequest, template: str, context: Mapping[str, Any], status: int = 200
 ) -> HttpResponseBase:
     return TemplateResponse(
         visit.request, f"{FOLDER}/{template}", {**visit.context, **context}, status=status
@@ -208,10 +226,10 @@ MAX_HISTORY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PlaygroundStep:
     """A request with its answers so far and the messages of earlier rounds."""
 
-    request: Request
+    request: MethodCall
     answers: Sequence[Mapping[str, Any]] = ()
     request_state: str = ""
     history: Sequence[Any] = ()
@@ -220,15 +238,15 @@ class Step:
     """Whether the argument ``preview`` is the one of the write tools of models."""
 
     @property
-    def is_dry(self) -> bool:
+    def is_preview(self) -> bool:
         """Whether the call is a dry run, which is rolled back."""
         return self.has_preview and self._arguments.get(PREVIEW) is True
 
     @property
-    def for_real(self) -> Request:
+    def without_preview(self) -> MethodCall:
         """The same request without the dry run."""
         method, params = self.request
-        if not self.is_dry:
+        if not self.is_preview:
             return method, params
         arguments = {key: value for key, value in self._arguments.items() if key != PREVIEW}
         return method, {**params, "arguments": arguments}
@@ -239,17 +257,19 @@ class Step:
         return found
 
 
-def dry_run(request: Request) -> Request:
+def with_preview(request: MethodCall) -> MethodCall:
     """Return the same request as a dry run."""
     method, params = request
     return method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
 
 
-def waits(trial: Trial, request: Request, step: str, **details: Any) -> State:
+def build_state(
+    trial: PlaygroundTarget, request: MethodCall, step: str, **details: Any
+) -> PlaygroundState:
     """Return the state of a request that waits for confirmation or answers."""
     method, params = request
-    return State(
-        owner=owner_of(trial.visit.request),
+    return PlaygroundState(
+        owner=session_digest(trial.visit.request),
         server=trial.visit.server.name,
         kind=trial.kind,
         key=trial.key,
@@ -262,14 +282,16 @@ def waits(trial: Trial, request: Request, step: str, **details: Any) -> State:
     )
 
 
-def asks(trial: Trial, step: Step, came: Round) -> State:
+def build_pending_state(
+    trial: PlaygroundTarget, step: PlaygroundStep, came: RequestOutcome
+) -> PlaygroundState:
     """Return the state of a request with pending client requests."""
-    history = [*step.history, *shown_exchanges(trial, came.exchanges)]
-    return waits(
+    history = [*step.history, *format_exchanges(trial, came.exchanges)]
+    return build_state(
         trial,
         step.request,
         ASK,
-        questions=came.questions,
+        questions=came.client_requests,
         request_state=str(came.result.get("requestState", "")),
         answers=list(step.answers),
         history=history[-MAX_HISTORY:],

@@ -27,10 +27,10 @@ SHORT_NAMES = {
 # The extra to install if a backend's library is missing, by the name of the library.
 EXTRAS = {"jwt": "jwt", "oauth2_provider": "oauth", "rest_framework": "drf"}
 
-BEARER_ONLY = frozenset({"oauth", "jwt", "introspection", "tokens"})
+BEARER_BACKENDS = frozenset({"oauth", "jwt", "introspection", "tokens"})
 """Backends that use only the Authorization header, and do nothing without one."""
 
-SESSION = frozenset({"session", SHORT_NAMES["session"]})
+SESSION_BACKENDS = frozenset({"session", SHORT_NAMES["session"]})
 """The backend that uses only the login cookie of a browser."""
 
 
@@ -73,14 +73,14 @@ def get_backend(name: str) -> BaseBackend:
         backend = import_string(SHORT_NAMES.get(name, name))
     except ImportError as exc:
         raise ImproperlyConfigured(
-            f"AUTH names {name!r}, which cannot be imported ({exc}); {_remedy(exc)}."
+            f"AUTH names {name!r}, which cannot be imported ({exc}); {_import_hint(exc)}."
         ) from exc
     if not (isinstance(backend, type) and issubclass(backend, BaseBackend)):
         raise ImproperlyConfigured(f"AUTH names {name!r}, which is not a subclass of BaseBackend.")
     return backend()
 
 
-def _remedy(exc: ImportError) -> str:
+def _import_hint(exc: ImportError) -> str:
     library = (exc.name or "").partition(".")[0]
     if isinstance(exc, ModuleNotFoundError) and library in EXTRAS:
         return f'pip install "django-mcp-provider[{EXTRAS[library]}]"'

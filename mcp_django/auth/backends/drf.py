@@ -35,7 +35,9 @@ class DRFBackend(BaseBackend):
                 token for another resource.
         """
         authenticators = [cls() for cls in authentication_classes()]
-        request = Request(credentials.request(), parsers=[_Unread()], authenticators=authenticators)
+        request = Request(
+            credentials.request(), parsers=[_NullParser()], authenticators=authenticators
+        )
         try:
             user = request.user
         except APIException as exc:
@@ -43,11 +45,11 @@ class DRFBackend(BaseBackend):
         if not (getattr(user, "is_authenticated", False) and user.is_active):
             return None
         if _is_oauth_token(request.auth):
-            return _as_oauth(credentials)
+            return _authenticate_oauth(credentials)
         return principal_for(user, backend="drf")
 
 
-class _Unread(BaseParser):
+class _NullParser(BaseParser):
     """Does not parse the body: it is not a form in which a class could look for a CSRF token."""
 
     media_type = "*/*"
@@ -79,7 +81,7 @@ def _is_oauth_token(auth: Any) -> bool:
     )
 
 
-def _as_oauth(credentials: Credentials) -> Principal:
+def _authenticate_oauth(credentials: Credentials) -> Principal:
     # The backend can be imported only if its app is installed.
     if not apps.is_installed("mcp_django.oauth"):
         raise AuthenticationRequired(

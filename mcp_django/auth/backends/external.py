@@ -25,11 +25,11 @@ from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import ExternalIssuer
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import ExternalIdentity, digest
+from mcp_django.models import ExternalIdentity, token_digest
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -39,19 +39,19 @@ _LAST_DATE = 253_402_300_799  # the end of the year 9999
 _CLIENT_CLAIMS = ("azp", "client_id", "appid", "cid")
 # Claims of other kinds of tokens: ID tokens (OpenID Connect Core, section 2), logout tokens and
 # security events (RFC 8417).
-_FOREIGN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
+_OTHER_TOKEN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
 # Claims that name the kind of a token: Keycloak's ``typ``, Cognito's and Hydra's ``token_use``.
-_KINDS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "access_token"}}
+_KIND_CLAIMS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "access_token"}}
 
-Entry = TypeVar("Entry", bound=ExternalIssuer)
+IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
 
 
-def entries_for(entries: Iterable[Entry], server: str) -> list[Entry]:
+def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
     """Return the entries that apply to the server of this name."""
     return [entry for entry in entries if not entry.servers or server in entry.servers]
 
 
-def refuse(entry: ExternalIssuer, reason: str) -> NoReturn:
+def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
     """Reject the request: the token is from this issuer and is not valid.
 
     Raises:
@@ -68,14 +68,16 @@ def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
         AuthenticationRequired: it is an ID token, a refresh or logout token, or is bound to a key
             whose possession was not proven (RFC 7800).
     """
-    if any(claims.get(name) is not None for name in _FOREIGN_CLAIMS):
-        refuse(entry, "The token is not an access token, but an ID token or another kind.")
-    for name, allowed in _KINDS.items():
+    if any(claims.get(name) is not None for name in _OTHER_TOKEN_CLAIMS):
+        reject_token(entry, "The token is not an access token, but an ID token or another kind.")
+    for name, allowed in _KIND_CLAIMS.items():
         kind = claims.get(name)
         if kind is not None and str(kind).lower() not in allowed:
-            refuse(entry, "The token is not an access token, but an ID token or another kind.")
+            reject_token(
+                entry, "The token is not an access token, but an ID token or another kind."
+            )
     if claims.get("cnf") is not None:
-        refuse(entry, "The token is bound to a key; this server accepts only bearer tokens.")
+        reject_token(entry, "The token is bound to a key; this server accepts only bearer tokens.")
 
 
 def check_audience(
@@ -91,20 +93,22 @@ def check_audience(
     """
     if not resource:
         # The URL has no canonical form (an invalid port, a dot segment), so no audience matches it.
-        refuse(entry, "The request's URL is not a valid resource URL; use the server's own URL.")
-    named = [one for one in _listed(claims.get("aud")) if isinstance(one, str)]
-    meant = [one for one in named if one in entry.audiences or canonical(one) == resource]
+        reject_token(
+            entry, "The request's URL is not a valid resource URL; use the server's own URL."
+        )
+    named = [one for one in _as_list(claims.get("aud")) if isinstance(one, str)]
+    meant = [one for one in named if one in entry.audiences or canonicalize_url(one) == resource]
     if not meant:
-        refuse(entry, "The token was not issued for this server.")
+        reject_token(entry, "The token was not issued for this server.")
     if not is_typed and all(one == _client_of(claims) for one in meant):
-        refuse(entry, "The token was issued for its own client, as ID tokens are.")
+        reject_token(entry, "The token was issued for its own client, as ID tokens are.")
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def principal_of(
+def build_principal(
     entry: ExternalIssuer,
     claims: Mapping[str, Any],
     credentials: Credentials,
@@ -118,7 +122,7 @@ def principal_of(
     Raises:
         AuthenticationRequired: the subject has no user here, or an inactive one.
     """
-    user, client = user_of(entry, claims), _client_of(claims)
+    user, client = find_user(entry, claims), _client_of(claims)
     return principal_for(
         user,
         key=f"{key_of(user)}@{_key_client(entry.issuer, client)}",
@@ -130,11 +134,11 @@ def principal_of(
         audience=credentials.resource,
         claims=MappingProxyType(dict(claims)),
         credential=credential,
-        expires_at=_moment(expires_at),
+        expires_at=_to_datetime(expires_at),
     )
 
 
-def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
+def is_active_subject(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
     """Return whether the issuer is still trusted and the subject an active user: one query."""
     if all(entry.issuer != principal.issuer for entry in entries):
         return False
@@ -152,7 +156,7 @@ def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[st
     """Return the token's scopes, mapped to the site's own."""
     names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
     found = next((claims[name] for name in names if claims.get(name) is not None), "")
-    said = found.split() if isinstance(found, str) else _listed(found)
+    said = found.split() if isinstance(found, str) else _as_list(found)
     return frozenset(
         meant
         for scope in said
@@ -161,7 +165,7 @@ def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[st
     )
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     """Return the time of a claim (seconds since the epoch), aware or naive as ``USE_TZ`` says."""
     found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
     return found if settings.USE_TZ else make_naive(found)
@@ -170,7 +174,7 @@ def _moment(seconds: float) -> datetime:
 def _key_client(issuer: str, client: str) -> str:
     """Return a name of a client that is unique among issuers, of ``MAX_KEY_CLIENT`` at most."""
     name = f"{issuer.partition('://')[2]}#{client}"
-    return name if len(name) <= MAX_KEY_CLIENT else digest(name)[:40]
+    return name if len(name) <= MAX_KEY_CLIENT else token_digest(name)[:40]
 
 
 # Users of other issuers ---------------------------------------------------------------------------
@@ -183,7 +187,7 @@ MAX_SUBJECT = 255
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
-def user_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the active user that the ``sub`` of verified claims identifies.
 
     One query for a known subject, one more if the entry maps groups.
@@ -194,27 +198,29 @@ def user_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-        raise _nobody()
-    identity = _known(entry, subject) or _introduced(entry, subject, claims)
+        raise _no_account_error()
+    identity = _find_identity(entry, subject) or _link_identity(entry, subject, claims)
     if not identity.user.is_active:
-        raise _nobody()
-    _touch(identity)
+        raise _no_account_error()
+    _update_last_used(identity)
     if entry.groups:
         _sync_groups(entry, identity.user, claims)
     return identity.user
 
 
-def _nobody() -> AuthenticationRequired:
+def _no_account_error() -> AuthenticationRequired:
     return AuthenticationRequired(
         "The token's subject has no active account here; ask the site's administrators.",
         error="invalid_token",
     )
 
 
-def _introduced(entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]) -> ExternalIdentity:
+def _link_identity(
+    entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]
+) -> ExternalIdentity:
     """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
-        user = _resolved(entry, claims) or _named(entry, claims)
+        user = _resolve_user(entry, claims) or _find_or_create_user(entry, claims)
         if user is not None and user.is_active:
             identity, is_new = ExternalIdentity.objects.get_or_create(
                 issuer=entry.issuer, subject=subject, defaults={"user": user}
@@ -223,22 +229,22 @@ def _introduced(entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]) 
                 logger.info("%s is now linked to the user %s.", identity, user.pk)
             return identity
     # A concurrent request may have stored the same subject, and created the user of this name.
-    found = _known(entry, subject)
+    found = _find_identity(entry, subject)
     if found is None:
-        raise _nobody()
+        raise _no_account_error()
     return found
 
 
-def _known(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
+def _find_identity(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
     identities = ExternalIdentity.objects.select_related("user")
     return identities.filter(issuer=entry.issuer, subject=subject).first()
 
 
-def _resolved(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+def _resolve_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     return import_string(entry.user)(claims, entry.issuer) if entry.user else None
 
 
-def _named(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+def _find_or_create_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     """Return the user whose name is in a claim: an existing or a new one, as the entry allows."""
     name = claims.get(entry.username_claim)
     if entry.unknown_users == "refuse" or not isinstance(name, str) or not name:
@@ -250,10 +256,10 @@ def _named(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     user = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
     if user is not None:
         return user if "link" in entry.unknown_users else None
-    return _created(name, claims) if "create" in entry.unknown_users else None
+    return _create_user(name, claims) if "create" in entry.unknown_users else None
 
 
-def _created(name: str, claims: Mapping[str, Any]) -> Any:
+def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
     """Create a user without a password and permissions; return ``None`` if it is not valid."""
     model = get_user_model()
     user = model(**{model.USERNAME_FIELD: name})
@@ -270,7 +276,7 @@ def _created(name: str, claims: Mapping[str, Any]) -> Any:
     return user
 
 
-def _touch(identity: ExternalIdentity) -> None:
+def _update_last_used(identity: ExternalIdentity) -> None:
     """Update the time of last use, at most once a minute, so that not each read is a write."""
     now = timezone.now()
     if identity.last_used_at is None or now - identity.last_used_at >= LAST_USED_RESOLUTION:
@@ -279,7 +285,7 @@ def _touch(identity: ExternalIdentity) -> None:
 
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
     """Add and remove the groups that the entry maps; a missing claim removes all of them."""
-    said = _listed(_claim(claims, entry.groups_claim))
+    said = _as_list(_read_claim(claims, entry.groups_claim))
     wanted = {entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups}
     mapped = set(entry.groups.values())
     held = set(user.groups.filter(name__in=mapped).values_list("name", flat=True))
@@ -293,7 +299,7 @@ def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) ->
         logger.warning("%s maps to groups that do not exist: %s", entry.issuer, sorted(absent))
 
 
-def _claim(claims: Mapping[str, Any], path: str) -> Any:
+def _read_claim(claims: Mapping[str, Any], path: str) -> Any:
     """Return a claim by its name; if there is none, use dots as a path into nested objects."""
     if path in claims:
         return claims[path]

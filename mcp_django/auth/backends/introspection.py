@@ -22,14 +22,14 @@ from django.views.decorators.debug import sensitive_variables
 from mcp_django.auth import outbound
 from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.backends.external import (
+    build_principal,
     check_audience,
     check_kind,
     entries_for,
-    is_known,
-    principal_of,
-    refuse,
+    is_active_subject,
+    reject_token,
 )
-from mcp_django.auth.credentials import Credentials, issuer_in
+from mcp_django.auth.credentials import Credentials, read_issuer
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
@@ -66,14 +66,14 @@ class IntrospectionBackend(BaseBackend):
         if entry is None:
             return None
         digest = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
-        claims = _claims(entry, bearer, digest)
+        claims = _introspect(entry, bearer, digest)
         if claims is None:
             return None
         expires_at = _check_times(entry, claims)
-        _check_origin(entry, claims)
+        _check_issuer_and_type(entry, claims)
         check_kind(entry, claims)
         check_audience(entry, claims, credentials.resource, is_typed=True)
-        return principal_of(
+        return build_principal(
             entry,
             claims,
             credentials,
@@ -87,7 +87,7 @@ class IntrospectionBackend(BaseBackend):
 
         The token is not stored, so only requests are checked with its issuer.
         """
-        return is_known(get_settings().introspection, principal)
+        return is_active_subject(get_settings().introspection, principal)
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
         """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
@@ -96,7 +96,7 @@ class IntrospectionBackend(BaseBackend):
 
 def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
     """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
-    issuer = issuer_in(bearer)
+    issuer = read_issuer(bearer)
     for entry in entries_for(get_settings().introspection, server):
         if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
             return entry
@@ -104,43 +104,43 @@ def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
 
 
 @sensitive_variables("bearer")
-def _claims(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
+def _introspect(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
     """Return the issuer's response about a token, perhaps cached; ``None`` if it is not active."""
     name = f"{entry.url} {entry.client_id} {digest}"
-    answer = outbound.get("introspection", name)
+    answer = outbound.get_signed("introspection", name)
     if answer is None:
         lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
         if not lock.acquire(timeout=outbound.TIMEOUT_SECONDS):
-            raise _unavailable()
+            raise _unavailable_error()
         try:
-            answer = outbound.get("introspection", name)
+            answer = outbound.get_signed("introspection", name)
             if answer is None:
-                answer = _asked(entry, bearer)
-                _keep(entry, name, answer)
+                answer = _request_introspection(entry, bearer)
+                _cache_response(entry, name, answer)
         finally:
             lock.release()
     return answer if answer.get("active") is True else None
 
 
-def _keep(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None:
+def _cache_response(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None:
     seconds = entry.cache_seconds
     if answer.get("active") is not True:
         answer, seconds = {"active": False}, INACTIVE_SECONDS
     elif _is_number(answer.get("exp")):
         seconds = min(seconds, answer["exp"] - time.time())
     if seconds > 0:
-        outbound.put("introspection", name, answer, seconds=seconds)
+        outbound.put_signed("introspection", name, answer, seconds=seconds)
 
 
 @sensitive_variables("bearer", "form", "headers")
-def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
+def _request_introspection(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
     """Send an introspection request and return the response.
 
     Raises:
         AuthenticationUnavailable: it failed, or another one failed less than ``DOWN_SECONDS`` ago.
     """
-    if outbound.get("introspection-down", entry.url) is not None:
-        raise _unavailable()
+    if outbound.get_signed("introspection-down", entry.url) is not None:
+        raise _unavailable_error()
     form = {"token": bearer, "token_type_hint": "access_token"}
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if entry.auth_method == "post":
@@ -153,11 +153,11 @@ def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
         return outbound.fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
     except outbound.FetchFailed as exc:
         logger.error("Token introspection by the issuer %s failed: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
-        outbound.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
-        raise _unavailable() from None
+        outbound.put_signed("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
+        raise _unavailable_error() from None
 
 
-def _unavailable() -> AuthenticationUnavailable:
+def _unavailable_error() -> AuthenticationUnavailable:
     return AuthenticationUnavailable(
         "The token's issuer does not respond at the moment.", retry_after=DOWN_SECONDS
     )
@@ -168,20 +168,20 @@ def _check_times(entry: IntrospectionIssuer, claims: dict[str, Any]) -> float:
     now = time.time()
     expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
     if not _is_number(expires_at) or not _is_number(begins_at):
-        refuse(entry, "The token's exp or nbf is not a number.")
+        reject_token(entry, "The token's exp or nbf is not a number.")
     if expires_at <= now - LEEWAY_SECONDS:
-        refuse(entry, "The token has expired.")
+        reject_token(entry, "The token has expired.")
     if begins_at > now + LEEWAY_SECONDS:
-        refuse(entry, "The token is not valid yet.")
+        reject_token(entry, "The token is not valid yet.")
     return float(expires_at)
 
 
-def _check_origin(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
+def _check_issuer_and_type(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
     if claims.get("iss", entry.issuer) != entry.issuer:
-        refuse(entry, "The token is from another issuer.")
+        reject_token(entry, "The token is from another issuer.")
     kind = claims.get("token_type")
     if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
-        refuse(entry, "The token is not a bearer token.")
+        reject_token(entry, "The token is not a bearer token.")
 
 
 def _is_number(value: Any) -> bool:

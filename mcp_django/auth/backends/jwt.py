@@ -31,14 +31,14 @@ from jwt.exceptions import (
 from mcp_django.auth import outbound
 from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.backends.external import (
+    build_principal,
     check_audience,
     check_kind,
     entries_for,
-    is_known,
-    principal_of,
-    refuse,
+    is_active_subject,
+    reject_token,
 )
-from mcp_django.auth.credentials import Credentials, issuer_in
+from mcp_django.auth.credentials import Credentials, read_issuer
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import JWTIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
@@ -62,20 +62,20 @@ class JWTBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
-        issuer = issuer_in(bearer)
+        issuer = read_issuer(bearer)
         entries = entries_for(get_settings().jwt, credentials.server)
         entry = next((one for one in entries if one.issuer == issuer), None)
         if entry is None:
             return None
-        claims, is_typed = _verified(entry, bearer)
+        claims, is_typed = _verify(entry, bearer)
         check_kind(entry, claims)
         check_audience(entry, claims, credentials.resource, is_typed=is_typed)
-        return principal_of(
+        return build_principal(
             entry,
             claims,
             credentials,
             backend="jwt",
-            credential=_credential(claims, bearer),
+            credential=_credential_of(claims, bearer),
             expires_at=int(claims["exp"]),
         )
 
@@ -84,7 +84,7 @@ class JWTBackend(BaseBackend):
 
         A JWT that its issuer has revoked is accepted until it expires.
         """
-        return is_known(get_settings().jwt, principal)
+        return is_active_subject(get_settings().jwt, principal)
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
         """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
@@ -92,20 +92,20 @@ class JWTBackend(BaseBackend):
 
 
 @sensitive_variables("bearer")
-def _verified(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
+def _verify(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
     """Return the claims, and whether the header declares an access token."""
-    header = _header(entry, bearer)
+    header = _read_header(entry, bearer)
     typ = str(header.get("typ", "")).lower().removeprefix("application/")
     if typ != ACCESS_TOKEN and (entry.strict_typ or typ not in {"", "jwt"}):
-        refuse(entry, "The token's typ is not that of an access token.")
+        reject_token(entry, "The token's typ is not that of an access token.")
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in entry.algorithms:
-        refuse(entry, "The token is signed with an algorithm that is not allowed.")
+        reject_token(entry, "The token is signed with an algorithm that is not allowed.")
     if kid is not None and not isinstance(kid, str):
-        refuse(entry, "The token's kid is not a string.")
+        reject_token(entry, "The token's kid is not a string.")
     key = key_store(entry).find(kid, algorithm)
     if key is None:
-        refuse(entry, "The token is signed with a key that its issuer does not publish.")
+        reject_token(entry, "The token is signed with a key that its issuer does not publish.")
     try:
         claims: dict[str, Any] = jwt.decode(
             bearer,
@@ -117,23 +117,23 @@ def _verified(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
             options={"require": list(REQUIRED), "verify_aud": False},
         )
     except (PyJWTError, ValueError, OverflowError) as exc:
-        refuse(entry, _reason(exc))
+        reject_token(entry, _error_text(exc))
     return claims, typ == ACCESS_TOKEN
 
 
 @sensitive_variables("bearer")
-def _header(entry: JWTIssuer, bearer: str) -> Mapping[str, Any]:
+def _read_header(entry: JWTIssuer, bearer: str) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = jwt.get_unverified_header(bearer)
     except (PyJWTError, RecursionError, ValueError):
-        refuse(entry, "The token's header is not valid.")
+        reject_token(entry, "The token's header is not valid.")
     if "crit" in header:
         # RFC 7515, section 4.1.11: a token with unsupported critical extensions is invalid.
-        refuse(entry, "The token has critical extensions (crit), and none is supported.")
+        reject_token(entry, "The token has critical extensions (crit), and none is supported.")
     return header
 
 
-def _reason(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     if isinstance(exc, ExpiredSignatureError):
         return "The token has expired."
     if isinstance(exc, ImmatureSignatureError):
@@ -143,7 +143,7 @@ def _reason(exc: Exception) -> str:
     return "The token's signature or claims are not valid."
 
 
-def _credential(claims: Mapping[str, Any], bearer: str) -> str:
+def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
     """Return the name by which the token could be revoked: a digest of its id or of itself."""
     jti = claims.get("jti")
     named = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
@@ -165,7 +165,7 @@ MAX_KEYS = 100
 MIN_RSA_BITS = 2048
 
 # The key type, and the curve, of each algorithm (RFC 7518, RFC 8037).
-KINDS: Mapping[str, tuple[str, str | None]] = {
+KEY_TYPES: Mapping[str, tuple[str, str | None]] = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", None)),
     "ES256": ("EC", "P-256"),
     "ES384": ("EC", "P-384"),
@@ -174,7 +174,7 @@ KINDS: Mapping[str, tuple[str, str | None]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
+class IssuerKeys:
     """The keys of one issuer, as fetched at a time (in seconds since the epoch)."""
 
     fetched_at: float
@@ -197,15 +197,15 @@ class Keys:
 
     def _published(self, kid: str | None, algorithm: str) -> Mapping[str, Any] | None:
         """Return the key of that id; without an id, the only one that fits."""
-        fitting = [key for key in self.keys if _fits(key, algorithm)]
+        fitting = [key for key in self.keys if _fits_algorithm(key, algorithm)]
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
         return next((key for key in fitting if key.get("kid") == kid), None)
 
 
-def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
+def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
     """Return whether a published key is for verifying signatures of this algorithm."""
-    kind, curve = KINDS[algorithm]
+    kind, curve = KEY_TYPES[algorithm]
     operations = key.get("key_ops")
     return (
         key.get("kty") == kind
@@ -235,8 +235,8 @@ class KeyStore:
         self._issuer = issuer
         self._name = issuer.jwks_url or issuer.issuer
         self._clock = clock
-        self._keys: Keys | None = None
-        self._asked_at = float("-inf")
+        self._keys: IssuerKeys | None = None
+        self._last_fetch = float("-inf")
         self._lock = threading.Lock()
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
@@ -247,24 +247,24 @@ class KeyStore:
         Raises:
             AuthenticationUnavailable: no keys are known, and none can be fetched at the moment.
         """
-        keys = self._known()
+        keys = self._usable_keys()
         if keys is None or self._age(keys) >= FRESH_SECONDS or not keys.has(kid, algorithm):
-            keys = self._renewed(keys)
+            keys = self._renew(keys)
         if keys is None:
             raise AuthenticationUnavailable(
                 "The keys of the token's issuer cannot be fetched at the moment.", retry_after=5
             )
         return keys.find(kid, algorithm)
 
-    def _age(self, keys: Keys) -> float:
+    def _age(self, keys: IssuerKeys) -> float:
         return self._clock() - keys.fetched_at
 
-    def _known(self) -> Keys | None:
+    def _usable_keys(self) -> IssuerKeys | None:
         """Return the keys that this process has, unless they are too old to use."""
         keys = self._keys
         return keys if keys is not None and self._age(keys) < STALE_SECONDS else None
 
-    def _renewed(self, seen: Keys | None) -> Keys | None:
+    def _renew(self, seen: IssuerKeys | None) -> IssuerKeys | None:
         """Return newer keys than ``seen`` if there are any, else the current ones.
 
         One thread fetches; threads that have keys do not wait for it, the others not for long.
@@ -272,39 +272,39 @@ class KeyStore:
         if not self._lock.acquire(timeout=outbound.TIMEOUT_SECONDS if seen is None else 0):
             return seen
         try:
-            if self._keys is seen or self._known() is None:
-                self._take(
-                    self._from_others(FRESH_SECONDS)
+            if self._keys is seen or self._usable_keys() is None:
+                self._store_newer(
+                    self._read_shared(FRESH_SECONDS)
                     or self._fetch()
-                    or self._from_others(STALE_SECONDS)
+                    or self._read_shared(STALE_SECONDS)
                 )
-            return self._known()
+            return self._usable_keys()
         finally:
             self._lock.release()
 
-    def _take(self, keys: Keys | None) -> None:
+    def _store_newer(self, keys: IssuerKeys | None) -> None:
         if keys is not None and (self._keys is None or keys.fetched_at > self._keys.fetched_at):
             self._keys = keys
 
-    def _from_others(self, seconds: float) -> Keys | None:
+    def _read_shared(self, seconds: float) -> IssuerKeys | None:
         """Return newer keys that another process has fetched, within so many seconds."""
-        found = outbound.get("jwks", self._name)
+        found = outbound.get_signed("jwks", self._name)
         if not isinstance(found, dict):
             return None
-        keys = Keys(fetched_at=float(found["fetched_at"]), keys=tuple(found["keys"]))
+        keys = IssuerKeys(fetched_at=float(found["fetched_at"]), keys=tuple(found["keys"]))
         held = self._keys
         is_newer = held is None or keys.fetched_at > held.fetched_at
         return keys if is_newer and self._age(keys) < seconds else None
 
-    def _fetch(self) -> Keys | None:
+    def _fetch(self) -> IssuerKeys | None:
         """Fetch the keys that the issuer publishes now, at most once in ``REFRESH_SECONDS``."""
         now = self._clock()
-        if now - self._asked_at < REFRESH_SECONDS:
+        if now - self._last_fetch < REFRESH_SECONDS:
             return None
         window = int(now // REFRESH_SECONDS)
-        if not outbound.is_first("jwks-asked", f"{self._name} {window}", seconds=REFRESH_SECONDS):
+        if not outbound.mark_first("jwks-asked", f"{self._name} {window}", seconds=REFRESH_SECONDS):
             return None
-        self._asked_at = now
+        self._last_fetch = now
         try:
             document = outbound.fetch_json(
                 self._issuer.jwks_url or _find_jwks_url(self._issuer.issuer)
@@ -322,8 +322,8 @@ class KeyStore:
             key for key in keys if key.get("kty") in {"RSA", "EC", "OKP"} and "d" not in key
         )
         value = {"fetched_at": now, "keys": keys}
-        outbound.put("jwks", self._name, value, seconds=STALE_SECONDS)
-        return Keys(fetched_at=now, keys=keys)
+        outbound.put_signed("jwks", self._name, value, seconds=STALE_SECONDS)
+        return IssuerKeys(fetched_at=now, keys=keys)
 
 
 def key_store(issuer: JWTIssuer) -> KeyStore:
@@ -331,7 +331,7 @@ def key_store(issuer: JWTIssuer) -> KeyStore:
     return _store(issuer.issuer, issuer.jwks_url)
 
 
-def forget() -> None:
+def clear_key_stores() -> None:
     """Clear the key stores of this process; the entries in Django's cache stay."""
     _store.cache_clear()
 

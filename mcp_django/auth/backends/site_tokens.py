@@ -23,7 +23,7 @@ from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 
 # Updating the time of last use on every request would turn every read into a write.
 LAST_USED_RESOLUTION = timedelta(minutes=1)
@@ -41,7 +41,9 @@ class TokenBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or not bearer.startswith(TOKEN_PREFIX):
             return None
-        token = AccessToken.objects.select_related("user").filter(digest=digest(bearer)).first()
+        token = (
+            AccessToken.objects.select_related("user").filter(digest=token_digest(bearer)).first()
+        )
         if token is None or not token.is_usable:
             return None
         if (token.servers or token.networks) and not token.allows(
@@ -136,19 +138,19 @@ def _is_same_origin(request: HttpRequest) -> bool:
 
 
 def _has_csrf_token(request: HttpRequest) -> bool:
-    check = _Check(lambda request: HttpResponse())
+    check = _CsrfCheck(lambda request: HttpResponse())
     check.process_request(request)
-    return check.process_view(request, _view, (), {}) is None
+    return check.process_view(request, _placeholder_view, (), {}) is None
 
 
-class _Check(CsrfViewMiddleware):
+class _CsrfCheck(CsrfViewMiddleware):
     """Django's CSRF check, whose rejection has the reason as its content."""
 
     def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
         return HttpResponse(reason, status=403)
 
 
-def _view(request: HttpRequest) -> HttpResponse:
+def _placeholder_view(request: HttpRequest) -> HttpResponse:
     """A placeholder for the endpoint, which is exempt from the check; this view is not."""
     return HttpResponse()
 

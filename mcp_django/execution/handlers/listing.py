@@ -14,11 +14,11 @@ import msgspec
 
 from mcp_django.auth import authentication
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Offered, Server
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
-from mcp_django.execution.call import CURSORS, Incoming
-from mcp_django.execution.policy import depends_on_caller, visible
-from mcp_django.execution.task_plan import offers_tasks
+from mcp_django.execution.call import CURSOR_SIGNER, RequestContext
+from mcp_django.execution.policy import depends_on_caller, is_visible
+from mcp_django.execution.task_plan import has_task_tools
 from mcp_django.protocol import revisions
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.cursors import paginate
@@ -34,8 +34,8 @@ class ListParams(msgspec.Struct):
     cursor: str | None = None
 
 
-def page(
-    incoming: Incoming,
+def list_page(
+    incoming: RequestContext,
     components: Iterable[C],
     *,
     member: str,
@@ -45,15 +45,15 @@ def page(
     """Return one page of the components that the caller may see, sorted, with cache hints."""
     params = read_params(incoming.request.params, ListParams)
     known = tuple(components)
-    shown = [one for one in known if visible(incoming.principal, one)]
+    shown = [one for one in known if is_visible(incoming.principal, one)]
     shown.sort(key=lambda one: one.key)
     entries, cursor = paginate(
         shown,
         cursor=params.cursor,
         size=incoming.server.page_size,
-        scope=scope_of(incoming),
+        scope=cursor_scope(incoming),
         key=lambda one: one.key,
-        signer=CURSORS,
+        signer=CURSOR_SIGNER,
     )
     private = is_private or any(depends_on_caller(incoming.server, one) for one in known)
     result: dict[str, Any] = {
@@ -67,7 +67,7 @@ def page(
     return result
 
 
-def scope_of(incoming: Incoming) -> str:
+def cursor_scope(incoming: RequestContext) -> str:
     """Return the scope that the cursors of a list are bound to.
 
     It includes the caller, so that a cursor reveals nothing of what another caller may see.
@@ -75,7 +75,7 @@ def scope_of(incoming: Incoming) -> str:
     return f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}"
 
 
-def common(component: Component) -> dict[str, Any]:
+def common_members(component: Component) -> dict[str, Any]:
     """Return the members that all listed components have in common, where they are declared."""
     members: dict[str, Any] = {"name": component.name}
     # Converted here, so that a lazy translation uses the language of the request.
@@ -83,7 +83,7 @@ def common(component: Component) -> dict[str, Any]:
         members["title"] = str(component.title)
     if component.description:
         members["description"] = str(component.description)
-    if icons := published(component.icons):
+    if icons := public_icons(component.icons):
         members["icons"] = icons
     if component.meta:
         members["_meta"] = dict(component.meta)
@@ -100,19 +100,19 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
     ``listChanged`` needs a stream. Resource contents embedded in a result count as resources, even
     if no resource is listed.
     """
-    found = of_components(server.offered, can_stream=can_stream)
-    if extensions := advertised(server):
+    found = component_capabilities(server.catalog, can_stream=can_stream)
+    if extensions := server_extensions(server):
         found["extensions"] = extensions
     return found
 
 
-def of_components(offered: Offered, *, can_stream: bool) -> dict[str, Any]:
+def component_capabilities(offered: Catalog, *, can_stream: bool) -> dict[str, Any]:
     """Return the capabilities that methods depend on, without extensions."""
     found: dict[str, Any] = {}
     changes = {"listChanged": True} if can_stream else {}
     if offered.tools:
         found["tools"] = dict(changes)
-    if offered.resources or offered.templates or offered.embeds:
+    if offered.resources or offered.templates or offered.embeds_resources:
         readable = (*offered.resources.values(), *offered.templates.values())
         hears = can_stream and any(one.subscribe for one in readable)
         found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
@@ -125,11 +125,11 @@ def of_components(offered: Offered, *, can_stream: bool) -> dict[str, Any]:
     return found
 
 
-def discover(incoming: Incoming) -> dict[str, Any]:
+def discover(incoming: RequestContext) -> dict[str, Any]:
     """Return the result of ``server/discover``."""
     server = incoming.server
     result: dict[str, Any] = {
-        "supportedVersions": revisions.advertised(
+        "supportedVersions": revisions.advertised_versions(
             server.protocol_versions, requested=incoming.revision.version
         ),
         "capabilities": capabilities(server, can_stream=incoming.can_stream),
@@ -144,7 +144,7 @@ def discover(incoming: Incoming) -> dict[str, Any]:
 # Icons --------------------------------------------------------------------------------------------
 
 
-def published(icons: Iterable[Icon]) -> list[dict[str, Any]]:
+def public_icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
     """Return the icons that a client may fetch, with absolute URLs.
 
     A path of this site is joined to ``BASE_URL``. An icon whose URL is neither https nor data is
@@ -161,13 +161,13 @@ def _absolute(src: str) -> str:
 # Extensions ---------------------------------------------------------------------------------------
 
 
-def advertised(server: Server) -> dict[str, dict[str, Any]]:
+def server_extensions(server: Server) -> dict[str, dict[str, Any]]:
     """Return the extensions that the server uses, by name, with their settings."""
-    found = {**authentication.advertised(server.auth)}
-    if any(tool.ui is not None for tool in server.offered.tools.values()):
+    found = {**authentication.authorization_extensions(server.auth)}
+    if any(tool.ui is not None for tool in server.catalog.tools.values()):
         found[UI] = {}
-    if server.offered.skills:
+    if server.catalog.skills:
         found[SKILLS] = {"directoryRead": True}
-    if offers_tasks(server.offered):
+    if has_task_tools(server.catalog):
         found[TASKS] = {}
     return found

@@ -17,36 +17,36 @@ from mcp_django.core.component import Completion, Prompt, PromptArgument
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Incoming, Invocation, RoundParams
-from mcp_django.execution.handlers.listing import common, page
+from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.policy import admit
-from mcp_django.execution.quotas import spend
+from mcp_django.execution.policy import authorize
+from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params
 from mcp_django.schema.arguments import InvalidArguments
 
 
-class GetParams(RoundParams, kw_only=True):
+class GetPromptParams(RetryParams, kw_only=True):
     """Parameters of ``prompts/get``; argument values are strings."""
 
     name: str
     arguments: dict[str, str] | None = None
 
 
-def list_prompts(incoming: Incoming) -> dict[str, Any]:
+def list_prompts(incoming: RequestContext) -> dict[str, Any]:
     """Return the prompts that the caller may see."""
-    return page(
-        incoming, incoming.server.offered.prompts.values(), member="prompts", describe=describe
+    return list_page(
+        incoming, incoming.server.catalog.prompts.values(), member="prompts", describe=describe
     )
 
 
 def describe(prompt: Prompt) -> dict[str, Any]:
     """Return a prompt in its richest wire shape."""
-    arguments = [_argument(one) for one in prompt.parameters]
-    return {**common(prompt), **({"arguments": arguments} if arguments else {})}
+    arguments = [_describe_argument(one) for one in prompt.parameters]
+    return {**common_members(prompt), **({"arguments": arguments} if arguments else {})}
 
 
-def _argument(argument: PromptArgument) -> dict[str, Any]:
+def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
     described: dict[str, Any] = {"name": argument.name, "required": argument.required}
     description = str(argument.schema.get("description", ""))
     if "enum" in argument.schema:
@@ -58,16 +58,18 @@ def _argument(argument: PromptArgument) -> dict[str, Any]:
     return described
 
 
-def get_prompt(incoming: Incoming) -> Invocation:
+def get_prompt(incoming: RequestContext) -> PreparedCall:
     """Authorize a prompt and parse its arguments; unknown arguments are ignored."""
-    params = read_params(incoming.request.params, GetParams)
-    entry = incoming.entry
-    entry.wants(params.name)
-    offered = incoming.server.offered
+    params = read_params(incoming.request.params, GetPromptParams)
+    entry = incoming.call_record
+    entry.note_name(params.name)
+    offered = incoming.server.catalog
     prompt = offered.find_prompt(params.name)
     if prompt is not None:
-        entry.found(prompt)
-    is_admitted = admit(incoming.principal, prompt, among=offered.prompts.values(), entry=entry)
+        entry.note_component(prompt)
+    is_admitted = authorize(
+        incoming.principal, prompt, siblings=offered.prompts.values(), call_record=entry
+    )
     if prompt is None or not is_admitted:
         raise InvalidParams(
             f"No prompt named {params.name[:80]!r} on server {incoming.server.name!r}; "
@@ -75,30 +77,30 @@ def get_prompt(incoming: Incoming) -> Invocation:
         )
     known = {one.name for one in prompt.parameters}
     given = {name: value for name, value in (params.arguments or {}).items() if name in known}
-    entry.admitted(given)
+    entry.note_authorized(given)
     try:
         arguments = prompt.arguments.parse(encode(given))
     except InvalidArguments as exc:
-        entry.wrong(exc.problems)
-        spend(incoming, prompt)
+        entry.note_invalid_arguments(exc.problems)
+        consume(incoming, prompt)
         raise InvalidParams(str(exc)) from None
     interaction = Interaction(incoming, prompt, encode(given), params)
-    spend(incoming, prompt, interaction)
-    return Invocation(
+    consume(incoming, prompt, interaction)
+    return PreparedCall(
         incoming=incoming,
         component=prompt,
         arguments=arguments,
         interaction=interaction,
-        conclude=partial(results.prompt_result, prompt),
-        excuse=partial(results.component_failure, prompt),
-        entry=entry,
+        to_result=partial(results.prompt_result, prompt),
+        to_error=partial(results.component_failure, prompt),
+        call_record=entry,
     )
 
 
 # Completion of arguments --------------------------------------------------------------------------
 
 
-class Ref(msgspec.Struct):
+class CompletionRef(msgspec.Struct):
     """The prompt, by name, or the resource template, by URI, to complete an argument of."""
 
     type: str
@@ -106,7 +108,7 @@ class Ref(msgspec.Struct):
     uri: str | None = None
 
 
-class Argument(msgspec.Struct):
+class CompletedArgument(msgspec.Struct):
     """The argument that is being typed."""
 
     name: str
@@ -122,16 +124,16 @@ class ChosenArguments(msgspec.Struct):
 class CompleteParams(msgspec.Struct):
     """Parameters of ``completion/complete``."""
 
-    ref: Ref
-    argument: Argument
+    ref: CompletionRef
+    argument: CompletedArgument
     context: ChosenArguments | None = None
 
 
-def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
+def complete(incoming: RequestContext) -> PreparedCall | dict[str, Any]:
     """Prepare the call of a completion; an argument without one has no suggestions."""
     params = read_params(incoming.request.params, CompleteParams)
-    target = _target(incoming, params.ref)
-    spend(incoming, target)
+    target = _completion_target(incoming, params.ref)
+    consume(incoming, target)
     known = target.arguments.json_schema.get("properties", {})
     if params.argument.name not in known:
         raise InvalidParams(
@@ -139,23 +141,23 @@ def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
             f"it has {', '.join(known) or 'none'}."
         )
     key = (target.kind, target.key, params.argument.name)
-    completion = incoming.server.offered.completions.get(key)
+    completion = incoming.server.catalog.completions.get(key)
     if completion is None:
         return results.completion_result([])
     chosen = params.context.arguments if params.context else None
-    return Invocation(
+    return PreparedCall(
         incoming=incoming,
         # The target's settings apply to the completion's function, which cannot ask the client.
         component=replace(target, function=completion.function, atomic=None, slow=False, needs=()),
         arguments=_arguments(completion, params.argument.value, chosen or {}),
-        conclude=results.completion_result,
-        excuse=partial(results.completion_failure, completion),
-        entry=incoming.entry,
+        to_result=results.completion_result,
+        to_error=partial(results.completion_failure, completion),
+        call_record=incoming.call_record,
     )
 
 
-def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
-    offered = incoming.server.offered
+def _completion_target(incoming: RequestContext, ref: CompletionRef) -> Prompt | ResourceTemplate:
+    offered = incoming.server.catalog
     target: Prompt | ResourceTemplate | None = None
     among: Mapping[str, Prompt | ResourceTemplate]
     if ref.type == "ref/prompt" and ref.name is not None:
@@ -167,14 +169,14 @@ def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
         raise InvalidParams(
             "params.ref must be a ref/prompt with a name or a ref/resource with a uri."
         )
-    is_admitted = admit(incoming.principal, target, among=among.values())
+    is_admitted = authorize(incoming.principal, target, siblings=among.values())
     if target is None or not is_admitted:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
     return target
 
 
-def _template_of(incoming: Incoming, uri: str) -> ResourceTemplate | None:
-    found = incoming.server.offered.find_resource(uri)
+def _template_of(incoming: RequestContext, uri: str) -> ResourceTemplate | None:
+    found = incoming.server.catalog.find_resource(uri)
     return found[0] if found and isinstance(found[0], ResourceTemplate) else None
 
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied
 
-from mcp_django.auth.principal import Principal, missing
+from mcp_django.auth.principal import Principal, missing_scopes
 from mcp_django.core.component import Component, ComponentFunction
 from mcp_django.core.context import Context
 from mcp_django.core.resource import (
-    Entry,
+    ListedResource,
     ReadableComponent,
     Resource,
     ResourceTemplate,
@@ -37,12 +37,17 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import CURSORS, Incoming, Invocation, RoundParams
-from mcp_django.execution.call_record import Entry as CallEntry
-from mcp_django.execution.handlers.listing import ListParams, common, page, scope_of
+from mcp_django.execution.call import CURSOR_SIGNER, PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.call_record import CallRecord as CallEntry
+from mcp_django.execution.handlers.listing import (
+    ListParams,
+    common_members,
+    cursor_scope,
+    list_page,
+)
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.policy import Verdicts, admit, depends_on_caller, visible
-from mcp_django.execution.quotas import spend
+from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
+from mcp_django.execution.quotas import consume
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import decode_cursor, encode_cursor, paginate
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -52,22 +57,22 @@ from mcp_django.schema.arguments import InvalidArguments
 NOT_CACHEABLE = {"ttlMs": 0, "cacheScope": "private"}
 
 
-class ReadParams(RoundParams, kw_only=True):
+class ReadParams(RetryParams, kw_only=True):
     """Parameters of ``resources/read``."""
 
     uri: str
 
 
-def list_resources(incoming: Incoming) -> dict[str, Any] | Invocation:
+def list_resources(incoming: RequestContext) -> dict[str, Any] | PreparedCall:
     """Return the fixed resources that the caller may see, then those that templates list."""
     server = incoming.server
-    listing = [one for one in server.offered.templates.values() if one.entries is not None]
-    shown = [one for one in listing if are_shown(incoming.principal, one)]
+    listing = [one for one in server.catalog.templates.values() if one.entries is not None]
+    shown = [one for one in listing if may_list_entries(incoming.principal, one)]
     if shown:
         return _list_entries(incoming, shown, describe=describe_resource)
-    return page(
+    return list_page(
         incoming,
-        server.offered.resources.values(),
+        server.catalog.resources.values(),
         member="resources",
         describe=describe_resource,
         # For other callers, templates list entries here.
@@ -75,10 +80,10 @@ def list_resources(incoming: Incoming) -> dict[str, Any] | Invocation:
     )
 
 
-def list_templates(incoming: Incoming) -> dict[str, Any]:
+def list_templates(incoming: RequestContext) -> dict[str, Any]:
     """Return the resource templates that the caller may see."""
-    templates = incoming.server.offered.templates.values()
-    return page(incoming, templates, member="resourceTemplates", describe=describe_template)
+    templates = incoming.server.catalog.templates.values()
+    return list_page(incoming, templates, member="resourceTemplates", describe=describe_template)
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def describe_template(template: ResourceTemplate) -> dict[str, Any]:
 
 
 def _describe(component: ReadableComponent) -> dict[str, Any]:
-    described = common(component)
+    described = common_members(component)
     if component.mime_type:
         described["mimeType"] = component.mime_type
     if component.annotations is not None:
@@ -103,69 +108,76 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
     return described
 
 
-def read_resource(incoming: Incoming) -> Invocation:
+def read_resource(incoming: RequestContext) -> PreparedCall:
     """Authorize the read of a resource; its function runs later."""
     params = read_params(incoming.request.params, ReadParams)
-    reading = admit_reading(incoming, params.uri, entry=incoming.entry)
+    reading = authorize_read(incoming, params.uri, call_record=incoming.call_record)
     interaction = Interaction(incoming, reading.component, encode(params.uri), params)
-    spend(incoming, reading.component, interaction)
+    consume(incoming, reading.component, interaction)
     reading = replace(reading, interaction=interaction)
     return _not_cacheable(reading) if params.is_retry else reading
 
 
-def _not_cacheable(reading: Invocation) -> Invocation:
+def _not_cacheable(reading: PreparedCall) -> PreparedCall:
     """Mark a result as not cacheable, since it depends on an answer of the user."""
-    return replace(reading, conclude=lambda value: {**reading.conclude(value), **NOT_CACHEABLE})
+    return replace(reading, to_result=lambda value: {**reading.to_result(value), **NOT_CACHEABLE})
 
 
-def admit_reading(incoming: Incoming, uri: str, *, entry: CallEntry | None = None) -> Invocation:
+def authorize_read(
+    incoming: RequestContext, uri: str, *, call_record: CallEntry | None = None
+) -> PreparedCall:
     """Return the call that reads a URI; without an ``entry`` it is part of another call.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
             same.
     """
-    entry = entry or CallEntry()
-    entry.wants(uri)
+    call_record = call_record or CallEntry()
+    call_record.note_name(uri)
     try:
         check_uri(uri)
     except ValueError:
         raise _not_found(uri) from None
-    offered = incoming.server.offered
+    offered = incoming.server.catalog
     component, variables = offered.find_resource(uri) or (None, {})
     if component is not None:
-        entry.found(component, uri=uri)
-    is_admitted = admit(incoming.principal, component, among=offered.readable(), entry=entry)
+        call_record.note_component(component, uri=uri)
+    is_admitted = authorize(
+        incoming.principal,
+        component,
+        siblings=offered.readable_components(),
+        call_record=call_record,
+    )
     if component is None or not is_admitted:
         raise _not_found(uri)
-    entry.admitted(variables)
-    return Invocation(
+    call_record.note_authorized(variables)
+    return PreparedCall(
         incoming=incoming,
         component=component,
-        arguments=_arguments(component, variables, uri, entry=entry),
-        entry=entry,
-        conclude=partial(results.resource_result, component, uri, _hints(incoming, component)),
-        excuse=partial(results.resource_failure, component, uri),
+        arguments=_arguments(component, variables, uri, entry=call_record),
+        call_record=call_record,
+        to_result=partial(results.resource_result, component, uri, _hints(incoming, component)),
+        to_error=partial(results.resource_failure, component, uri),
     )
 
 
-def is_readable(incoming: Incoming, uri: str) -> bool:
+def is_readable(incoming: RequestContext, uri: str) -> bool:
     """Return whether the caller could read a URI now.
 
     For a template, only its function knows which rows the caller may read, so it runs; a fixed
     resource has no rows to check. Uses the database.
     """
     try:
-        invocation = admit_reading(incoming, uri)
+        invocation = authorize_read(incoming, uri)
         if isinstance(invocation.component, ResourceTemplate):
-            invoke.run(replace(invocation, conclude=lambda value: {}))
+            invoke.run(replace(invocation, to_result=lambda value: {}))
     except (MCPError, AccessRefused):
         return False
     return True
 
 
 def read_contents(
-    incoming: Incoming, uri: str, interaction: Interaction | None
+    incoming: RequestContext, uri: str, interaction: Interaction | None
 ) -> list[ResourceContents]:
     """Return the contents of a resource, for a component that reads it on behalf of its caller.
 
@@ -174,7 +186,7 @@ def read_contents(
         ElicitationDeclined: the user declined to answer; the component may handle this.
     """
     try:
-        invocation = admit_reading(incoming, uri)
+        invocation = authorize_read(incoming, uri)
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
         raise _not_found(uri) from None
@@ -182,16 +194,18 @@ def read_contents(
     assert isinstance(component, ReadableComponent)
     found: list[ResourceContents] = []
 
-    def keep(value: Any) -> dict[str, Any]:
+    def collect(value: Any) -> dict[str, Any]:
         found.extend(results.resource_contents(component, value))
         return {}
 
     def excuse(exc: Exception) -> dict[str, Any]:
         if isinstance(exc, ElicitationDeclined):
             raise exc
-        return invocation.excuse(exc)
+        return invocation.to_error(exc)
 
-    invoke.perform(replace(invocation, conclude=keep, excuse=excuse, interaction=interaction))
+    invoke.run_unlogged(
+        replace(invocation, to_result=collect, to_error=excuse, interaction=interaction)
+    )
     return found
 
 
@@ -203,14 +217,14 @@ def _arguments(
     try:
         return component.arguments.parse(json.dumps(variables).encode())
     except InvalidArguments as exc:
-        entry.wrong(exc.problems)
+        entry.note_invalid_arguments(exc.problems)
         # For example "orders/abc" where a number is expected: no such resource exists.
         raise _not_found(uri) from None
 
 
-def _hints(incoming: Incoming, component: ReadableComponent) -> dict[str, Any]:
+def _hints(incoming: RequestContext, component: ReadableComponent) -> dict[str, Any]:
     public = component.cache_public and not depends_on_caller(incoming.server, component)
-    if isinstance(component, UIResource) and component.is_of_any_host:
+    if isinstance(component, UIResource) and component.depends_on_host:
         public = False
     return {
         "ttlMs": int(component.cache_ttl.total_seconds() * 1000),
@@ -226,55 +240,55 @@ def _not_found(uri: str) -> ResourceNotFound:
 
 # Lists with the entries of templates --------------------------------------------------------------
 
-FIXED = ""
+FIXED_SECTION = ""
 
 Describe = Callable[[Resource], dict[str, Any]]
 Position = list[Any] | None
-Part = tuple[list[dict[str, Any]], Position]
+SectionPage = tuple[list[dict[str, Any]], Position]
 
 
-def are_shown(principal: Principal, template: ResourceTemplate) -> bool:
+def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
     """Return whether the caller may list a template's entries, which needs its scopes too."""
-    return visible(principal, template) and not missing(principal.scopes, template.scopes)
+    return is_visible(principal, template) and not missing_scopes(principal.scopes, template.scopes)
 
 
 def _list_entries(
-    incoming: Incoming, templates: Sequence[ResourceTemplate], *, describe: Describe
-) -> Invocation:
+    incoming: RequestContext, templates: Sequence[ResourceTemplate], *, describe: Describe
+) -> PreparedCall:
     """Prepare the call that makes one page.
 
     Raises:
         InvalidParams: the cursor is not one of this list.
     """
-    book = Book(incoming, templates, describe)
-    section, after = book.opened_at(read_params(incoming.request.params, ListParams).cursor)
-    return Invocation(
+    listing = ResourceListing(incoming, templates, describe)
+    section, after = listing.decode_cursor(read_params(incoming.request.params, ListParams).cursor)
+    return PreparedCall(
         incoming=incoming,
-        component=LISTING,
-        arguments={"book": book, "section": section, "after": after},
-        conclude=book.result,
-        excuse=partial(results.component_failure, LISTING),
-        entry=incoming.entry,
+        component=LIST_COMPONENT,
+        arguments={"book": listing, "section": section, "after": after},
+        to_result=listing.result,
+        to_error=partial(results.component_failure, LIST_COMPONENT),
+        call_record=incoming.call_record,
     )
 
 
-class Book:
+class ResourceListing:
     """The list of resources and template entries, as one caller may see it."""
 
     def __init__(
-        self, incoming: Incoming, templates: Sequence[ResourceTemplate], describe: Describe
+        self, incoming: RequestContext, templates: Sequence[ResourceTemplate], describe: Describe
     ) -> None:
         self._incoming = incoming
         self._templates = {one.key: one for one in templates}
         self._describe = describe
-        self.sections = [FIXED, *sorted(self._templates)]
+        self.sections = [FIXED_SECTION, *sorted(self._templates)]
         self.size = incoming.server.page_size
 
-    def opened_at(self, cursor: str | None) -> tuple[str, Position]:
+    def decode_cursor(self, cursor: str | None) -> tuple[str, Position]:
         """Return the section, and the position in it, after which the page begins."""
         if cursor is None:
-            return FIXED, None
-        key = decode_cursor(cursor, scope=scope_of(self._incoming), signer=CURSORS)
+            return FIXED_SECTION, None
+        key = decode_cursor(cursor, scope=cursor_scope(self._incoming), signer=CURSOR_SIGNER)
         if len(key) == 2 and key[0] in self.sections:
             section, after = key
             if after is None or isinstance(after, list):
@@ -282,40 +296,40 @@ class Book:
         # From another deployment, or of a template that is hidden by now.
         raise InvalidParams("The cursor is not valid here; start again without one")
 
-    def part(self, ctx: Context, section: str, after: Position, limit: int) -> Part:
+    def section_page(self, ctx: Context, section: str, after: Position, limit: int) -> SectionPage:
         """Return at most ``limit`` members of a section, and the position to continue after."""
-        if section == FIXED:
+        if section == FIXED_SECTION:
             return self._fixed(after, limit)
         template = self._templates[section]
         assert template.entries is not None
         try:
             page = template.entries(ctx, after, limit)
-        except (*results.MISSING, PermissionDenied):
+        except (*results.NOT_FOUND_EXCEPTIONS, PermissionDenied):
             # The caller may not see these rows, so the section is empty.
             return [], None
         return [_describe_entry(one) for one in page.entries], page.after
 
-    def _fixed(self, after: Position, limit: int) -> Part:
+    def _fixed(self, after: Position, limit: int) -> SectionPage:
         principal = self._incoming.principal
-        resources = self._incoming.server.offered.resources.values()
-        shown = [one for one in resources if visible(principal, one)]
+        resources = self._incoming.server.catalog.resources.values()
+        shown = [one for one in resources if is_visible(principal, one)]
         shown.sort(key=lambda one: one.key)
         start = bisect_right(shown, after[0], key=lambda one: one.key) if after else 0
         kept = shown[start : start + limit]
         more = start + limit < len(shown)
         return [self._describe(one) for one in kept], [kept[-1].key] if more else None
 
-    def result(self, page: Part) -> dict[str, Any]:
+    def result(self, page: SectionPage) -> dict[str, Any]:
         """Return the result; it must not be cached, since entries differ between callers."""
         found, place = page
         result: dict[str, Any] = {"resources": found, **NOT_CACHEABLE}
         if place is not None:
-            scope = scope_of(self._incoming)
-            result["nextCursor"] = encode_cursor(place, scope=scope, signer=CURSORS)
+            scope = cursor_scope(self._incoming)
+            result["nextCursor"] = encode_cursor(place, scope=scope, signer=CURSOR_SIGNER)
         return result
 
 
-def _describe_entry(entry: Entry) -> dict[str, Any]:
+def _describe_entry(entry: ListedResource) -> dict[str, Any]:
     """Return a template's entry in its richest wire shape."""
     optional: dict[str, Any] = {
         "title": entry.title,
@@ -328,13 +342,13 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
     return described if entry.size is None else {**described, "size": entry.size}
 
 
-def _fill(ctx: Context, book: Book, section: str, after: Position) -> Part:
+def _fill_page(ctx: Context, book: ResourceListing, section: str, after: Position) -> SectionPage:
     """Return one page, filled from one section after another."""
     found: list[dict[str, Any]] = []
     for name in book.sections[book.sections.index(section) :]:
         if len(found) >= book.size:
             return found, [name, None]
-        part, after = book.part(ctx, name, after, book.size - len(found))
+        part, after = book.section_page(ctx, name, after, book.size - len(found))
         found.extend(part)
         if after is not None:
             return found, [name, after]
@@ -342,16 +356,16 @@ def _fill(ctx: Context, book: Book, section: str, after: Position) -> Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Component):
+class ResourceListComponent(Component):
     """The component of a call that lists entries; it is never registered."""
 
     kind: ClassVar[str] = "list"
 
 
-LISTING = Listing(
+LIST_COMPONENT = ResourceListComponent(
     name="resources/list",
     read_only=True,
-    function=ComponentFunction(function=_fill, is_async=False, context_parameter="ctx"),
+    function=ComponentFunction(function=_fill_page, is_async=False, context_parameter="ctx"),
 )
 
 
@@ -363,55 +377,55 @@ LISTING = Listing(
 DIRECTORY = "inode/directory"
 
 
-class GetParams(ListParams, kw_only=True):
+class SkillParams(ListParams, kw_only=True):
     """Parameters of ``skills/get`` and ``resources/directory/read``."""
 
     uri: str
 
 
-def list_skills(incoming: Incoming) -> dict[str, Any]:
+def list_skills(incoming: RequestContext) -> dict[str, Any]:
     """Return the entries of the skills that the caller may see."""
-    skills = incoming.server.offered.skills
-    return page(
+    skills = incoming.server.catalog.skills
+    return list_page(
         incoming,
         skills.entries.values(),
         member="skills",
-        describe=partial(_entry, skills, _Sight(incoming.principal)),
+        describe=partial(_visible_skill_entry, skills, _SkillVisibility(incoming.principal)),
         # An entry lists only the files that the caller may see.
         is_private=_is_private(incoming, *(one for each in skills.files.values() for one in each)),
     )
 
 
-def get_skill(incoming: Incoming) -> dict[str, Any]:
+def get_skill(incoming: RequestContext) -> dict[str, Any]:
     """Return the entry of one skill.
 
     Raises:
         InvalidParams: no skill has this URI, or the caller may not see it.
     """
-    params = read_params(incoming.request.params, GetParams)
-    offered = incoming.server.offered
+    params = read_params(incoming.request.params, SkillParams)
+    offered = incoming.server.catalog
     skills = offered.skills
     skill = skills.entries.get(params.uri)
-    is_admitted = admit(incoming.principal, skill, among=offered.resources.values())
+    is_admitted = authorize(incoming.principal, skill, siblings=offered.resources.values())
     if skill is None or not is_admitted:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
     private = _is_private(incoming, *skills.files[skill.uri])
     return {
-        "skill": _entry(skills, _Sight(incoming.principal), skill),
+        "skill": _visible_skill_entry(skills, _SkillVisibility(incoming.principal), skill),
         "ttlMs": int(skill.cache_ttl.total_seconds() * 1000),
         "cacheScope": "public" if skill.cache_public and not private else "private",
     }
 
 
-def _is_private(incoming: Incoming, *files: SkillFile) -> bool:
+def _is_private(incoming: RequestContext, *files: SkillFile) -> bool:
     return any(depends_on_caller(incoming.server, one) for one in files)
 
 
-class _Sight:
+class _SkillVisibility:
     """Checks which skill files a caller may see; files with the same rules are checked once."""
 
     def __init__(self, principal: Principal) -> None:
-        self._verdicts = Verdicts(principal)
+        self._verdicts = PermissionCache(principal)
         self._known: dict[tuple[int, tuple[str, ...]], bool] = {}
 
     def sees(self, file: SkillFile) -> bool:
@@ -419,20 +433,22 @@ class _Sight:
         key = id(file.permission), file.scopes
         if key not in self._known:
             verdicts = self._verdicts
-            self._known[key] = visible(verdicts.principal, file, verdicts=verdicts)
+            self._known[key] = is_visible(verdicts.principal, file, permission_cache=verdicts)
         return self._known[key]
 
-    def misses(self, resources: Iterable[Resource]) -> None:
+    def check_all(self, resources: Iterable[Resource]) -> None:
         """Check all permissions, so that unknown and hidden directories take the same time."""
-        self._verdicts.ask_all(resources)
+        self._verdicts.check_all(resources)
 
 
-def _entry(skills: Skills, sight: _Sight, skill: SkillFile) -> dict[str, Any]:
+def _visible_skill_entry(
+    skills: Skills, sight: _SkillVisibility, skill: SkillFile
+) -> dict[str, Any]:
     """Return the entry of a skill with the files that the caller may see."""
-    return entry_of(skill, filter(sight.sees, skills.files[skill.uri]))
+    return skill_entry(skill, filter(sight.sees, skills.files[skill.uri]))
 
 
-def entry_of(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
+def skill_entry(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
     """Return the entry of a skill with these files."""
     return {
         "uri": skill.uri,
@@ -441,23 +457,23 @@ def entry_of(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
     }
 
 
-def read_directory(incoming: Incoming) -> dict[str, Any]:
+def read_directory(incoming: RequestContext) -> dict[str, Any]:
     """Return the direct children of a directory that the caller may see.
 
     Raises:
         InvalidParams: the directory does not exist, or the caller may see nothing in it.
     """
-    params = read_params(incoming.request.params, GetParams)
-    offered = incoming.server.offered
+    params = read_params(incoming.request.params, SkillParams)
+    offered = incoming.server.catalog
     skills = offered.skills
-    sight = _Sight(incoming.principal)
+    sight = _SkillVisibility(incoming.principal)
     children = [
         (uri, one)
         for uri, one in skills.directories.get(params.uri, {}).items()
-        if any(map(sight.sees, _files_at(skills, uri, one)))
+        if any(map(sight.sees, _files_under(skills, uri, one)))
     ]
     if not children:
-        sight.misses(offered.resources.values())
+        sight.check_all(offered.resources.values())
         raise InvalidParams(
             f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
@@ -465,17 +481,17 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
         children,
         cursor=params.cursor,
         size=incoming.server.page_size,
-        scope=f"{scope_of(incoming)}:{params.uri}",
+        scope=f"{cursor_scope(incoming)}:{params.uri}",
         key=lambda child: child[0],
-        signer=CURSORS,
+        signer=CURSOR_SIGNER,
     )
-    result: dict[str, Any] = {"resources": [_child(uri, one) for uri, one in entries]}
+    result: dict[str, Any] = {"resources": [_describe_child(uri, one) for uri, one in entries]}
     if cursor is not None:
         result["nextCursor"] = cursor
     return result
 
 
-def _files_at(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[SkillFile]:
+def _files_under(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[SkillFile]:
     """Yield a file, or all files below a directory."""
     waiting = [(uri, file)]
     while waiting:
@@ -486,7 +502,7 @@ def _files_at(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[Skil
             yield file
 
 
-def _child(uri: str, file: SkillFile | None) -> dict[str, Any]:
+def _describe_child(uri: str, file: SkillFile | None) -> dict[str, Any]:
     if file is None:
         return {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
     return describe_resource(file)

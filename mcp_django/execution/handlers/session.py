@@ -22,20 +22,20 @@ from mcp_django.exceptions import (
     MissingCapability,
     ResourceNotFound,
 )
-from mcp_django.execution.call import Incoming, Listening
+from mcp_django.execution.call import ListenRequest, RequestContext
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.resources import admit_reading, is_readable
+from mcp_django.execution.handlers.resources import authorize_read, is_readable
 from mcp_django.execution.handlers.tasks import readable_task, task_capability
-from mcp_django.execution.policy import Verdicts, visible
-from mcp_django.execution.task_plan import knows_tasks
-from mcp_django.protocol import jsonrpc, shapes
+from mcp_django.execution.policy import PermissionCache, is_visible
+from mcp_django.execution.task_plan import declares_tasks
+from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (
     Envelope,
-    kept_capabilities,
-    kept_client,
     read_handshake_meta,
+    trim_capabilities,
+    trim_client_info,
 )
-from mcp_django.protocol.errors import TASKS, required_extension
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.revisions import HANDSHAKE, Revision, severity
 from mcp_django.protocol.uritemplate import check_uri
@@ -55,20 +55,20 @@ class UriParams(msgspec.Struct):
     uri: str
 
 
-def ping(incoming: Incoming) -> dict[str, Any]:
+def ping(incoming: RequestContext) -> dict[str, Any]:
     """Return an empty result."""
     return {}
 
 
-def set_level(incoming: Incoming) -> dict[str, Any]:
+def set_level(incoming: RequestContext) -> dict[str, Any]:
     """Store the log level of the session."""
     level = read_params(incoming.request.params, LevelParams).level
     severity(level)
-    _session(incoming).set_log_level(level)
+    _require_session(incoming).set_log_level(level)
     return {}
 
 
-def admit_subscribing(incoming: Incoming) -> str:
+def authorize_subscription(incoming: RequestContext) -> str:
     """Return the URI to subscribe to, if the caller may read its resource.
 
     For a template, whether the row exists is not checked.
@@ -88,7 +88,7 @@ def admit_subscribing(incoming: Incoming) -> str:
     if "\0" in uri:
         raise _not_found(uri)
     try:
-        reading = admit_reading(incoming, uri)
+        reading = authorize_read(incoming, uri)
     except AuthenticationRequired:
         raise _not_found(uri) from None
     if not reading.component.subscribe:  # type: ignore[attr-defined]  # a resource's
@@ -96,21 +96,21 @@ def admit_subscribing(incoming: Incoming) -> str:
     return uri
 
 
-def subscribe(incoming: Incoming) -> dict[str, Any]:
+def subscribe(incoming: RequestContext) -> dict[str, Any]:
     """Subscribe the session to changes of a resource that its caller may read."""
-    uri = admit_subscribing(incoming)
+    uri = authorize_subscription(incoming)
     if not is_readable(incoming, uri):
         raise _not_found(uri)
     try:
-        _session(incoming).subscribe(uri)
+        _require_session(incoming).subscribe(uri)
     except TooManySubscriptions:
         raise InvalidParams("The session has too many subscriptions; end some first.") from None
     return {}
 
 
-def unsubscribe(incoming: Incoming) -> dict[str, Any]:
+def unsubscribe(incoming: RequestContext) -> dict[str, Any]:
     """End a subscription of the session; one that does not exist is not an error."""
-    _session(incoming).unsubscribe(read_params(incoming.request.params, UriParams).uri)
+    _require_session(incoming).unsubscribe(read_params(incoming.request.params, UriParams).uri)
     return {}
 
 
@@ -118,7 +118,7 @@ def _not_found(uri: str) -> ResourceNotFound:
     return ResourceNotFound("Resource not found; see resources/list.", data={"uri": uri})
 
 
-def _session(incoming: Incoming) -> ClientSession:
+def _require_session(incoming: RequestContext) -> ClientSession:
     if incoming.session is None:
         raise InvalidRequest("Send initialize first.")
     return incoming.session
@@ -131,7 +131,7 @@ MAX_URIS = 1000
 MAX_TASKS = 100
 
 
-class Filter(msgspec.Struct, rename="camel"):
+class NotificationFilter(msgspec.Struct, rename="camel"):
     """The notifications that the client requests; absent and false are the same."""
 
     tools_list_changed: bool = False
@@ -144,10 +144,10 @@ class Filter(msgspec.Struct, rename="camel"):
 class ListenParams(msgspec.Struct):
     """Parameters of ``subscriptions/listen``."""
 
-    notifications: Filter
+    notifications: NotificationFilter
 
 
-def listen(incoming: Incoming) -> Listening:
+def listen(incoming: RequestContext) -> ListenRequest:
     """Return the subset of the requested notifications that the server will send."""
     wanted = read_params(incoming.request.params, ListenParams).notifications
     offered = capabilities(incoming.server, can_stream=incoming.can_stream)
@@ -155,48 +155,54 @@ def listen(incoming: Incoming) -> Listening:
         raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
     if not offered:
         raise MethodNotFound("This server has no changes to listen for.")
-    if wanted.task_ids and not knows_tasks(incoming):
+    if wanted.task_ids and not declares_tasks(incoming):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
-            data={"requiredCapabilities": required_extension(TASKS)},
+            data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    verdicts = Verdicts(incoming.principal)
+    verdicts = PermissionCache(incoming.principal)
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
     }
-    return Listening(
+    return ListenRequest(
         incoming=incoming,
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in offered),
-        uris=_audible(incoming, wanted.resource_subscriptions[:MAX_URIS], verdicts),
+        uris=_permitted_uris(incoming, wanted.resource_subscriptions[:MAX_URIS], verdicts),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(incoming, task_id, verdicts=verdicts) is not None
+            if readable_task(incoming, task_id, permission_cache=verdicts) is not None
         ),
     )
 
 
-def _audible(incoming: Incoming, uris: list[str], verdicts: Verdicts) -> tuple[str, ...]:
+def _permitted_uris(
+    incoming: RequestContext, uris: list[str], permission_cache: PermissionCache
+) -> tuple[str, ...]:
     """Return the URIs that the caller may subscribe to; hidden and unknown take the same time."""
     wanted = dict.fromkeys(uris)
-    found = tuple(uri for uri in wanted if may_hear_of(incoming, uri, verdicts=verdicts))
+    found = tuple(
+        uri for uri in wanted if may_subscribe(incoming, uri, permission_cache=permission_cache)
+    )
     if len(found) < len(wanted):
-        verdicts.ask_all(incoming.server.offered.readable())
+        permission_cache.check_all(incoming.server.catalog.readable_components())
     return found
 
 
-def may_hear_of(incoming: Incoming, uri: str, *, verdicts: Verdicts | None = None) -> bool:
+def may_subscribe(
+    incoming: RequestContext, uri: str, *, permission_cache: PermissionCache | None = None
+) -> bool:
     """Return whether the caller may see this resource and it allows subscriptions."""
     try:
         check_uri(uri)
     except ValueError:
         return False
-    component, _ = incoming.server.offered.find_resource(uri) or (None, {})
+    component, _ = incoming.server.catalog.find_resource(uri) or (None, {})
     if component is None or not component.subscribe:
         return False
-    return visible(incoming.principal, component, verdicts=verdicts)
+    return is_visible(incoming.principal, component, permission_cache=permission_cache)
 
 
 # ``initialize`` -----------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ class InitializeParams(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class HandshakeResult:
     """The result of the handshake."""
 
     revision: Revision
@@ -222,7 +228,7 @@ class Agreement:
     client_info: Mapping[str, Any]
 
 
-def agree(server: Server, request: Request) -> Agreement:
+def negotiate(server: Server, request: Request) -> HandshakeResult:
     """Negotiate the revision: the requested one, or else the newest that the server supports.
 
     Raises:
@@ -231,7 +237,7 @@ def agree(server: Server, request: Request) -> Agreement:
     params = read_params(request.params, InitializeParams)
     if is_too_deep(request.params, [params.capabilities, params.client_info]):
         raise InvalidParams(f"params are nested deeper than {MAX_DEPTH} levels")
-    enabled = supported(server)
+    enabled = supported_revisions(server)
     requested = params.protocol_version
     if not isinstance(requested, str):
         raise InvalidParams(
@@ -239,12 +245,14 @@ def agree(server: Server, request: Request) -> Agreement:
             data={"supported": [one.version for one in enabled], "requested": requested},
         )
     revision = next((one for one in enabled if one.version == requested), enabled[0])
-    return Agreement(
-        revision, kept_capabilities(params.capabilities), kept_client(params.client_info)
+    return HandshakeResult(
+        revision, trim_capabilities(params.capabilities), trim_client_info(params.client_info)
     )
 
 
-def welcome(server: Server, request: Request, agreement: Agreement, *, can_stream: bool) -> bytes:
+def initialize_response(
+    server: Server, request: Request, agreement: HandshakeResult, *, can_stream: bool
+) -> bytes:
     """Return the response to ``initialize``."""
     result: dict[str, Any] = {
         "protocolVersion": agreement.revision.version,
@@ -256,11 +264,11 @@ def welcome(server: Server, request: Request, agreement: Agreement, *, can_strea
     }
     if server.instructions:
         result["instructions"] = server.instructions
-    projected = shapes.project_result("initialize", result, agreement.revision, identity=None)
-    return jsonrpc.encode(jsonrpc.result_message(request.id, projected))
+    projected = projection.project_result("initialize", result, agreement.revision, identity=None)
+    return jsonrpc.encode(jsonrpc.build_result(request.id, projected))
 
 
-def envelope_of(session: ClientSession, request: Request) -> Envelope:
+def session_envelope(session: ClientSession, request: Request) -> Envelope:
     """Return the envelope of a request, with the values that the session negotiated.
 
     Raises:
@@ -277,6 +285,6 @@ def envelope_of(session: ClientSession, request: Request) -> Envelope:
     )
 
 
-def supported(server: Server) -> list[Revision]:
+def supported_revisions(server: Server) -> list[Revision]:
     """Return the handshake revisions that a server supports, newest first."""
     return [one for one in HANDSHAKE if one.version in server.protocol_versions]

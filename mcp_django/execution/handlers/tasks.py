@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from django.db.models import Q, QuerySet, Subquery
 
-from mcp_django.auth.authentication import with_user_anew
+from mcp_django.auth.authentication import reload_user
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
     AccessRefused,
@@ -24,14 +24,14 @@ from mcp_django.exceptions import (
     MissingCapability,
 )
 from mcp_django.execution import task_status
-from mcp_django.execution.call import CURSORS, Awaiting, Incoming, read_response
-from mcp_django.execution.handlers.listing import ListParams, scope_of
-from mcp_django.execution.interaction import NO_STREAM
-from mcp_django.execution.policy import Verdicts, is_open
-from mcp_django.execution.task_plan import enqueue, knows_tasks, offers_tasks
-from mcp_django.execution.task_status import may_read, unreadable
+from mcp_django.execution.call import CURSOR_SIGNER, RequestContext, TaskResultWait, decode_answer
+from mcp_django.execution.handlers.listing import ListParams, cursor_scope
+from mcp_django.execution.interaction import NEEDS_STREAM
+from mcp_django.execution.policy import PermissionCache, is_open
+from mcp_django.execution.task_plan import declares_tasks, enqueue, has_task_tools
+from mcp_django.execution.task_status import may_read_result, unreadable_tools
 from mcp_django.protocol.cursors import decode_cursor, encode_cursor
-from mcp_django.protocol.errors import TASKS, clip, required_extension
+from mcp_django.protocol.errors import TASKS, clip, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.storage import task_rows
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 MAX_LISTED = 20
 # How long a request without a stream waits in its thread for the end of a task.
 WAIT_SECONDS = 10
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 # How many such requests of a process wait at a time, so that threads remain for tools.
 MAX_WAITING = 2
-_waiting = threading.BoundedSemaphore(MAX_WAITING)
+_waiting_slots = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class TaskParams(msgspec.Struct, rename="camel"):
@@ -62,39 +62,39 @@ class UpdateParams(TaskParams):
 
 def task_capability(server: Server) -> dict[str, Any]:
     """Return the ``tasks`` capability of 2025-11-25, empty if no tool runs as a task."""
-    if not offers_tasks(server.offered):
+    if not has_task_tools(server.catalog):
         return {}
     listing: dict[str, Any] = {} if is_open(server) else {"list": {}}
     return {"tasks": {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
-def get_task(incoming: Incoming) -> dict[str, Any]:
+def get_task(incoming: RequestContext) -> dict[str, Any]:
     """Return the current status of a task."""
-    return task_status.detailed(_found(incoming))
+    return task_status.task_details(_usable_task(incoming))
 
 
-def cancel_task(incoming: Incoming) -> dict[str, Any]:
+def cancel_task(incoming: RequestContext) -> dict[str, Any]:
     """Cancel a task: the row immediately, its function when it next checks.
 
     Raises:
         InvalidParams: the task does not exist, or, for 2025-11-25, it has already ended.
     """
-    row = _own(incoming)
-    if not task_rows.cancel(row) and incoming.revision.tasks:
+    row = _own_task(incoming)
+    if not task_rows.cancel_task(row) and incoming.revision.tasks:
         raise InvalidParams(f"The task is {row.status} already; there is nothing to cancel.")
-    return task_status.detailed(row)
+    return task_status.task_details(row)
 
 
-def update_task(incoming: Incoming) -> dict[str, Any]:
+def update_task(incoming: RequestContext) -> dict[str, Any]:
     """Store the client's answers to the task's questions; other answers are ignored."""
-    row = _found(incoming)
+    row = _usable_task(incoming)
     given = read_params(incoming.request.params, UpdateParams).input_responses
-    wanted = {key: read_response(key, raw) for key, raw in given.items() if key in row.questions}
-    take_answers(row, wanted)
+    wanted = {key: decode_answer(key, raw) for key, raw in given.items() if key in row.questions}
+    store_answers(row, wanted)
     return {}
 
 
-def take_answers(row: Task, answers: dict[str, Any]) -> None:
+def store_answers(row: Task, answers: dict[str, Any]) -> None:
     """Store answers by the keys of their questions, and enqueue the task once all are there.
 
     For a thread: uses the database.
@@ -102,37 +102,39 @@ def take_answers(row: Task, answers: dict[str, Any]) -> None:
     Raises:
         InternalError: the task backend did not accept the task, which has failed.
     """
-    if task_rows.answer(row, answers):
+    if task_rows.store_responses(row, answers):
         enqueue(row)
 
 
-def list_tasks(incoming: Incoming) -> dict[str, Any]:
+def list_tasks(incoming: RequestContext) -> dict[str, Any]:
     """Return one page of the caller's tasks, newest first.
 
     Raises:
         MethodNotFound: the server is open to all callers, so tasks cannot be told apart by caller.
     """
-    _check(incoming)
-    if not _lists_tasks(incoming):
+    _check_support(incoming)
+    if not _can_list_tasks(incoming):
         raise MethodNotFound("This server does not list tasks, since it is open to all callers.")
     cursor = read_params(incoming.request.params, ListParams).cursor
     principal = incoming.principal
-    hidden = unreadable(incoming.server.offered, principal)
+    hidden = unreadable_tools(incoming.server.catalog, principal)
     # So that the list agrees with tasks/get.
-    task_rows.close_late()
-    found = task_rows.of_principal(incoming.server.name, principal.key).exclude(tool__in=hidden)
-    scope, size = scope_of(incoming), min(incoming.server.page_size, MAX_LISTED)
+    task_rows.close_expired()
+    found = task_rows.tasks_of_principal(incoming.server.name, principal.key).exclude(
+        tool__in=hidden
+    )
+    scope, size = cursor_scope(incoming), min(incoming.server.page_size, MAX_LISTED)
     if cursor is not None:
-        (last,) = decode_cursor(cursor, scope=scope, signer=CURSORS)
-        found = _behind(found, last)
+        (last,) = decode_cursor(cursor, scope=scope, signer=CURSOR_SIGNER)
+        found = _older_than(found, last)
     page = [*found[: size + 1]]
-    result: dict[str, Any] = {"tasks": [task_status.detailed(row) for row in page[:size]]}
+    result: dict[str, Any] = {"tasks": [task_status.task_details(row) for row in page[:size]]}
     if len(page) > size:
-        result["nextCursor"] = encode_cursor([page[size - 1].pk], scope=scope, signer=CURSORS)
+        result["nextCursor"] = encode_cursor([page[size - 1].pk], scope=scope, signer=CURSOR_SIGNER)
     return result
 
 
-def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
+def _older_than(found: QuerySet[Task], last: str) -> QuerySet[Task]:
     """Return the tasks that are older than the task with the id ``last``.
 
     Raises:
@@ -145,12 +147,12 @@ def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
     return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
 
 
-def _lists_tasks(incoming: Incoming) -> bool:
+def _can_list_tasks(incoming: RequestContext) -> bool:
     """Return whether the caller is identified, so that only the caller's tasks are listed."""
     return not is_open(incoming.server) and incoming.principal.is_authenticated
 
 
-def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
+def task_result(incoming: RequestContext) -> dict[str, Any] | TaskResultWait:
     """Return the result of the task's call, or a wait for it.
 
     Raises:
@@ -158,31 +160,31 @@ def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
         InvalidRequest: the request has no stream, and the task does not end within
             ``WAIT_SECONDS``, or ``MAX_WAITING`` requests wait already.
     """
-    row = _found(incoming)
+    row = _usable_task(incoming)
     if not row.is_terminal and incoming.can_ask:
-        return Awaiting(incoming=incoming, task_id=row.pk)
-    if not row.is_terminal and _waiting.acquire(blocking=False):
+        return TaskResultWait(incoming=incoming, task_id=row.pk)
+    if not row.is_terminal and _waiting_slots.acquire(blocking=False):
         try:
-            row = wait_for(incoming)
+            row = wait_for_task(incoming)
         finally:
-            _waiting.release()
-    return outcome_of(incoming, row)
+            _waiting_slots.release()
+    return task_outcome(incoming, row)
 
 
-def wait_for(incoming: Incoming) -> Task:
+def wait_for_task(incoming: RequestContext) -> Task:
     """Wait at most ``WAIT_SECONDS`` until the request's task stops working, and return it.
 
     For a thread that may block.
     """
     until = time.monotonic() + WAIT_SECONDS
-    row = _found(incoming)
+    row = _usable_task(incoming)
     while row.status == task_rows.WORKING and time.monotonic() < until:
-        time.sleep(LOOK_SECONDS)
-        row = _found(incoming)
+        time.sleep(POLL_SECONDS)
+        row = _usable_task(incoming)
     return row
 
 
-def outcome_of(incoming: Incoming, row: Task) -> dict[str, Any]:
+def task_outcome(incoming: RequestContext, row: Task) -> dict[str, Any]:
     """Return the result of the task's call.
 
     Raises:
@@ -190,13 +192,13 @@ def outcome_of(incoming: Incoming, row: Task) -> dict[str, Any]:
         InvalidRequest: the task has not ended.
     """
     if not row.is_terminal:
-        raise InvalidRequest(_still(row))
-    return task_status.outcome(row, incoming.server, incoming.revision)
+        raise InvalidRequest(_unfinished_message(row))
+    return task_status.call_result(row, incoming.server, incoming.revision)
 
 
-def _still(row: Task) -> str:
+def _unfinished_message(row: Task) -> str:
     if row.status == task_rows.INPUT_REQUIRED:
-        return f"The task waits for answers; {NO_STREAM}"
+        return f"The task waits for answers; {NEEDS_STREAM}"
     return "The task is still working; check its status with tasks/get, and try again."
 
 
@@ -204,83 +206,85 @@ def _still(row: Task) -> str:
 
 
 def readable_task(
-    incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
+    incoming: RequestContext, task_id: str, *, permission_cache: PermissionCache | None = None
 ) -> Task | None:
     """Return the caller's task of this id, if the caller may still use its tool."""
     row = _task_of_caller(incoming, task_id)
     try:
-        is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
+        is_readable = may_read_result(
+            incoming.server.catalog, incoming.principal, row, permission_cache=permission_cache
+        )
     except AccessRefused:
         return None
     return row if is_readable else None
 
 
-def readable_now(incoming: Incoming, task_id: str) -> Task | None:
+def readable_task_after_wait(incoming: RequestContext, task_id: str) -> Task | None:
     """Return ``readable_task`` after a wait, with the user's current permissions."""
     row = readable_task(incoming, task_id)
     if row is None or row.status == task_rows.WORKING:
         return row
-    principal = with_user_anew(incoming.principal)
+    principal = reload_user(incoming.principal)
     if principal is None:
         return None
     return readable_task(replace(incoming, principal=principal), task_id)
 
 
-def _check(incoming: Incoming) -> None:
+def _check_support(incoming: RequestContext) -> None:
     """Check that both the client and the server support tasks.
 
     Raises:
         MissingCapability: the request does not declare the extension.
         MethodNotFound: no tool runs as a task.
     """
-    if incoming.revision.extensions and not knows_tasks(incoming):
+    if incoming.revision.extensions and not declares_tasks(incoming):
         raise MissingCapability(
             f"{incoming.request.method} needs a client with {TASKS}.",
-            data={"requiredCapabilities": required_extension(TASKS)},
+            data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    if not offers_tasks(incoming.server.offered):
+    if not has_task_tools(incoming.server.catalog):
         raise MethodNotFound("No tool of this server runs as a task.")
 
 
-def _own(incoming: Incoming) -> Task:
+def _own_task(incoming: RequestContext) -> Task:
     """Return the task that the request names, if it is the caller's.
 
     Raises:
         InvalidParams: the task does not exist, or it is another caller's.
     """
-    task_id = _asked_for(incoming)
+    task_id = _requested_task_id(incoming)
     row = _task_of_caller(incoming, task_id)
     if row is None:
         raise _no_task(task_id)
     return row
 
 
-def _found(incoming: Incoming) -> Task:
+def _usable_task(incoming: RequestContext) -> Task:
     """Return the task that the request names, if the caller may still use its tool.
 
     Raises:
         InvalidParams: the task does not exist, or the caller may not use its tool.
         InsufficientScope: the user may use it, but the credential lacks a scope.
     """
-    task_id = _asked_for(incoming)
+    task_id = _requested_task_id(incoming)
     row = _task_of_caller(incoming, task_id)
-    is_readable = may_read(incoming.server.offered, incoming.principal, row)
+    is_readable = may_read_result(incoming.server.catalog, incoming.principal, row)
     if row is None or not is_readable:
         raise _no_task(task_id)
     return row
 
 
-def _asked_for(incoming: Incoming) -> str:
-    _check(incoming)
+def _requested_task_id(incoming: RequestContext) -> str:
+    _check_support(incoming)
     return read_params(incoming.request.params, TaskParams).task_id
 
 
-def _task_of_caller(incoming: Incoming, task_id: str) -> Task | None:
+def _task_of_caller(incoming: RequestContext, task_id: str) -> Task | None:
     """Return the task of this id, if it is the caller's."""
     # Not valid in an id, and PostgreSQL rejects it in queries.
     if "\0" in task_id:
         return None
-    return task_rows.find(
+    return task_rows.find_task(
         task_id, server=incoming.server.name, principal_key=incoming.principal.key
     )
 

@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Offered
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired, InvalidParams, MissingCapability
 from mcp_django.execution import results
-from mcp_django.execution.approval_guard import gate_of
-from mcp_django.execution.call import Incoming, Invocation, RoundParams
-from mcp_django.execution.handlers.listing import common, page
+from mcp_django.execution.approval_guard import guard_for
+from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.policy import admit, visible
-from mcp_django.execution.quotas import spend
-from mcp_django.execution.task_plan import becoming_of, support_of
+from mcp_django.execution.policy import authorize, is_visible
+from mcp_django.execution.quotas import consume
+from mcp_django.execution.task_plan import plan_task, task_support
 from mcp_django.protocol import headers
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
@@ -28,7 +28,7 @@ ForCaller: TypeAlias = Callable[[Principal], ArgumentSource]
 """The type of ``for_caller`` of an argument source whose schema differs between callers."""
 
 
-class CallParams(RoundParams, kw_only=True):
+class CallParams(RetryParams, kw_only=True):
     """Parameters of ``tools/call``; ``arguments`` stay raw until the tool's schema parses them."""
 
     name: str
@@ -36,36 +36,36 @@ class CallParams(RoundParams, kw_only=True):
     task: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def name_of(request: Request) -> str:
+def tool_name(request: Request) -> str:
     """Return the name of the tool in a ``tools/call`` request."""
     return read_params(request.params, CallParams).name
 
 
-def list_tools(incoming: Incoming) -> dict[str, Any]:
+def list_tools(incoming: RequestContext) -> dict[str, Any]:
     """Return the tools that the caller may see."""
-    offered = incoming.server.offered
-    shown = partial(describe, principal=incoming.principal, offered=offered)
+    offered = incoming.server.catalog
+    shown = partial(describe_tool, principal=incoming.principal, catalog=offered)
     if incoming.revision.tasks:
-        shown = partial(_with_support, describe=shown)
-    return page(incoming, offered.tools.values(), member="tools", describe=shown)
+        shown = partial(_with_task_support, describe=shown)
+    return list_page(incoming, offered.tools.values(), member="tools", describe=shown)
 
 
-def _with_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
+def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
     """Return a tool with its ``taskSupport``, which only 2025-11-25 lists."""
-    support = {"execution": {"taskSupport": support_of(tool)}} if tool.task else {}
+    support = {"execution": {"taskSupport": task_support(tool)}} if tool.task else {}
     return {**describe(tool), **support}
 
 
-def describe(
-    tool: Tool, principal: Principal | None = None, *, offered: Offered | None = None
+def describe_tool(
+    tool: Tool, principal: Principal | None = None, *, catalog: Catalog | None = None
 ) -> dict[str, Any]:
     """Return a tool in its richest wire shape; ``protocol.shapes`` adapts it to the revision.
 
     Without a ``principal`` the schema has everything that any caller may send. With the catalog in
     ``offered``, the UI resource is left out if this caller may not read it.
     """
-    described = {**common(tool), "inputSchema": _arguments(tool, principal).json_schema}
-    if tool.output is not None and not tool.handle:
+    described = {**common_members(tool), "inputSchema": _arguments(tool, principal).json_schema}
+    if tool.output is not None and not tool.polling_fallback:
         described["outputSchema"] = tool.output.json_schema
     annotations: dict[str, Any] = dict(tool.hints)
     if tool.title:
@@ -74,48 +74,50 @@ def describe(
     if annotations:
         described["annotations"] = annotations
     if tool.ui is not None:
-        is_linked = offered is None or _is_readable(tool.ui.uri, principal, offered)
-        if meta := tool.ui.of_tool(is_linked=is_linked):
+        is_linked = catalog is None or _is_readable(tool.ui.uri, principal, catalog)
+        if meta := tool.ui.tool_meta(is_linked=is_linked):
             described["_meta"] = {**described.get("_meta", {}), **meta}
     return described
 
 
-def _is_readable(uri: str, principal: Principal | None, offered: Offered) -> bool:
+def _is_readable(uri: str, principal: Principal | None, offered: Catalog) -> bool:
     """Return whether the caller may read a UI resource, so that a tool may link to it."""
     found = offered.find_resource(uri)
-    return found is not None and (principal is None or visible(principal, found[0]))
+    return found is not None and (principal is None or is_visible(principal, found[0]))
 
 
-def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
+def call_tool(incoming: RequestContext) -> PreparedCall | dict[str, Any]:
     """Authorize a call and parse its arguments; the tool's function runs later.
 
     Invalid arguments are answered with a result that the model can read, not with an error.
     """
     params = read_params(incoming.request.params, CallParams)
-    tool = _admitted(incoming, params.name)
+    tool = _authorized_tool(incoming, params.name)
     try:
-        becoming = becoming_of(incoming, tool, params.task)
+        plan = plan_task(incoming, tool, params.task)
     except MissingCapability as exc:
-        return _excused(incoming, tool, exc)
-    raw = _object(params.arguments)
-    prepared = partial(_prepared, incoming, tool, raw, params)
-    return prepared() if becoming is None else becoming.prepare(prepared, raw)
+        return _capability_error(incoming, tool, exc)
+    raw = _arguments_object(params.arguments)
+    prepared = partial(_prepare_call, incoming, tool, raw, params)
+    return prepared() if plan is None else plan.prepare(prepared, raw)
 
 
-def _admitted(incoming: Incoming, name: str) -> Tool:
+def _authorized_tool(incoming: RequestContext, name: str) -> Tool:
     """Return the tool of this name.
 
     Raises:
         InvalidParams: the tool does not exist, or the caller may not see it.
         AuthenticationRequired: the tool needs approval, and the caller is anonymous.
     """
-    entry = incoming.entry
-    entry.wants(name)
-    offered = incoming.server.offered
+    entry = incoming.call_record
+    entry.note_name(name)
+    offered = incoming.server.catalog
     tool = offered.find_tool(name)
     if tool is not None:
-        entry.found(tool)
-    is_admitted = admit(incoming.principal, tool, among=offered.tools.values(), entry=entry)
+        entry.note_component(tool)
+    is_admitted = authorize(
+        incoming.principal, tool, siblings=offered.tools.values(), call_record=entry
+    )
     is_anonymous = not incoming.principal.is_authenticated
     if tool is not None and tool.approval and is_anonymous and not incoming.principal.may_sign_in:
         is_admitted = False
@@ -128,40 +130,44 @@ def _admitted(incoming: Incoming, name: str) -> Tool:
     return tool
 
 
-def _prepared(
-    incoming: Incoming, tool: Tool, raw: bytes, given: RoundParams
-) -> Invocation | dict[str, Any]:
-    entry = incoming.entry
-    entry.admitted(raw)
-    if tool.mirrored and incoming.headers is not None and incoming.revision.stateless:
-        headers.check_params(incoming.headers, read_params(raw, dict[str, Any]), tool.mirrored)
+def _prepare_call(
+    incoming: RequestContext, tool: Tool, raw: bytes, retry_params: RetryParams
+) -> PreparedCall | dict[str, Any]:
+    entry = incoming.call_record
+    entry.note_authorized(raw)
+    if tool.header_parameters and incoming.headers is not None and incoming.revision.stateless:
+        headers.check_param_headers(
+            incoming.headers, read_params(raw, dict[str, Any]), tool.header_parameters
+        )
     try:
         arguments = _arguments(tool, incoming.principal).parse(raw)
     except InvalidArguments as exc:
-        entry.wrong(exc.problems)
+        entry.note_invalid_arguments(exc.problems)
         # A call with invalid arguments counts as a use too.
-        spend(incoming, tool)
+        consume(incoming, tool)
         return results.tool_error(str(exc))
     try:
-        interaction = Interaction(incoming, tool, raw, given)
+        interaction = Interaction(incoming, tool, raw, retry_params)
     except MissingCapability as exc:
-        return _excused(incoming, tool, exc)
-    spend(incoming, tool, interaction)
-    return Invocation(
+        return _capability_error(incoming, tool, exc)
+    consume(incoming, tool, interaction)
+    return PreparedCall(
         incoming=incoming,
         component=tool,
         arguments=arguments,
         interaction=interaction,
-        gate=gate_of(incoming, tool, raw, arguments),
-        conclude=partial(results.tool_result, tool),
-        excuse=partial(results.tool_failure, tool, incoming.revision),
-        entry=entry,
+        approval_guard=guard_for(incoming, tool, raw, arguments),
+        to_result=partial(results.tool_result, tool),
+        to_error=partial(results.tool_failure, tool, incoming.revision),
+        call_record=entry,
     )
 
 
-def _excused(incoming: Incoming, tool: Tool, exc: MissingCapability) -> dict[str, Any]:
+def _capability_error(
+    incoming: RequestContext, tool: Tool, exc: MissingCapability
+) -> dict[str, Any]:
     """Return the result for a client that lacks a capability that the tool needs."""
-    incoming.entry.refuse("refused", type(exc).__name__)
+    incoming.call_record.preset("refused", type(exc).__name__)
     return results.tool_failure(tool, incoming.revision, exc)
 
 
@@ -171,7 +177,7 @@ def _arguments(tool: Tool, principal: Principal | None) -> ArgumentSource:
     return tool.arguments if for_caller is None or principal is None else for_caller(principal)
 
 
-def _object(arguments: msgspec.Raw) -> bytes:
+def _arguments_object(arguments: msgspec.Raw) -> bytes:
     """Return the arguments as the JSON of an object; absent and null mean an empty object."""
     raw = bytes(arguments).strip()
     if raw == b"null":

@@ -20,11 +20,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ManyToManyField, ManyToOneRel, Model, QuerySet
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
 
-from mcp_django.execution.threads import after_commit
-from mcp_django.integrations.models.uris import names_in
-from mcp_django.storage.databases import is_of_test
-from mcp_django.storage.pubsub import announce
-from mcp_django.storage.versions import Topic
+from mcp_django.execution.threads import run_after_commit
+from mcp_django.integrations.models.uris import related_names
+from mcp_django.storage.databases import is_test_transaction
+from mcp_django.storage.pubsub import publish
+from mcp_django.storage.versions import TopicKey
 
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 # Databases limit the number of parameters in one statement.
 CHUNK = 500
 
-FindTopics: TypeAlias = Callable[[list[Any]], Iterable[Topic]]
+FindTopics: TypeAlias = Callable[[list[Any]], Iterable[TopicKey]]
 """Returns the topics of the objects with these values; queries the database."""
 
 
-class Announcement:
+class PendingNotification:
     """Topics to publish, and values of objects whose topics are looked up when publishing."""
 
     def __init__(self) -> None:
-        self.topics: dict[Topic, None] = {}
-        self.wanted: dict[FindTopics, dict[Any, None]] = {}
-        self.is_made = False
+        self.topics: dict[TopicKey, None] = {}
+        self.lookups: dict[FindTopics, dict[Any, None]] = {}
+        self.is_published = False
 
     def __call__(self) -> None:
         """Publish the topics."""
-        self.is_made = True
-        topics, wanted = self.topics, self.wanted
+        self.is_published = True
+        topics, wanted = self.topics, self.lookups
         # ``_last`` refers to this object until the next one on the connection; free its contents.
-        self.topics, self.wanted = {}, {}
+        self.topics, self.lookups = {}, {}
         for find, values in wanted.items():
             for chunk in _chunks(list(values)):
                 topics.update(dict.fromkeys(find(chunk)))
         for some in _chunks(list(topics)):
-            announce(*some)
+            publish(*some)
 
 
-def tell(
+def publish_after_commit(
     using: str,
-    topics: Iterable[Topic] = (),
+    topics: Iterable[TopicKey] = (),
     *,
     find: FindTopics | None = None,
     values: Iterable[Any] = (),
@@ -78,38 +78,40 @@ def tell(
         return
     announcement = _pending(using)
     is_new = announcement is None
-    announcement = announcement or Announcement()
+    announcement = announcement or PendingNotification()
     announcement.topics.update(dict.fromkeys(topics))
     if find is not None:
-        announcement.wanted.setdefault(find, {}).update(dict.fromkeys(values))
+        announcement.lookups.setdefault(find, {}).update(dict.fromkeys(values))
     if is_new:
-        after_commit(announcement, using=using)
+        run_after_commit(announcement, using=using)
         _remember(announcement, using)
 
 
 # The last announcement on each connection, with its entry in Django's ``run_on_commit``.
-_last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, Announcement]] = WeakKeyDictionary()
+_last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, PendingNotification]] = WeakKeyDictionary()
 
 
-def _remember(announcement: Announcement, using: str) -> None:
+def _remember(announcement: PendingNotification, using: str) -> None:
     connection = connections[using]
     if connection.in_atomic_block and connection.run_on_commit:
         _last[connection] = connection.run_on_commit[-1], announcement
 
 
-def _pending(using: str) -> Announcement | None:
+def _pending(using: str) -> PendingNotification | None:
     """Return the last announcement if it is pending and belongs to the current savepoint."""
     connection = connections[using]
     entry, announcement = _last.get(connection, (None, None))
     if not connection.in_atomic_block or not connection.run_on_commit or announcement is None:
         return None
-    if connection.run_on_commit[-1] is not entry or announcement.is_made:
+    if connection.run_on_commit[-1] is not entry or announcement.is_published:
         return None
     # If a savepoint is rolled back, its announcement is discarded, so it must not contain topics
     # from outside of the savepoint. A test may begin to capture callbacks in the middle of its
     # atomic block, so announcements that belong to this block are not reused.
     is_same = entry[0] == set(connection.savepoint_ids)
-    return announcement if is_same and not is_of_test(connection.atomic_blocks[-1]) else None
+    return (
+        announcement if is_same and not is_test_transaction(connection.atomic_blocks[-1]) else None
+    )
 
 
 def _chunks(values: list[Any]) -> Iterable[list[Any]]:
@@ -119,7 +121,7 @@ def _chunks(values: list[Any]) -> Iterable[list[Any]]:
 # Changes ------------------------------------------------------------------------------------------
 
 
-class Changes:
+class ModelSignalReceivers:
     """The signal receivers of one declaration, for its model and the related objects it shows."""
 
     def __init__(self, declaration: ModelResource[Any]) -> None:
@@ -150,32 +152,32 @@ class Changes:
         self._receivers = []
 
     def _wanted(self) -> Iterator[tuple[ModelSignal, Callable[..., None], type[Model]]]:
-        for sender in _family(self._model):
-            yield post_save, self._saved, sender
+        for sender in _model_and_subclasses(self._model):
+            yield post_save, self._on_save, sender
             # Before the deletion: related objects with values of the URI may be deleted, too.
-            yield pre_delete, self._deleted, sender
+            yield pre_delete, self._on_delete, sender
         for relation in self._declaration.exposed.tree.relations.values():
             field = relation.field
-            if field.many_to_many and hasattr(_through(field), "_meta"):
-                yield m2m_changed, partial(self._linked, field), _through(field)
-            foreign_key = _foreign_key(field)
+            if field.many_to_many and hasattr(_through_model(field), "_meta"):
+                yield m2m_changed, partial(self._on_m2m_change, field), _through_model(field)
+            foreign_key = _foreign_key_to_model(field)
             if foreign_key is not None:
-                receiver = partial(self._part_changed, foreign_key)
-                for sender in _family(foreign_key.model):
+                receiver = partial(self._on_related_change, foreign_key)
+                for sender in _model_and_subclasses(foreign_key.model):
                     yield post_save, receiver, sender
                     yield post_delete, receiver, sender
 
     # Signal receivers -------------------------------------------------------------------------
 
-    def _saved(
+    def _on_save(
         self, *, instance: Model, created: bool, using: str, update_fields: Any, **kwargs: Any
     ) -> None:
         if update_fields is not None and self._names.isdisjoint(update_fields):
             # None of the saved fields is exposed.
             return
         if self._is_computed(instance):
-            self._tell_of("pk", [instance.pk], using)
-        tell(using, [*self._topics(instance), *(self._lists if created else ())])
+            self._publish_for("pk", [instance.pk], using)
+        publish_after_commit(using, [*self._topics(instance), *(self._lists if created else ())])
 
     def _is_computed(self, obj: Model) -> bool:
         """Return whether a URI value is computed by the database and not loaded yet."""
@@ -183,16 +185,16 @@ class Changes:
         paths = self._declaration.variables.paths.values()
         return any(hasattr(held.get(path.names[0]), "resolve_expression") for path in paths)
 
-    def _deleted(self, *, instance: Model, using: str, **kwargs: Any) -> None:
-        tell(using, [*self._topics(instance), *self._lists])
+    def _on_delete(self, *, instance: Model, using: str, **kwargs: Any) -> None:
+        publish_after_commit(using, [*self._topics(instance), *self._lists])
 
-    def _part_changed(self, field: Any, *, instance: Model, using: str, **kwargs: Any) -> None:
+    def _on_related_change(self, field: Any, *, instance: Model, using: str, **kwargs: Any) -> None:
         """Handle a saved or deleted object that is shown as part of the object it refers to."""
         value = getattr(instance, field.attname)
         if value is not None:
-            self._tell_of(field.target_field.attname, [value], using)
+            self._publish_for(field.target_field.attname, [value], using)
 
-    def _linked(
+    def _on_m2m_change(
         self,
         field: Any,
         *,
@@ -205,17 +207,17 @@ class Changes:
     ) -> None:
         """Handle a change of a many-to-many relation, from either side."""
         if isinstance(instance, self._model) and action.startswith("post_"):
-            tell(using, self._topics(instance))
+            publish_after_commit(using, self._topics(instance))
         if not issubclass(model, self._model):
             return
         if action == "pre_clear":
             rows = self._model._base_manager.using(using).filter(**{field.name: instance})
-            self._tell_of("pk", rows.values_list("pk", flat=True), using)
+            self._publish_for("pk", rows.values_list("pk", flat=True), using)
         elif action.startswith("post_") and pk_set:
-            self._tell_of("pk", pk_set, using)
+            self._publish_for("pk", pk_set, using)
 
-    def _tell_of(self, column: str, values: Iterable[Any], using: str) -> None:
-        tell(using, find=Finder(self, column, using), values=values)
+    def _publish_for(self, column: str, values: Iterable[Any], using: str) -> None:
+        publish_after_commit(using, find=TopicFinder(self, column, using), values=values)
 
     # Topics -----------------------------------------------------------------------------------
 
@@ -228,64 +230,64 @@ class Changes:
             objects = list(changed)
             using = next((one._state.db for one in objects if one._state.db), None) or "default"
         topics = [topic for one in objects for topic in self._topics(one)]
-        tell(using, [*topics, *self._lists])
+        publish_after_commit(using, [*topics, *self._lists])
 
     @property
-    def _lists(self) -> list[Topic]:
+    def _lists(self) -> list[TopicKey]:
         has_list = self._declaration.list
-        return [Topic(self._server.name, "resources")] if has_list else []
+        return [TopicKey(self._server.name, "resources")] if has_list else []
 
-    def _topics(self, obj: Model) -> list[Topic]:
+    def _topics(self, obj: Model) -> list[TopicKey]:
         """Return the topics of an object: those of its resource and of its files."""
         variables = self._declaration.variables
         uri = variables.uri(variables.texts(obj))
         if uri is None:
             return []
         uris = [uri, *(f"{uri}/{name}" for name in self._declaration.blobs)]
-        return [Topic(self._server.name, "resource", one) for one in uris]
+        return [TopicKey(self._server.name, "resource", one) for one in uris]
 
     def _loaded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         variables = self._declaration.variables
         rows = rows.select_related(None).only(*variables.expressions)
-        relations = names_in(variables.paths.values())
+        relations = related_names(variables.paths.values())
         # Without arguments, ``select_related()`` would follow every relation.
         return rows.select_related(*relations) if relations else rows
 
-    def found(self, column: str, using: str, values: list[Any]) -> list[Topic]:
+    def find_topics(self, column: str, using: str, values: list[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values in a column."""
         rows = self._model._base_manager.using(using).filter(**{f"{column}__in": values})
         return [topic for one in self._loaded(rows) for topic in self._topics(one)]
 
 
 @dataclass(frozen=True, slots=True)
-class Finder:
+class TopicFinder:
     """Finds the topics of objects by a column; equal finders are called once for all values."""
 
-    changes: Changes
+    changes: ModelSignalReceivers
     column: str
     using: str
 
-    def __call__(self, values: list[Any]) -> list[Topic]:
+    def __call__(self, values: list[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values."""
-        return self.changes.found(self.column, self.using, values)
+        return self.changes.find_topics(self.column, self.using, values)
 
 
-def _family(model: type[Model]) -> list[type[Model]]:
+def _model_and_subclasses(model: type[Model]) -> list[type[Model]]:
     """Return the model, its proxies and its subclasses: each is a signal sender of its own."""
     return [one for one in apps.get_models() if issubclass(one, model)]
 
 
-def _through(relation: Any) -> Any:
+def _through_model(relation: Any) -> Any:
     """Return the through model of a many-to-many relation."""
     forward = isinstance(relation, ManyToManyField)
     return relation.remote_field.through if forward else relation.through
 
 
-def _foreign_key(relation: Any) -> Any:
+def _foreign_key_to_model(relation: Any) -> Any:
     """Return the foreign key by which a related object that is shown refers to the model."""
     if isinstance(relation, ManyToOneRel):
         return relation.field
-    through = _through(relation) if relation.many_to_many else None
+    through = _through_model(relation) if relation.many_to_many else None
     if through is None or through._meta.auto_created:
         # Rows of a through model that Django creates send no ``post_save``.
         return None

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import override
 from pydantic import AfterValidator, Field as Rule, IPvAnyAddress
 
-from mcp_django.schema.portable import RULES, with_sentence
+from mcp_django.schema.portable import RULES_KEYWORD, append_sentence
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
 
@@ -66,7 +66,7 @@ class FieldPath:
     @property
     def is_nullable(self) -> bool:
         """Whether a row can have no value."""
-        return any(_may_be_missing(one) for one in (*self.hops, self.field))
+        return any(_is_nullable(one) for one in (*self.hops, self.field))
 
     @property
     def column(self) -> Field[Any, Any]:
@@ -85,7 +85,7 @@ class FieldPath:
         return self.text
 
 
-def resolve(model: type[Model], text: str, *, what: str) -> FieldPath:
+def resolve_path(model: type[Model], text: str, *, label: str) -> FieldPath:
     """Return the ``FieldPath`` of a path that starts at a model.
 
     Raises:
@@ -96,17 +96,17 @@ def resolve(model: type[Model], text: str, *, what: str) -> FieldPath:
     *before, last = text.split("__")
     if len(before) > MAX_HOPS:
         raise ImproperlyConfigured(
-            f"{what} has {text!r}, which follows more than {MAX_HOPS} relations."
+            f"{label} has {text!r}, which follows more than {MAX_HOPS} relations."
         )
     for name in before:
-        field = _field(current, name, text, what)
+        field = _field(current, name, text, label)
         if not field.is_relation or name == getattr(field, "attname", None) != field.name:
             raise ImproperlyConfigured(
-                f"{what} has {text!r}, but {name!r} of {current.__name__} is not a relation."
+                f"{label} has {text!r}, but {name!r} of {current.__name__} is not a relation."
             )
         hops.append(field)
         current = field.related_model
-    field = _field(current, last, text, what)
+    field = _field(current, last, text, label)
     return FieldPath(
         text=text,
         hops=tuple(hops),
@@ -120,13 +120,13 @@ def leads_to_many(field: Any) -> bool:
     return bool(field.is_relation and (field.one_to_many or field.many_to_many))
 
 
-def _may_be_missing(field: Any) -> bool:
+def _is_nullable(field: Any) -> bool:
     """Return whether an object can have no value for the field."""
     own = field.concrete or isinstance(field, ManyToManyField)
     return bool(field.null) if own else True
 
 
-def accessor(field: Any) -> str:
+def accessor_name(field: Any) -> str:
     """Return the name of the attribute that returns the related object or manager."""
     name = field.get_accessor_name() if hasattr(field, "get_accessor_name") else field.name
     return str(name)
@@ -148,7 +148,7 @@ def own_names(model: type[Model]) -> list[str]:
     return [field.name for field in sorted(usable, key=lambda one: not one.concrete)]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar valid name, or all of them."""
     names = list(known)
     found = difflib.get_close_matches(name, names, n=1)
@@ -166,7 +166,7 @@ def _field(model: type[Model], name: str, text: str, what: str) -> Any:
     except FieldDoesNotExist:
         raise ImproperlyConfigured(
             f"{what} has {text!r}, but {model.__name__} has no field {name!r}; "
-            f"{nearest(name, own_names(model))}"
+            f"{suggest_name(name, own_names(model))}"
         ) from None
     if not _is_usable(field):
         raise ImproperlyConfigured(
@@ -189,7 +189,7 @@ def _is_usable(field: Any) -> bool:
 # Only uniqueness that the database guarantees counts.
 
 
-def identifies(model: type[Model], paths: Collection[str]) -> bool:
+def are_unique_together(model: type[Model], paths: Collection[str]) -> bool:
     """Return whether the values at these paths are unique together."""
     return any(
         all(_is_covered(model, name, paths) for name in names) for names in _unique_sets(model)
@@ -216,7 +216,7 @@ def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
     if not field.is_relation:
         return False
     inner = [path.removeprefix(f"{name}__") for path in paths if path.startswith(f"{name}__")]
-    return bool(inner) and identifies(field.related_model, inner)
+    return bool(inner) and are_unique_together(field.related_model, inner)
 
 
 # Limits of validators in the schema ---------------------------------------------------------------
@@ -234,7 +234,7 @@ _BOUNDS: tuple[tuple[type[validators.BaseValidator], str, str], ...] = (
 )
 
 
-def with_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
+def add_validator_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
     """Return the schema with the bounds and patterns that these validators require."""
     limited = dict(schema)
     if "enum" in schema:
@@ -246,10 +246,12 @@ def with_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
         elif word:
             words.append(f"{word} {limit}")
     if words:
-        limited[RULES] = ", ".join([*words, *([schema[RULES]] if RULES in schema else [])])
+        limited[RULES_KEYWORD] = ", ".join(
+            [*words, *([schema[RULES_KEYWORD]] if RULES_KEYWORD in schema else [])]
+        )
     if "format" not in schema:
         for sentence in _patterns(rules):
-            limited["description"] = with_sentence(limited.get("description", ""), sentence)
+            limited["description"] = append_sentence(limited.get("description", ""), sentence)
     return limited
 
 
@@ -281,7 +283,7 @@ FIRST_DAY = dt.date.min + dt.timedelta(days=2)
 LAST_DAY = dt.date.max - dt.timedelta(days=2)
 
 
-def without_nul(value: str) -> str:
+def validate_storable_text(value: str) -> str:
     """Return the text if databases can store it, else raise ``ValueError``.
 
     PostgreSQL cannot store NUL characters, and lone surrogates cannot be encoded.
@@ -314,7 +316,7 @@ def _naive_time(value: dt.time) -> dt.time:
     return value
 
 
-def bounded_duration(value: dt.timedelta) -> dt.timedelta:
+def validate_duration(value: dt.timedelta) -> dt.timedelta:
     """Return the duration if databases can store it, else raise ``ValueError``."""
     if abs(value) > MAX_DURATION:
         raise ValueError(f"must be at most {MAX_DURATION.days} days")
@@ -328,7 +330,7 @@ def _text_of_address(value: Any) -> str:
 
 # Columns ------------------------------------------------------------------------------------------
 
-Kind = Literal[
+ColumnKind = Literal[
     "integer",
     "number",
     "decimal",
@@ -348,7 +350,7 @@ Kind = Literal[
 ]
 
 # By ``get_internal_type()``, which custom fields usually inherit.
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, ColumnKind] = {
     **dict.fromkeys(("AutoField", "BigAutoField", "SmallAutoField"), "integer"),
     **dict.fromkeys(("IntegerField", "BigIntegerField", "SmallIntegerField"), "integer"),
     "PositiveIntegerField": "integer",
@@ -370,7 +372,7 @@ _KINDS: Mapping[str, Kind] = {
     "ArrayField": "list",
 }
 
-_SCHEMAS: Mapping[Kind, Schema] = {
+_SCHEMAS: Mapping[ColumnKind, Schema] = {
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "decimal": {"type": "string", "format": "decimal"},
@@ -393,16 +395,16 @@ _SCHEMAS: Mapping[Kind, Schema] = {
     "other": {},
 }
 
-_ARGUMENTS: Mapping[Kind, Any] = {
+_ARGUMENTS: Mapping[ColumnKind, Any] = {
     "number": float,
     "boolean": bool,
     "date": dt.date,
     "datetime": Annotated[dt.datetime, AfterValidator(_local_datetime)],
     "time": Annotated[dt.time, AfterValidator(_naive_time)],
-    "duration": Annotated[dt.timedelta, AfterValidator(bounded_duration)],
+    "duration": Annotated[dt.timedelta, AfterValidator(validate_duration)],
     "uuid": UUID,
     "address": Annotated[IPvAnyAddress, AfterValidator(_text_of_address)],
-    "text": Annotated[str, Rule(max_length=MAX_TEXT), AfterValidator(without_nul)],
+    "text": Annotated[str, Rule(max_length=MAX_TEXT), AfterValidator(validate_storable_text)],
 }
 _COMPARABLE = frozenset({*_ARGUMENTS, "integer", "decimal"})
 
@@ -414,8 +416,8 @@ class Column:
         self.field = field
         # A foreign key has the type of the related key, a generated column that of its output.
         held = key_column(field) if field.is_relation else getattr(field, "output_field", field)
-        self.held: Any = held
-        self.kind: Kind = _KINDS.get(held.get_internal_type(), "other")
+        self.value_field: Any = held
+        self.kind: ColumnKind = _KINDS.get(held.get_internal_type(), "other")
         if isinstance(field, FileField):
             self.kind = "file"
 
@@ -434,7 +436,7 @@ class Column:
     def choices(self) -> dict[Any, str]:
         """The choices of the field with their labels, without groups and the empty choice."""
         with override(None):
-            pairs = getattr(self.held, "flatchoices", None) or ()
+            pairs = getattr(self.value_field, "flatchoices", None) or ()
             return {value: str(label) for value, label in pairs if value not in (None, "")}
 
     # In results ----
@@ -502,15 +504,15 @@ class Column:
 
     def _integer_bounds(self) -> tuple[int, int]:
         operations = connections[
-            router.db_for_read(getattr(self.held, "model", self.field.model))
+            router.db_for_read(getattr(self.value_field, "model", self.field.model))
         ].ops
-        low, high = cast(Any, operations).integer_field_range(self.held.get_internal_type())
+        low, high = cast(Any, operations).integer_field_range(self.value_field.get_internal_type())
         # Database drivers accept at most 64-bit integers.
         return -(2**63) if low is None else low, 2**63 - 1 if high is None else high
 
     def _decimal_bounds(self) -> tuple[int, int]:
-        digits = getattr(self.held, "max_digits", None)
-        places = getattr(self.held, "decimal_places", None)
+        digits = getattr(self.value_field, "max_digits", None)
+        places = getattr(self.value_field, "decimal_places", None)
         return digits or 30, 10 if places is None else places
 
 
@@ -538,13 +540,13 @@ SHORT_TEXT = 255
 
 _ORDERED = ("exact", "gt", "gte", "lt", "lte")
 _TEXT = ("exact", "icontains", "startswith")
-_DEFAULT: Mapping[Kind, tuple[str, ...]] = {
+_DEFAULT: Mapping[ColumnKind, tuple[str, ...]] = {
     "text": _TEXT,
     "address": ("exact",),
     "boolean": ("exact",),
     "uuid": ("exact", "in"),
 }
-_MORE: Mapping[Kind, tuple[str, ...]] = {
+_EXTRA_LOOKUPS: Mapping[ColumnKind, tuple[str, ...]] = {
     "text": (
         "iexact",
         "contains",
@@ -559,7 +561,7 @@ _MORE: Mapping[Kind, tuple[str, ...]] = {
     "date": ("year", "month", "day"),
     "datetime": ("date", "year", "month", "day"),
 }
-_PARTS: Mapping[str, Any] = {
+_LOOKUP_TYPES: Mapping[str, Any] = {
     "isnull": bool,
     "date": dt.date,
     # In some time zones, the years 1 and 9999 extend beyond the calendar.
@@ -567,7 +569,7 @@ _PARTS: Mapping[str, Any] = {
     "month": Annotated[int, Rule(ge=1, le=12)],
     "day": Annotated[int, Rule(ge=1, le=31)],
 }
-_WORDS: Mapping[str, str] = {
+_LOOKUP_DESCRIPTIONS: Mapping[str, str] = {
     "gt": "greater",
     "gte": "at least",
     "lt": "less",
@@ -601,24 +603,24 @@ def default_lookups(path: FieldPath) -> tuple[str, ...]:
 
 def known_lookups(path: FieldPath) -> tuple[str, ...]:
     """Return every lookup that a filter of this path can have."""
-    more = () if path.is_relation else _MORE.get(Column(path.column).kind, ())
+    more = () if path.is_relation else _EXTRA_LOOKUPS.get(Column(path.column).kind, ())
     return tuple(dict.fromkeys((*default_lookups(path), *more, "in", "isnull")))
 
 
-def annotation(path: FieldPath, lookup: str) -> Any:
+def lookup_annotation(path: FieldPath, lookup: str) -> Any:
     """Return the type of the argument that the path is compared with."""
-    if lookup in _PARTS:
-        return _PARTS[lookup]
+    if lookup in _LOOKUP_TYPES:
+        return _LOOKUP_TYPES[lookup]
     value: Any = Column(path.column).argument()
     if lookup == "in":
         return Annotated[list[value], Rule(min_length=1, max_length=MAX_IN)]
     return value
 
 
-def words(path: FieldPath, lookup: str) -> str:
+def describe_lookup(path: FieldPath, lookup: str) -> str:
     """Return the description of a filter argument, for the language model."""
-    if lookup in _WORDS:
-        return _WORDS[lookup][:1].upper() + _WORDS[lookup][1:] + "."
+    if lookup in _LOOKUP_DESCRIPTIONS:
+        return _LOOKUP_DESCRIPTIONS[lookup][:1].upper() + _LOOKUP_DESCRIPTIONS[lookup][1:] + "."
     if lookup == "exact":
         return "The key." if path.field.is_relation else Column(path.field).description
     return ""

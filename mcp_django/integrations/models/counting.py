@@ -13,15 +13,15 @@ from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
 
 from mcp_django.core import declare
 from mcp_django.core.context import Context
-from mcp_django.core.declare import Argument
+from mcp_django.core.declare import GeneratedArgument
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath
-from mcp_django.integrations.models.exposed_fields import labels
+from mcp_django.integrations.models.exposed_fields import load_labels
 from mcp_django.integrations.models.filtering import Filters, Search
-from mcp_django.integrations.models.list_get import narrowed, with_doc
-from mcp_django.integrations.models.row_access import permitted, sees_all
+from mcp_django.integrations.models.list_get import append_docstring, filter_rows
+from mcp_django.integrations.models.row_access import can_view_all, filter_viewable
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
@@ -39,25 +39,25 @@ _AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
 
 def count_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the count tool of a declaration."""
-    counting = Counting(declaration)
+    counting = CountFunction(declaration)
     name = f"count_{declaration.plurals}"
     return Tool(
         name=name,
-        description=with_doc(
+        description=append_docstring(
             declaration,
             f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum "
             "and maximum.",
         ),
-        function=declare.function(counting.count, name=name),
-        arguments=declare.arguments(name, counting.arguments),
-        output=declare.MadeHere(counting.schema),
-        permission=declaration.guards("view"),
+        function=declare.build_function(counting.count, name=name),
+        arguments=declare.build_arguments(name, counting.arguments),
+        output=declare.TrustedOutput(counting.schema),
+        permission=declaration.permissions_for("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
     )
 
 
-class Counting:
+class CountFunction:
     """The function of a count tool."""
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
@@ -66,18 +66,19 @@ class Counting:
         self._search = Search(declaration)
         self._groupings = _groupings(declaration)
         self._measured = {
-            kind: _measurable(declaration, kinds) for kind, (_, kinds, _) in _AGGREGATES.items()
+            kind: _aggregatable_paths(declaration, kinds)
+            for kind, (_, kinds, _) in _AGGREGATES.items()
         }
 
     @property
-    def arguments(self) -> dict[str, Argument]:
+    def arguments(self) -> dict[str, GeneratedArgument]:
         """The arguments: search and filters, the grouping, and the fields to aggregate."""
-        own: dict[str, Argument] = {}
+        own: dict[str, GeneratedArgument] = {}
         if self._groupings:
-            own["group_by"] = Argument(annotation=Literal[tuple(self._groupings)])
+            own["group_by"] = GeneratedArgument(annotation=Literal[tuple(self._groupings)])
         for kind, paths in self._measured.items():
             if paths:
-                own[f"{kind}_of"] = Argument(
+                own[f"{kind}_of"] = GeneratedArgument(
                     annotation=Literal[tuple(paths)], description=_AGGREGATES[kind][2]
                 )
         return {**self._search.arguments, **self._filters.arguments, **own}
@@ -138,13 +139,13 @@ class Counting:
             ToolError: the permission would have to be checked for too many objects.
         """
         declaration = self._declaration
-        rows = narrowed(declaration, self._filters, self._search, ctx, given)
-        if not sees_all(declaration, ctx) and rows.count() > row_access.MAX_ASKED:
+        rows = filter_rows(declaration, self._filters, self._search, ctx, given)
+        if not can_view_all(declaration, ctx) and rows.count() > row_access.MAX_CHECKED_OBJECTS:
             raise ToolError(
                 f"Whether you may view it is checked for each {declaration.noun}, and more than "
-                f"{row_access.MAX_ASKED} match; add filters so that fewer match."
+                f"{row_access.MAX_CHECKED_OBJECTS} match; add filters so that fewer match."
             )
-        return permitted(declaration, ctx, rows)
+        return filter_viewable(declaration, ctx, rows)
 
     def _groups(
         self,
@@ -169,7 +170,7 @@ class Counting:
             return {}
         field = path.field
         column = field.target_field.attname
-        return labels(self._declaration.server, field.related_model, column, keys, ctx)
+        return load_labels(self._declaration.server, field.related_model, column, keys, ctx)
 
 
 def _group(grouping: Grouping, value: Any, named: dict[Any, str]) -> Any:
@@ -198,12 +199,14 @@ def _rounded(value: Any, kind: str, field: Any) -> Any:
     return round(value, places + 2 if kind == "avg" else places)
 
 
-def _measurable(declaration: ModelTools[Any], kinds: frozenset[str]) -> dict[str, FieldPath]:
+def _aggregatable_paths(
+    declaration: ModelTools[Any], kinds: frozenset[str]
+) -> dict[str, FieldPath]:
     return {
         text: path
         for text, path in declaration.exposed.paths.items()
         if not path.is_many
-        and not declaration.exposed.gated(path)
+        and not declaration.exposed.restricted_relations(path)
         and not path.field.is_relation
         and not path.field.primary_key
         and not Column(path.field).choices
@@ -213,7 +216,7 @@ def _measurable(declaration: ModelTools[Any], kinds: frozenset[str]) -> dict[str
 
 # Groups of a count --------------------------------------------------------------------------------
 
-_PARTS: Final[dict[str, tuple[str, ...]]] = {
+_DATE_PARTS: Final[dict[str, tuple[str, ...]]] = {
     "date": ("year", "month"),
     "datetime": ("year", "month", "date"),
 }
@@ -256,7 +259,7 @@ def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
     found = [
         one
         for path in declaration.exposed.paths.values()
-        if not declaration.exposed.gated(path)
+        if not declaration.exposed.restricted_relations(path)
         for one in _of_path(path)
     ]
     return {one.name: one for one in found}
@@ -272,5 +275,5 @@ def _of_path(path: FieldPath) -> Iterator[Grouping]:
     column = Column(path.field)
     if path.is_key or column.choices or column.kind in {"boolean", "date"}:
         yield Grouping(path=path)
-    for part in _PARTS.get(column.kind, ()):
+    for part in _DATE_PARTS.get(column.kind, ()):
         yield Grouping(path=path, part=part)

@@ -22,17 +22,22 @@ from mcp_django.core.component import Completion, Component
 from mcp_django.core.context import Context
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.models import resources, write_effects
-from mcp_django.integrations.models.changes import Changes
-from mcp_django.integrations.models.columns import nearest
+from mcp_django.integrations.models.changes import ModelSignalReceivers
+from mcp_django.integrations.models.columns import suggest_name
 from mcp_django.integrations.models.counting import count_tool
 from mcp_django.integrations.models.exposed_fields import ExposedFields, Key, find_key
 from mcp_django.integrations.models.list_get import get_tool, list_tool
-from mcp_django.integrations.models.row_access import ModelPermission, clean, may, may_some
-from mcp_django.integrations.models.uris import Variables
+from mcp_django.integrations.models.row_access import (
+    ModelPermission,
+    has_default_permission,
+    may_have_permission,
+    normalize_queryset,
+)
+from mcp_django.integrations.models.uris import URIVariables
 from mcp_django.integrations.models.writing import create_tool, delete_tool, update_tool
 
 if TYPE_CHECKING:
-    from mcp_django.integrations.registration import Registering
+    from mcp_django.integrations.registration import IntegrationRegistry
 
 
 M = TypeVar("M", bound=Model)
@@ -57,7 +62,7 @@ class ModelComponents(Generic[M]):
     permission: Any = None
     scopes: Sequence[str] = ()
 
-    def __init__(self, model: type[M], server: Registering) -> None:
+    def __init__(self, model: type[M], server: IntegrationRegistry) -> None:
         self.model = model
         self.server = server
         self.check()
@@ -98,19 +103,19 @@ class ModelComponents(Generic[M]):
         overrides it, or if it returned false and an authentication backend of the site may have
         per-object permissions.
         """
-        return may(self, ctx, action, obj)
+        return has_default_permission(self, ctx, action, obj)
 
     # Used by the components -----------------------------------------------------------------------
 
     def rows(self, ctx: Context) -> QuerySet[M]:
         """Return ``get_queryset`` as a query that can be filtered, ordered, counted and sliced."""
-        return clean(self.get_queryset(ctx), self)
+        return normalize_queryset(self.get_queryset(ctx), self)
 
-    def may_some(self, ctx: Context, action: Action) -> bool:
+    def may_have_permission(self, ctx: Context, action: Action) -> bool:
         """Return whether the caller may do this to the model, or possibly to one of its objects."""
-        return may_some(self, ctx, action)
+        return may_have_permission(self, ctx, action)
 
-    def guards(self, action: Action) -> tuple[Any, ...]:
+    def permissions_for(self, action: Action) -> tuple[Any, ...]:
         """Return the ``permission`` of a component that performs the action."""
         own = () if self.permission is None else (self.permission,)
         return (*own, ModelPermission(self, action))
@@ -123,10 +128,10 @@ class ModelComponents(Generic[M]):
         """
         made = self.server.generated_scopes
         if not made:
-            return self.sequence("scopes")
+            return self.get_name_list("scopes")
         word = self.model._meta.app_label if made is True else made
         scope = f"{word}:{'read' if action == 'view' else 'write'}"
-        return tuple(dict.fromkeys((*self.sequence("scopes"), scope)))
+        return tuple(dict.fromkeys((*self.get_name_list("scopes"), scope)))
 
     def is_overridden(self, name: str) -> bool:
         """Return whether the class overrides this option or hook."""
@@ -198,8 +203,8 @@ class ModelComponents(Generic[M]):
                 )
         self._check_spelling()
         self._check_bases()
-        self.sequence("scopes")
-        if self.fields == "__all__" or "__all__" in self.sequence("fields"):
+        self.get_name_list("scopes")
+        if self.fields == "__all__" or "__all__" in self.get_name_list("fields"):
             self.refuse(
                 "fields = '__all__' would expose fields added to the model later; name each field."
             )
@@ -209,7 +214,7 @@ class ModelComponents(Generic[M]):
         """Raise ``ImproperlyConfigured``, naming this class and its model."""
         raise ImproperlyConfigured(f"{self}: {problem}")
 
-    def sequence(self, option: str) -> tuple[str, ...]:
+    def get_name_list(self, option: str) -> tuple[str, ...]:
         """Return the value of an option that is a list of names."""
         value = getattr(self, option)
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
@@ -222,8 +227,15 @@ class ModelComponents(Generic[M]):
 
     def _check_spelling(self) -> None:
         """Reject a misspelled option, which would otherwise be ignored silently."""
-        known = {name for cls in type(self).__mro__ for name in _public(cls) if _is_ours(cls)}
-        written = [name for cls in type(self).__mro__ for name in _public(cls) if not _is_ours(cls)]
+        known = {
+            name for cls in type(self).__mro__ for name in _public(cls) if _is_package_class(cls)
+        }
+        written = [
+            name
+            for cls in type(self).__mro__
+            for name in _public(cls)
+            if not _is_package_class(cls)
+        ]
         for name in written:
             if name in known or callable(getattr(type(self), name)):
                 continue
@@ -233,11 +245,13 @@ class ModelComponents(Generic[M]):
 
     def _check_bases(self) -> None:
         """Reject an option of a base class that is missing, which would otherwise be ignored."""
-        ours = [cls for cls in type(self).__mro__ if _is_ours(cls)]
+        ours = [cls for cls in type(self).__mro__ if _is_package_class(cls)]
         known = {name for cls in ours for name in _public(cls)}
         written = {name for cls in type(self).__mro__ if cls not in ours for name in _options(cls)}
         for base in (ModelTools, ModelResource):
-            options = {name for cls in base.__mro__ if _is_ours(cls) for name in _options(cls)}
+            options = {
+                name for cls in base.__mro__ if _is_package_class(cls) for name in _options(cls)
+            }
             for name in sorted(written & options - known):
                 self.refuse(
                     f"{name} is an option of {base.__name__}: add {base.__name__} to the bases of "
@@ -259,7 +273,7 @@ def _options(cls: type) -> list[str]:
     ]
 
 
-def _is_ours(cls: type) -> bool:
+def _is_package_class(cls: type) -> bool:
     return cls.__module__.startswith("mcp_django.integrations.")
 
 
@@ -289,7 +303,7 @@ class WriteHooks(ModelComponents[M]):
     write_fields: Sequence[str] | None = None
     form: type[Any] | None = None
     serializer: type[Any] | None = None
-    form_reader: type[Any] | None = None
+    inputs_class: type[Any] | None = None
 
     def perform_create(self, ctx: Context, form: Any) -> M:
         """Save a new object from a valid form (or serializer) and return it.
@@ -308,12 +322,12 @@ class WriteHooks(ModelComponents[M]):
         """Delete an object; override it for models that only mark rows as deleted."""
         obj.delete()
 
-    def record(
+    def record_history(
         self,
         ctx: Context,
         obj: M,
         key: Any,
-        deed: write_effects.Deed,
+        action: write_effects.WriteAction,
         *,
         tool: str,
         fields: Iterable[str] = (),
@@ -322,7 +336,7 @@ class WriteHooks(ModelComponents[M]):
 
         ``key`` is the primary key, which a deleted object no longer has.
         """
-        write_effects.record(ctx, obj, key, deed, tool=tool, fields=fields)
+        write_effects.record_history(ctx, obj, key, action, tool=tool, fields=fields)
 
 
 # Objects of a model as resources ------------------------------------------------------------------
@@ -350,12 +364,12 @@ class ModelResource(ModelComponents[M]):
     def components(self) -> Iterator[Component]:
         """Yield the templates and prompts, after the components of other base classes."""
         yield from super().components()
-        yield from resources.components(self)
+        yield from resources.build_components(self)
 
     def completions(self) -> Iterator[Completion]:
         """Yield completions with the keys of visible objects, for templates and prompts."""
         yield from super().completions()
-        yield from resources.completions(self)
+        yield from resources.build_completions(self)
 
     def connect(self) -> None:
         """Connect the receivers of change signals, with ``subscribe``."""
@@ -373,13 +387,13 @@ class ModelResource(ModelComponents[M]):
         self._changes.notify(changed)
 
     @cached_property
-    def variables(self) -> Variables:
+    def variables(self) -> URIVariables:
         """The validated variables of ``uri``."""
-        return Variables(self, self.uri)
+        return URIVariables(self, self.uri)
 
     @cached_property
-    def _changes(self) -> Changes:
-        return Changes(self)
+    def _changes(self) -> ModelSignalReceivers:
+        return ModelSignalReceivers(self)
 
 
 # Tools of a model ---------------------------------------------------------------------------------
@@ -422,9 +436,9 @@ class ModelTools(WriteHooks[M]):
     def operations(self) -> dict[str, Tool]:
         """The tools by their names in ``tools``."""
         found: dict[str, Tool] = {}
-        for name in self.sequence("tools"):
+        for name in self.get_name_list("tools"):
             if name not in BUILDERS:
-                self.refuse(f"tools has {name!r}; {nearest(name, BUILDERS)}")
+                self.refuse(f"tools has {name!r}; {suggest_name(name, BUILDERS)}")
             found[name] = BUILDERS[name](self)
         return found
 

@@ -33,23 +33,27 @@ from mcp_django.integrations.models.columns import (
     SHORT_TEXT,
     Column,
     FieldPath,
-    accessor,
+    accessor_name,
     key_column,
     leads_to_many,
-    nearest,
     own_names,
-    resolve,
+    resolve_path,
+    suggest_name,
 )
-from mcp_django.integrations.models.row_access import MAX_ASKED, entries, viewable
+from mcp_django.integrations.models.row_access import (
+    MAX_CHECKED_OBJECTS,
+    related_rows,
+    rows_with_visible_labels,
+)
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
-    from mcp_django.integrations.registration import Registering
+    from mcp_django.integrations.registration import IntegrationRegistry
 
 # Options whose queries can leave out related rows that the caller may not see.
-ROW_BY_ROW = frozenset({"filter_fields", "search_fields"})
+ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})
 
 
 class ExposedFields:
@@ -86,7 +90,7 @@ class ExposedFields:
         """The JSON Schema of one object in results, in the portable subset."""
         return portable_output(self.tree.schema())
 
-    def require(self, text: str, *, option: str) -> FieldPath:
+    def require_path(self, text: str, *, option: str) -> FieldPath:
         """Return the path that an option names.
 
         Raises:
@@ -94,17 +98,17 @@ class ExposedFields:
                 filter, search or sort by a hidden value can find out what it is.
         """
         what = f"{self._declaration}: {option}"
-        path = resolve(self.model, text, what=what)
+        path = resolve_path(self.model, text, label=what)
         if text in self.paths or self._is_other_name(path):
-            if option not in ROW_BY_ROW and not path.is_many:
-                self._refuse_behind_rows(path, what)
+            if option not in ROW_FILTER_OPTIONS and not path.is_many:
+                self._reject_restricted_path(path, what)
             return path
         raise ImproperlyConfigured(
             f"{what} has {text!r}, which is not in fields and would be revealed; add it to fields, "
-            f"or use a path that is in fields ({nearest(text, self.paths)})"
+            f"or use a path that is in fields ({suggest_name(text, self.paths)})"
         )
 
-    def gated(self, path: FieldPath) -> dict[str, type[Model]]:
+    def restricted_relations(self, path: FieldPath) -> dict[str, type[Model]]:
         """Return the relations on a path that show only rows that the caller may see.
 
         The keys are the paths of the relations; the end of the path can be one of them. Code that
@@ -121,8 +125,8 @@ class ExposedFields:
             node = relation.node
         return found
 
-    def _refuse_behind_rows(self, path: FieldPath, what: str) -> None:
-        for alone in self.gated(path):
+    def _reject_restricted_path(self, path: FieldPath, what: str) -> None:
+        for alone in self.restricted_relations(path):
             if alone != path.text:
                 raise ImproperlyConfigured(
                     f"{what} has {path.text!r}, but fields also has {alone!r} alone, whose rows "
@@ -142,7 +146,7 @@ class ExposedFields:
 
     def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
         """Return objects of a prepared queryset as plain JSON; labels take one query per model."""
-        blanks = Blanks(self._declaration.server)
+        blanks = LabelPlaceholders(self._declaration.server)
         rows = [self.tree.dump(obj, blanks) for obj in objects]
         blanks.fill(ctx)
         return rows
@@ -168,7 +172,7 @@ class ExposedFields:
         return list(fields)
 
     def _resolve(self, text: str) -> FieldPath:
-        return resolve(self.model, text, what=f"{self._declaration}: fields")
+        return resolve_path(self.model, text, label=f"{self._declaration}: fields")
 
     def _is_other_name(self, path: FieldPath) -> bool:
         """Return whether ``fields`` has a foreign key under its other name: relation or column."""
@@ -182,7 +186,7 @@ class ExposedFields:
 # The field that identifies one object -------------------------------------------------------------
 
 # The order of such keys reveals at most which row was created first.
-MEANINGLESS = (AutoField, BigAutoField, SmallAutoField, UUIDField)
+OPAQUE_KEY_FIELDS = (AutoField, BigAutoField, SmallAutoField, UUIDField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +240,7 @@ def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
     return sorted(found, key=lambda name: (f"{{{name}}}" not in uri, not columns[name].primary_key))
 
 
-def tie_breaker(declaration: ModelComponents[Any]) -> str:
+def find_tie_breaker(declaration: ModelComponents[Any]) -> str:
     """Return the unique column that makes an order of rows definite.
 
     Its values are stored in cursors, so it must be a column that the rows show.
@@ -246,7 +250,7 @@ def tie_breaker(declaration: ModelComponents[Any]) -> str:
     """
     unique = _unique_columns(declaration)
     keys = [name for name in unique if declaration.exposed.columns[name].primary_key]
-    found = [*keys, *(name for name in unique if is_short(declaration.exposed.columns[name]))]
+    found = [*keys, *(name for name in unique if fits_in_cursor(declaration.exposed.columns[name]))]
     if not found:
         raise ImproperlyConfigured(
             f"{declaration}: fields has no unique column to order pages of {declaration.nouns} by: "
@@ -255,12 +259,12 @@ def tie_breaker(declaration: ModelComponents[Any]) -> str:
     return found[0]
 
 
-def _has_meaningless_key(model: type[Model]) -> bool:
+def _has_opaque_key(model: type[Model]) -> bool:
     """Return whether the order of the primary keys reveals at most the order of creation."""
     key: Any = model._meta.pk
     while key.is_relation:
         key = key.target_field
-    return isinstance(key, MEANINGLESS)
+    return isinstance(key, OPAQUE_KEY_FIELDS)
 
 
 def _key(declaration: ModelComponents[Any], name: str) -> Key:
@@ -271,18 +275,18 @@ def _add(declaration: ModelComponents[Any]) -> str:
     return f"add {declaration.model._meta.pk.attname!r} or another unique field to fields"
 
 
-def is_short(field: Field[Any, Any]) -> bool:
+def fits_in_cursor(field: Field[Any, Any]) -> bool:
     """Return whether the values of a column are short enough for a cursor."""
     column = Column(field)
-    length = getattr(column.held, "max_length", None) or SHORT_TEXT + 1
+    length = getattr(column.value_field, "max_length", None) or SHORT_TEXT + 1
     return column.kind != "text" or length <= SHORT_TEXT
 
 
 # Loading a tree of fields -------------------------------------------------------------------------
 
 MAX_RELATED = 100
-LABELLED = "mcp_labelled"
-_YES = Value(True, output_field=BooleanField())  # noqa: FBT003 - an SQL literal
+LABEL_ANNOTATION = "mcp_labelled"
+_TRUE = Value(True, output_field=BooleanField())  # noqa: FBT003 - an SQL literal
 
 
 def _list_attribute(name: str) -> str:
@@ -297,7 +301,7 @@ class _Plan:
     prefetches: list[Prefetch[Any]] = field(default_factory=list)
 
 
-class Loading:
+class RowLoader:
     """Loads rows for one caller, whose permission for related objects decides about their labels.
 
     The number of queries does not depend on the number of rows.
@@ -320,18 +324,18 @@ class Loading:
         """
         plan = _Plan()
         plan.columns |= also
-        self._visit(plan, node, "", "")
+        self._plan_node(plan, node, "", "")
         if plan.joins:
             queryset = queryset.select_related(*sorted(plan.joins))
-        if not (whole or node.is_whole):
+        if not (whole or node.needs_all_columns):
             queryset = queryset.only(*sorted(plan.columns))
         return queryset.prefetch_related(*plan.prefetches)
 
-    def _visit(self, plan: _Plan, node: Node, lookup: str, attribute: str) -> None:
+    def _plan_node(self, plan: _Plan, node: Node, lookup: str, attribute: str) -> None:
         """Plan one node; its prefixes differ if a reverse relation's accessor is not its name."""
         plan.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
         for name, relation in node.relations.items():
-            source = f"{attribute}{accessor(relation.field)}"
+            source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
                 plan.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
                 related = self._many(relation)
@@ -348,17 +352,17 @@ class Loading:
         if not relation.field.concrete:
             # ``select_related`` cannot follow a reverse relation whose column is deferred.
             plan.columns.add(f"{lookup}__{relation.field.field.name}")
-        self._visit(plan, relation.node, f"{lookup}__", f"{attribute}__")
+        self._plan_node(plan, relation.node, f"{lookup}__", f"{attribute}__")
 
     def _many(self, relation: Relation) -> QuerySet[Any]:
         node = relation.node
         # Only a relation that is named alone is limited to the rows that the caller may see.
-        named = entries(node.server, node.model, self._ctx) if relation.labelled else None
+        named = related_rows(node.server, node.model, self._ctx) if relation.labelled else None
         rows = node.model._default_manager.all() if named is None else named.rows
         is_labelled = named is not None and named.has_labels
-        is_asked = named is not None and named.is_asked
+        is_asked = named is not None and named.is_checked
         if is_labelled:
-            rows = rows.annotate(**{LABELLED: _YES})
+            rows = rows.annotate(**{LABEL_ANNOTATION: _TRUE})
         # ``__str__`` and object permission checks may use any column.
         also = _target_columns(relation.field)
         rows = self.prepare(rows, node, whole=is_labelled or is_asked, also=also)
@@ -366,7 +370,7 @@ class Loading:
         if hasattr(relation.field, "object_id_field_name"):
             # Django cannot slice a generic relation for each object.
             return rows
-        return rows[: MAX_ASKED if is_asked else MAX_RELATED + 1]
+        return rows[: MAX_CHECKED_OBJECTS if is_asked else MAX_RELATED + 1]
 
 
 def _source_columns(relation: Any) -> set[str]:
@@ -388,7 +392,7 @@ def _order(relation: Relation) -> list[str]:
     """Return the order of related rows: by key, unless it is hidden and its order reveals it."""
     node = relation.node
     key = node.model._meta.pk
-    if relation.labelled or key.name in node.members or _has_meaningless_key(node.model):
+    if relation.labelled or key.name in node.members or _has_opaque_key(node.model):
         return ["pk"]
     return [one.field.attname for one in node.columns.values() if one.is_comparable]
 
@@ -396,8 +400,8 @@ def _order(relation: Relation) -> list[str]:
 # Labels of related objects ------------------------------------------------------------------------
 
 
-def labels(
-    server: Registering, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
+def load_labels(
+    server: IntegrationRegistry, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
     """Return the labels of those objects with these keys that the caller may view.
 
@@ -406,12 +410,12 @@ def labels(
     wanted = {key for key in keys if key is not None}
     if not wanted:
         return {}
-    shown = viewable(server, model, ctx, among=Q(**{f"{column}__in": wanted}))
+    shown = rows_with_visible_labels(server, model, ctx, among=Q(**{f"{column}__in": wanted}))
     return {getattr(obj, column): str(obj) for obj in shown or ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blank:
+class LabelPlaceholder:
     """A placeholder in a row for a label that is filled in later.
 
     ``row[name]`` is the related object as it is shown. With ``is_gated`` it is shown only if the
@@ -421,26 +425,28 @@ class Blank:
     key: Any
     row: dict[str, Any]
     name: str
-    is_gated: bool
+    is_restricted: bool
 
     def fill(self, label: str | None) -> None:
         """Set the label, or remove what must not be shown without one."""
         if label is not None:
             self.row[self.name]["label"] = label
-        elif self.is_gated:
+        elif self.is_restricted:
             self.row[self.name] = None
         else:
             del self.row[self.name]["label"]
 
 
-class Blanks:
+class LabelPlaceholders:
     """The placeholders for labels in a number of rows."""
 
-    def __init__(self, server: Registering) -> None:
+    def __init__(self, server: IntegrationRegistry) -> None:
         self._server = server
-        self._blanks: defaultdict[tuple[type[Model], str], list[Blank]] = defaultdict(list)
+        self._blanks: defaultdict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(
+            list
+        )
 
-    def add(self, model: type[Model], column: str, blank: Blank) -> None:
+    def add(self, model: type[Model], column: str, blank: LabelPlaceholder) -> None:
         """Add a placeholder whose key is a value of ``column`` of the model."""
         self._blanks[model, column].append(blank)
 
@@ -448,7 +454,7 @@ class Blanks:
         """Set the labels that this caller may see."""
         for (model, column), blanks in self._blanks.items():
             keys = [blank.key for blank in blanks]
-            known = labels(self._server, model, column, keys, ctx)
+            known = load_labels(self._server, model, column, keys, ctx)
             for blank in blanks:
                 blank.fill(known.get(blank.key))
 
@@ -482,13 +488,13 @@ class Relation:
         return str(self.node.model._meta.pk.attname)
 
     @property
-    def is_gated(self) -> bool:
+    def is_restricted(self) -> bool:
         """Whether the related row is shown only if its own row rule includes it.
 
         A foreign key is a column of the current row, and its key is shown; a reverse relation leads
         to a row of its own.
         """
-        return not self.field.concrete and bool(self.node.server.declared(self.node.model))
+        return not self.field.concrete and bool(self.node.server.declarations_of(self.node.model))
 
     @property
     def is_joined(self) -> bool:
@@ -501,9 +507,9 @@ class Node:
     """The exposed fields of one model at one position in the tree."""
 
     model: type[Model]
-    server: Registering
+    server: IntegrationRegistry
     members: dict[str, Column | Relation] = field(default_factory=dict)
-    is_whole: bool = False
+    needs_all_columns: bool = False
     """Whether code uses the objects directly, and so may use any column of them."""
 
     # Building the tree ----------------------------------------------------------------------------
@@ -571,9 +577,9 @@ class Node:
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
         """Return the queryset, set to load what the tree shows."""
-        return Loading(ctx).prepare(queryset, self)
+        return RowLoader(ctx).prepare(queryset, self)
 
-    def dump(self, obj: Model, blanks: Blanks) -> dict[str, Any]:
+    def dump(self, obj: Model, blanks: LabelPlaceholders) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""
         shown: dict[str, Any] = {}
         for name, member in self.members.items():
@@ -608,7 +614,7 @@ def _may_be_null(relation: Relation) -> bool:
 
 
 def _dump_one(
-    shown: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: Blanks
+    shown: dict[str, Any], obj: Model, name: str, relation: Relation, blanks: LabelPlaceholders
 ) -> None:
     related = _related(obj, relation.field) if relation.is_joined else None
     key = _key_of(obj, relation, related)
@@ -618,14 +624,16 @@ def _dump_one(
     own: dict[str, Any] = {}
     if relation.labelled:
         own = {"id": relation.key.dump(key), "label": None}
-        blank = Blank(key=key, row=shown, name=name, is_gated=relation.is_gated)
+        blank = LabelPlaceholder(
+            key=key, row=shown, name=name, is_restricted=relation.is_restricted
+        )
         blanks.add(relation.node.model, relation.target, blank)
     shown[name] = own if related is None else own | relation.node.dump(related, blanks)
 
 
 def _related(obj: Model, relation: Any) -> Model | None:
     try:
-        found: Model | None = getattr(obj, accessor(relation))
+        found: Model | None = getattr(obj, accessor_name(relation))
     except ObjectDoesNotExist:
         return None
     return found
@@ -637,10 +645,10 @@ def _key_of(obj: Model, relation: Relation, related: Model | None) -> Any:
     return None if related is None else related.pk
 
 
-def _dump_many(obj: Model, relation: Relation, blanks: Blanks) -> dict[str, Any]:
+def _dump_many(obj: Model, relation: Relation, blanks: LabelPlaceholders) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if relation.labelled:
         shown["id"] = relation.key.dump(obj.pk)
-        if getattr(obj, LABELLED, False):
+        if getattr(obj, LABEL_ANNOTATION, False):
             shown["label"] = str(obj)
     return shown | relation.node.dump(obj, blanks)

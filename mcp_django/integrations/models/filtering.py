@@ -18,22 +18,22 @@ from django.db.models.expressions import OrderBy
 from pydantic import AfterValidator, Field
 
 from mcp_django.core.context import Context
-from mcp_django.core.declare import Argument
+from mcp_django.core.declare import GeneratedArgument
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import (
     SHORT_TEXT,
     Column,
     FieldPath,
-    accessor,
-    annotation,
+    accessor_name,
     default_lookups,
+    describe_lookup,
     known_lookups,
-    nearest,
-    without_nul,
-    words,
+    lookup_annotation,
+    suggest_name,
+    validate_storable_text,
 )
-from mcp_django.integrations.models.exposed_fields import is_short, tie_breaker
-from mcp_django.integrations.models.row_access import gate
+from mcp_django.integrations.models.exposed_fields import find_tie_breaker, fits_in_cursor
+from mcp_django.integrations.models.row_access import apply_row_rules
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelTools
@@ -44,7 +44,7 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class FieldFilter:
     """One lookup of one path."""
 
     path: FieldPath
@@ -57,11 +57,11 @@ class Filter:
         return self.path.text if bare else f"{self.path.text}__{self.lookup}"
 
     @property
-    def argument(self) -> Argument:
+    def argument(self) -> GeneratedArgument:
         """The argument of the tool."""
-        return Argument(
-            annotation=annotation(self.path, self.lookup),
-            description=words(self.path, self.lookup),
+        return GeneratedArgument(
+            annotation=lookup_annotation(self.path, self.lookup),
+            description=describe_lookup(self.path, self.lookup),
         )
 
     def condition(self, value: Any) -> Q:
@@ -74,11 +74,11 @@ class Filters:
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
-        found = [one for text, names in self._written() for one in self._read(text, names)]
+        found = [one for text, names in self._written() for one in self._parse_filter(text, names)]
         self._filters = {one.name: one for one in found}
 
     @property
-    def arguments(self) -> dict[str, Argument]:
+    def arguments(self) -> dict[str, GeneratedArgument]:
         """The arguments by name."""
         return {name: one.argument for name, one in self._filters.items()}
 
@@ -87,11 +87,13 @@ class Filters:
         for name, value in given.items():
             one = self._filters.get(name)
             if one is not None and value is not None:
-                rows = self._narrow(rows, one, value, ctx)
+                rows = self._apply_filter(rows, one, value, ctx)
         return rows
 
-    def _narrow(self, rows: QuerySet[Any], one: Filter, value: Any, ctx: Context) -> QuerySet[Any]:
-        shown = _visible_on_the_way(self._declaration, one.path, ctx, one.lookup, value)
+    def _apply_filter(
+        self, rows: QuerySet[Any], one: FieldFilter, value: Any, ctx: Context
+    ) -> QuerySet[Any]:
+        shown = _visible_relation_conditions(self._declaration, one.path, ctx, one.lookup, value)
         if not one.path.is_many and not shown:
             return rows.filter(one.condition(value))
         is_about_rows = one.lookup == "isnull" and one.path.text in shown
@@ -108,10 +110,10 @@ class Filters:
         if isinstance(declared, Mapping):
             yield from declared.items()
         else:
-            yield from ((text, None) for text in self._declaration.sequence("filter_fields"))
+            yield from ((text, None) for text in self._declaration.get_name_list("filter_fields"))
 
-    def _read(self, text: str, names: Iterable[str] | None) -> Iterator[Filter]:
-        path = self._declaration.exposed.require(text, option="filter_fields")
+    def _parse_filter(self, text: str, names: Iterable[str] | None) -> Iterator[FieldFilter]:
+        path = self._declaration.exposed.require_path(text, option="filter_fields")
         if not Column(path.column).is_comparable:
             self._declaration.refuse(
                 f"filter_fields has {text!r}, a {type(path.field).__name__}, which does not "
@@ -125,12 +127,12 @@ class Filters:
         for lookup in default_lookups(path) if names is None else names:
             if lookup not in known:
                 self._declaration.refuse(
-                    f"filter_fields: {text!r} has no lookup {lookup!r}; {nearest(lookup, known)}"
+                    f"filter_fields: {text!r} has no lookup {lookup!r}; {suggest_name(lookup, known)}"
                 )
-            yield Filter(path=path, lookup=lookup)
+            yield FieldFilter(path=path, lookup=lookup)
 
 
-def _visible_on_the_way(
+def _visible_relation_conditions(
     declaration: ModelTools[Any], path: FieldPath, ctx: Context, lookup: str, value: Any
 ) -> dict[str, Q]:
     """Return conditions that the rows of restricted relations on a path are visible to the caller.
@@ -138,11 +140,11 @@ def _visible_on_the_way(
     Combine them with the comparison itself, since both concern the same related row.
     """
     found: dict[str, Q] = {}
-    for name, model in declaration.exposed.gated(path).items():
+    for name, model in declaration.exposed.restricted_relations(path).items():
         rest = path.text[len(name) :].removeprefix("__")
         is_any = not rest and lookup == "isnull"
         among = Q() if is_any else Q(**{f"{rest or 'pk'}__{lookup}": value})
-        shown = gate(declaration.server, model, ctx, among=among)
+        shown = apply_row_rules(declaration.server, model, ctx, among=among)
         if shown is not None:
             found[name] = Q(**{f"{name}__in": shown.values("pk")})
     return found
@@ -152,7 +154,7 @@ def _visible_on_the_way(
 
 MAX_CHARACTERS = 200
 MAX_WORDS = 10
-Text = Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(without_nul)]
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(validate_storable_text)]
 
 
 class Search:
@@ -161,8 +163,8 @@ class Search:
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
         self._paths = [
-            declaration.exposed.require(text, option="search_fields")
-            for text in declaration.sequence("search_fields")
+            declaration.exposed.require_path(text, option="search_fields")
+            for text in declaration.get_name_list("search_fields")
         ]
         for path in self._paths:
             if path.field.is_relation or Column(path.column).kind != "text":
@@ -172,13 +174,15 @@ class Search:
                 )
 
     @property
-    def arguments(self) -> dict[str, Argument]:
+    def arguments(self) -> dict[str, GeneratedArgument]:
         """The argument ``search``, if there are search fields."""
         if not self._paths:
             return {}
         where = ", ".join(path.text for path in self._paths)
         return {
-            "search": Argument(annotation=Text, description=f"Words that must all be in {where}.")
+            "search": GeneratedArgument(
+                annotation=Text, description=f"Words that must all be in {where}."
+            )
         }
 
     def apply(self, rows: QuerySet[Any], text: str | None, ctx: Context) -> QuerySet[Any]:
@@ -193,18 +197,20 @@ class Search:
         if not words:
             return rows
         if not any(path.is_many for path in self._paths):
-            return rows.filter(reduce(and_, (self._anywhere(word, ctx) for word in words)))
+            return rows.filter(reduce(and_, (self._match_any_column(word, ctx) for word in words)))
         everything = self._declaration.model._base_manager.using(rows.db)
         for word in words:
             # A join would return a row once for each match.
-            rows = rows.filter(pk__in=everything.filter(self._anywhere(word, ctx)).values("pk"))
+            rows = rows.filter(
+                pk__in=everything.filter(self._match_any_column(word, ctx)).values("pk")
+            )
         return rows
 
-    def _anywhere(self, word: str, ctx: Context) -> Q:
-        return reduce(or_, (self._here(path, word, ctx) for path in self._paths))
+    def _match_any_column(self, word: str, ctx: Context) -> Q:
+        return reduce(or_, (self._match_column(path, word, ctx) for path in self._paths))
 
-    def _here(self, path: FieldPath, word: str, ctx: Context) -> Q:
-        shown = _visible_on_the_way(self._declaration, path, ctx, "icontains", word)
+    def _match_column(self, path: FieldPath, word: str, ctx: Context) -> Q:
+        shown = _visible_relation_conditions(self._declaration, path, ctx, "icontains", word)
         return reduce(and_, shown.values(), Q(**{f"{path.text}__icontains": word}))
 
 
@@ -217,7 +223,7 @@ MAX_TERMS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class OrderTerm:
     """One column to order by; rows without a value come last, on every database."""
 
     expression: str
@@ -237,7 +243,7 @@ class Term:
         """Return the value of an object as text, which ``value`` converts back."""
         owner: Any = obj
         for hop in self.hops:
-            owner = getattr(owner, accessor(hop), None)
+            owner = getattr(owner, accessor_name(hop), None)
         if owner is None or getattr(owner, self.field.attname) is None:
             return None
         return str(self.field.value_to_string(owner))
@@ -258,53 +264,53 @@ class Ordering:
         self._declaration = declaration
         self._named = {
             text: self._path(text, "ordering_fields")
-            for text in declaration.sequence("ordering_fields")
+            for text in declaration.get_name_list("ordering_fields")
         }
         self._default = self._read_default()
-        self._tie = tie_breaker(declaration)
+        self._tie = find_tie_breaker(declaration)
 
     @property
-    def arguments(self) -> dict[str, Argument]:
+    def arguments(self) -> dict[str, GeneratedArgument]:
         """The argument ``order_by``, if there are ordering fields."""
         if not self._named:
             return {}
         names = tuple(name for text in self._named for name in (text, f"-{text}"))
         return {
-            "order_by": Argument(
+            "order_by": GeneratedArgument(
                 annotation=Literal[names], description="Prefix - for descending order."
             )
         }
 
-    def terms(self, order_by: str | None) -> tuple[Term, ...]:
+    def terms(self, order_by: str | None) -> tuple[OrderTerm, ...]:
         """Return the columns to order by; the last one is unique."""
         if order_by is None:
             return self._complete(self._default)
         return self._complete([_term(self._named[order_by.lstrip("-")], order_by)])
 
     @cached_property
-    def _last(self) -> Term:
+    def _last(self) -> OrderTerm:
         options = self._declaration.model._meta
-        return Term(expression=self._tie, field=options.get_field(self._tie))
+        return OrderTerm(expression=self._tie, field=options.get_field(self._tie))
 
-    def _complete(self, terms: Iterable[Term]) -> tuple[Term, ...]:
-        found: list[Term] = []
+    def _complete(self, terms: Iterable[OrderTerm]) -> tuple[OrderTerm, ...]:
+        found: list[OrderTerm] = []
         for term in terms:
             found.append(term)
             if not term.hops and term.field.unique and not term.is_nullable:
                 return tuple(found)
         return (*found, self._last)
 
-    def _read_default(self) -> list[Term]:
-        written = self._declaration.sequence("ordering")
+    def _read_default(self) -> list[OrderTerm]:
+        written = self._declaration.get_name_list("ordering")
         if len(written) > MAX_TERMS:
             self._declaration.refuse(f"ordering has more than {MAX_TERMS} fields.")
         if written:
             return [_term(self._path(text.removeprefix("-"), "ordering"), text) for text in written]
-        return self._of_model()
+        return self._read_model_ordering()
 
-    def _of_model(self) -> list[Term]:
+    def _read_model_ordering(self) -> list[OrderTerm]:
         """Return the model's ``Meta.ordering`` up to the first column that is not exposed."""
-        found: list[Term] = []
+        found: list[OrderTerm] = []
         for text in self._declaration.model._meta.ordering[:MAX_TERMS]:
             try:
                 path = self._path(text.removeprefix("-"), "ordering")
@@ -314,13 +320,13 @@ class Ordering:
         return found
 
     def _path(self, text: str, option: str) -> FieldPath:
-        path = self._declaration.exposed.require(text, option=option)
+        path = self._declaration.exposed.require_path(text, option=option)
         column = Column(path.column)
         if path.is_many:
             self._declaration.refuse(f"{option} has {text!r}, which can have several values.")
         if not column.is_comparable or (path.is_relation and not path.field.concrete):
             self._declaration.refuse(f"{option} has {text!r}, which does not support ordering.")
-        if not is_short(path.column):
+        if not fits_in_cursor(path.column):
             self._declaration.refuse(
                 f"{option} has {text!r}, which is too long for a page cursor; order by text of at "
                 f"most {SHORT_TEXT} characters."
@@ -328,8 +334,8 @@ class Ordering:
         return path
 
 
-def _term(path: FieldPath, text: str) -> Term:
-    return Term(
+def _term(path: FieldPath, text: str) -> OrderTerm:
+    return OrderTerm(
         expression=path.expression,
         field=path.field,
         hops=path.hops,

@@ -16,13 +16,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import FileField, Manager, Model, QuerySet
 
 from mcp_django.core.context import Context
-from mcp_django.core.declare import declared_by
+from mcp_django.core.declare import set_declaration
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.models.declaration import Action, ModelTools, snake_case
-from mcp_django.integrations.models.row_access import may
+from mcp_django.integrations.models.row_access import has_default_permission
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.models.writing import create_tool, update_tool
-from mcp_django.schema.secrets import names_secret
+from mcp_django.schema.secrets import is_secret_name
 
 # The rows that a form may write, or a function that returns them for a caller.
 Rows = QuerySet[Any] | Manager[Any] | Callable[[Context], QuerySet[Any]]
@@ -31,7 +31,7 @@ Rows = QuerySet[Any] | Manager[Any] | Callable[[Context], QuerySet[Any]]
 class PageFormInputs(FormInputs):
     """Reads the values of a form that was written for a page and may have file fields."""
 
-    def left_out(self, form_class: Any, *, is_change: bool) -> Collection[str]:
+    def excluded_fields(self, form_class: Any, *, is_change: bool) -> Collection[str]:
         """Return the file fields that may be missing; an object keeps the file that it has."""
         return [
             name
@@ -43,9 +43,9 @@ class PageFormInputs(FormInputs):
 class FormTools(ModelTools[Any]):
     """The declaration of a model form; ``key`` is empty for a form that creates."""
 
-    form_reader = PageFormInputs
+    inputs_class = PageFormInputs
     # A permission that is passed in applies to every object.
-    asks_of_each = False
+    checks_each_object = False
 
     def __init__(
         self, form: type[Any], server: Any, *, key: str, permission: Any, scopes: Any, rows: Any
@@ -82,12 +82,12 @@ class FormTools(ModelTools[Any]):
         A caller who may change an object sees the fields that the form shows, as in the admin.
         """
         if self.permission is not None:
-            return may(self, ctx, "view", obj)
-        return may(self, ctx, "change" if self.key else "add", obj)
+            return has_default_permission(self, ctx, "view", obj)
+        return has_default_permission(self, ctx, "change" if self.key else "add", obj)
 
-    def guards(self, action: Action) -> tuple[Any, ...]:
+    def permissions_for(self, action: Action) -> tuple[Any, ...]:
         """Return the permission that was passed in; it replaces Django's."""
-        return super().guards(action) if self.permission is None else (self.permission,)
+        return super().permissions_for(action) if self.permission is None else (self.permission,)
 
 
 def form_tool(
@@ -110,7 +110,7 @@ def form_tool(
     )
     make = update_tool if instance else create_tool
     tool = make(declaration, name=given.pop("name", ""))
-    declared_by(tool.callable, declaration)
+    set_declaration(tool.callable, declaration)
     return replace(tool, **{**given, "icons": tuple(given["icons"])})
 
 
@@ -152,6 +152,6 @@ def _shown(form: type[Any], model: type[Model], key: str) -> Iterator[str]:
     columns = [*model._meta.concrete_fields, *model._meta.many_to_many]
     for name, field in form.base_fields.items():
         is_column = any(one.name == name and not isinstance(one, FileField) for one in columns)
-        is_hidden = isinstance(field.widget, forms.PasswordInput) or names_secret(name)
+        is_hidden = isinstance(field.widget, forms.PasswordInput) or is_secret_name(name)
         if is_column and not is_hidden:
             yield name

@@ -20,21 +20,21 @@ import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.auth.permissions import BasePermission
-from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
-from mcp_django.core.declare import MadeHere, function
+from mcp_django.core.declare import TrustedOutput, build_function
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.execution.policy import admit, visible
+from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.integrations.models.writing import CLEAR, PREVIEW, PREVIEWED
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
-    Problem,
-    quote,
-    unknown_argument,
+    ValidationProblem,
+    to_json_text,
+    unknown_argument_problem,
 )
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Schema
@@ -42,7 +42,7 @@ from mcp_django.schema.values import decode_arguments
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
-    from mcp_django.integrations.registration import Registering
+    from mcp_django.integrations.registration import IntegrationRegistry
 
 MAX_MODELS = 8
 
@@ -51,7 +51,7 @@ Registrations: TypeAlias = Mapping["ModelComponents[Any]", Sequence[Component]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GenericModel:
     """One model of the set, with its tools by operation (``list``, ``get``, …)."""
 
     declaration: ModelTools[Any]
@@ -64,24 +64,24 @@ class Member:
 
     def visible(self, principal: Principal) -> dict[str, Tool]:
         """Return the tools of the model that the caller may see."""
-        return {name: tool for name, tool in self.tools.items() if visible(principal, tool)}
+        return {name: tool for name, tool in self.tools.items() if is_visible(principal, tool)}
 
 
 class GenericSet:
     """The models of a server that have tools, and the tools in the catalog for them."""
 
-    def __init__(self, server: Registering, generic: Generic) -> None:
+    def __init__(self, server: IntegrationRegistry, generic: Generic) -> None:
         self._server = server
-        self._members: list[Member] = []
+        self._members: list[GenericModel] = []
         self._own: list[Tool] = []
-        self.choose(generic)
+        self.set_option(generic)
 
-    def choose(self, generic: Generic) -> None:
+    def set_option(self, generic: Generic) -> None:
         """Set the option ``generic``; it takes effect with the next ``arrange``."""
         self._limit = _limit(generic)
         self.generic = generic
 
-    def arrange(self, registrations: Registrations) -> None:
+    def update_tools(self, registrations: Registrations) -> None:
         """Register the generic tools or the tools of each model, depending on their number.
 
         Raises:
@@ -94,8 +94,8 @@ class GenericSet:
         self._exchange([*_tools(self._members), *self._own], own or [*_tools(members)])
         self._members, self._own = members, own
 
-    def _build(self, members: Sequence[Member]) -> list[Tool]:
-        named: dict[str, Member] = {}
+    def _build(self, members: Sequence[GenericModel]) -> list[Tool]:
+        named: dict[str, GenericModel] = {}
         for member in members:
             other = named.setdefault(member.name, member)
             if other is not member:
@@ -140,17 +140,17 @@ def _limit(generic: Generic) -> int | None:
     return generic
 
 
-def _members(registrations: Registrations) -> Iterator[Member]:
+def _members(registrations: Registrations) -> Iterator[GenericModel]:
     for declaration, components in registrations.items():
         if not isinstance(declaration, ModelTools):
             continue
         left = {id(component) for component in components}
         tools = {name: one for name, one in declaration.operations.items() if id(one) in left}
         if tools:
-            yield Member(declaration=declaration, tools=tools)
+            yield GenericModel(declaration=declaration, tools=tools)
 
 
-def _tools(members: Sequence[Member]) -> Iterator[Tool]:
+def _tools(members: Sequence[GenericModel]) -> Iterator[Tool]:
     for member in members:
         yield from member.tools.values()
 
@@ -180,8 +180,8 @@ class GenericArguments:
 
     def __init__(
         self,
-        shape: Shape,
-        members: Mapping[str, Member],
+        shape: ArgumentShape,
+        members: Mapping[str, GenericModel],
         *,
         operation: str = "",
         principal: Principal | None = None,
@@ -218,53 +218,53 @@ class GenericArguments:
             InsufficientScope: the user has the permission, but the credential lacks a scope.
         """
         if self._principal is None:
-            return self.for_caller(anonymous()).parse(raw)
-        pieces = _members_of(raw)
+            return self.for_caller(anonymous_principal()).parse(raw)
+        pieces = _split_arguments(raw)
         if problems := list(self._shape_problems(pieces)):
             raise InvalidArguments(problems[:MAX_KEPT_PROBLEMS])
         member = self._member(json.loads(pieces.pop("model")))
         if not self._operation:
             return {"member": member}
         tool = member.tools[self._operation]
-        admit(self._principal, tool)
+        authorize(self._principal, tool)
         return {"call": _Translation(self._shape, member, tool).call(pieces)}
 
-    def _shape_problems(self, pieces: Raws) -> Iterator[Problem]:
+    def _shape_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
         known = ["model", *self._shape.properties]
         for name in pieces:
             if name not in known:
-                yield unknown_argument(name, known)
+                yield unknown_argument_problem(name, known)
         for name in ("model", *self._shape.required):
             if name not in pieces:
-                yield Problem(path=name, message="is required")
+                yield ValidationProblem(path=name, message="is required")
 
-    def _member(self, name: Any) -> Member:
+    def _member(self, name: Any) -> GenericModel:
         """Return the model of this name; a hidden one is treated as if it did not exist."""
         names = self._names()
         if name in names:
             return self._members[name]
         close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"; did you mean {quote(close[0])}?" if close else ""
+        hint = f"; did you mean {to_json_text(close[0])}?" if close else ""
         known = ", ".join(names)
         raise InvalidArguments(
-            [Problem(path="model", value=name, message=f"must be one of {known}{hint}")]
+            [ValidationProblem(path="model", value=name, message=f"must be one of {known}{hint}")]
         )
 
     def _names(self) -> list[str]:
         return sorted(name for name, one in self._members.items() if self._shows(one))
 
-    def _shows(self, member: Member) -> bool:
+    def _shows(self, member: GenericModel) -> bool:
         if self._principal is None:
             return True
         if not self._operation:
             return bool(member.visible(self._principal))
-        return visible(self._principal, member.tools[self._operation])
+        return is_visible(self._principal, member.tools[self._operation])
 
 
 class _Translation:
     """Translates the arguments of a generic tool to those of the model's own tool."""
 
-    def __init__(self, shape: Shape, member: Member, tool: Tool) -> None:
+    def __init__(self, shape: ArgumentShape, member: GenericModel, tool: Tool) -> None:
         self._shape = shape
         self._member = member
         self._tool = tool
@@ -281,22 +281,24 @@ class _Translation:
         try:
             arguments = self._tool.arguments.parse(raw)
         except InvalidArguments as exc:
-            raise InvalidArguments([self._placed(one) for one in exc.problems]) from exc
+            raise InvalidArguments([self._with_outer_path(one) for one in exc.problems]) from exc
         return GenericCall(tool=self._tool, arguments=arguments)
 
     def _translated(self, pieces: Raws) -> Raws:
         found: Raws = {}
-        problems: list[Problem] = []
+        problems: list[ValidationProblem] = []
         for name, piece in pieces.items():
             if name == "key" and self._shape.has_key:
-                found[self._key] = self._as_key(piece)
+                found[self._key] = self._encode_key(piece)
             elif name == self._shape.within:
                 found |= self._inner(piece)
             elif name in self._taken:
                 found[name] = piece
             else:
                 message = f"{self._member.name} does not have this argument; leave it out"
-                problems.append(Problem(path=name, value=json.loads(piece), message=message))
+                problems.append(
+                    ValidationProblem(path=name, value=json.loads(piece), message=message)
+                )
         if problems:
             raise InvalidArguments(problems)
         return found
@@ -305,22 +307,27 @@ class _Translation:
         within = self._shape.within
         if not piece.startswith(b"{"):
             value = json.loads(piece)
-            raise InvalidArguments([Problem(path=within, value=value, message="must be an object")])
+            raise InvalidArguments(
+                [ValidationProblem(path=within, value=value, message="must be an object")]
+            )
         pieces = _raws(piece)
         known = [one for one in self._taken if one not in self._shape.plain and one != self._key]
         unknown = [name for name in pieces if name not in known]
         if unknown:
             raise InvalidArguments(
-                [unknown_argument(name, known, path=within) for name in unknown[:MAX_KEPT_PROBLEMS]]
+                [
+                    unknown_argument_problem(name, known, path=within)
+                    for name in unknown[:MAX_KEPT_PROBLEMS]
+                ]
             )
         return pieces
 
-    def _as_key(self, piece: bytes) -> bytes:
+    def _encode_key(self, piece: bytes) -> bytes:
         """Return a number as a string if keys are text; clients often send digits as a number."""
         is_text = self._taken[self._key].get("type") == "string"
         return b'"%b"' % piece if is_text and _NUMBER.match(piece) else piece
 
-    def _placed(self, problem: Problem) -> Problem:
+    def _with_outer_path(self, problem: ValidationProblem) -> ValidationProblem:
         """Return the problem with the path that the caller used."""
         found = _FIRST.match(problem.path)
         first = found.group() if found else ""
@@ -331,7 +338,7 @@ class _Translation:
         return replace(problem, path=f"{self._shape.within}.{problem.path}")
 
 
-def _members_of(raw: bytes) -> Raws:
+def _split_arguments(raw: bytes) -> Raws:
     """Return the arguments as raw JSON, without those that are ``null``."""
     if not decode_arguments(raw):
         return {}
@@ -343,24 +350,26 @@ def _raws(raw: bytes) -> Raws:
     try:
         found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as exc:
-        problem = Problem(path="", message=f"the arguments are not valid JSON: {exc}")
+        problem = ValidationProblem(path="", message=f"the arguments are not valid JSON: {exc}")
         raise InvalidArguments([problem]) from exc
     return {name: bytes(one).strip() for name, one in found.items()}
 
 
 def _joined(pieces: Raws) -> bytes:
-    return b"{%b}" % b",".join(b"%b:%b" % (quote(n).encode(), one) for n, one in pieces.items())
+    return b"{%b}" % b",".join(
+        b"%b:%b" % (to_json_text(n).encode(), one) for n, one in pieces.items()
+    )
 
 
 # The result of describe_model ---------------------------------------------------------------------
 
 # Arguments that are the same for every model, and described by the tools themselves.
-_SAID = frozenset({"cursor", PREVIEW})
+_COMMON_ARGUMENTS = frozenset({"cursor", PREVIEW})
 
 
-def _describe(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+def _describe_model(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a model for this caller."""
-    member: Member = given["member"]
+    member: GenericModel = given["member"]
     declaration = member.declaration
     return {
         "model": member.name,
@@ -373,7 +382,7 @@ def _describe(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
+def _arguments(member: GenericModel, operation: str, tool: Tool) -> dict[str, Any]:
     """Return the arguments of a generic tool for this model, as JSON Schema."""
     schema = tool.arguments.json_schema
     required = set(schema.get("required", ()))
@@ -386,7 +395,7 @@ def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
             described["key"] = {**one, "description": f"The {name} of the record."}
         elif name not in shape.plain:
             inner[name] = one
-        elif name not in _SAID:
+        elif name not in _COMMON_ARGUMENTS:
             described[name] = one
     if not shape.within:
         return described
@@ -404,7 +413,7 @@ def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ArgumentShape:
     """The arguments of a generic tool besides ``model``.
 
     ``within`` is the argument that contains the arguments of the model's tool that differ between
@@ -442,7 +451,7 @@ _PREVIEW: Schema = {
 _CLEAR: Schema = {"type": "array", "items": {"type": "string"}, "description": "Fields to empty."}
 _VALUES = "The fields to write, by name."
 
-LIST = Shape(
+LIST = ArgumentShape(
     within="filters",
     words=_FILTERS,
     plain={
@@ -452,7 +461,7 @@ LIST = Shape(
         "cursor": {"type": "string", "description": "next_cursor of the previous page."},
     },
 )
-COUNT = Shape(
+COUNT = ArgumentShape(
     within="filters",
     words=_FILTERS,
     plain={
@@ -469,18 +478,20 @@ COUNT = Shape(
         },
     },
 )
-GET = Shape(has_key=True, required=("key",))
-CREATE = Shape(within="values", words=_VALUES, plain={PREVIEW: _PREVIEW}, required=("values",))
-UPDATE = Shape(
+GET = ArgumentShape(has_key=True, required=("key",))
+CREATE = ArgumentShape(
+    within="values", words=_VALUES, plain={PREVIEW: _PREVIEW}, required=("values",)
+)
+UPDATE = ArgumentShape(
     within="values",
     words=_VALUES,
     plain={CLEAR: _CLEAR, PREVIEW: _PREVIEW},
     has_key=True,
     required=("key",),
 )
-DELETE = Shape(plain={PREVIEW: _PREVIEW}, has_key=True, required=("key",))
-DESCRIBE = Shape()
-SHAPES: Mapping[str, Shape] = {
+DELETE = ArgumentShape(plain={PREVIEW: _PREVIEW}, has_key=True, required=("key",))
+DESCRIBE = ArgumentShape()
+SHAPES: Mapping[str, ArgumentShape] = {
     "list": LIST,
     "get": GET,
     "count": COUNT,
@@ -511,7 +522,7 @@ _COUNTED: Schema = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class GenericToolSpec:
     """One generic tool."""
 
     name: str
@@ -522,7 +533,7 @@ class Kind:
 
 
 KINDS = (
-    Kind(
+    GenericToolSpec(
         name="search_records",
         operation="list",
         words="Find records of a model: search, filter, order and page. describe_model returns the "
@@ -530,14 +541,14 @@ KINDS = (
         output=_PAGE,
         hints={"read_only": True},
     ),
-    Kind(
+    GenericToolSpec(
         name="get_record",
         operation="get",
         words="Get one record of a model by its key.",
         output=_RECORD,
         hints={"read_only": True},
     ),
-    Kind(
+    GenericToolSpec(
         name="count_records",
         operation="count",
         words="Count the records of a model that match, optionally in groups; compute sums, "
@@ -545,7 +556,7 @@ KINDS = (
         output=_COUNTED,
         hints={"read_only": True},
     ),
-    Kind(
+    GenericToolSpec(
         name="create_record",
         operation="create",
         words=f"Create one record of a model. describe_model returns the values it accepts. "
@@ -553,7 +564,7 @@ KINDS = (
         output=_RECORD,
         hints={"read_only": False, "destructive": False, "idempotent": False},
     ),
-    Kind(
+    GenericToolSpec(
         name="update_record",
         operation="update",
         words="Change the fields of one record that are in values, and no others. "
@@ -561,7 +572,7 @@ KINDS = (
         output=_RECORD,
         hints={"read_only": False, "destructive": True, "idempotent": True},
     ),
-    Kind(
+    GenericToolSpec(
         name="delete_record",
         operation="delete",
         words="Delete one record and everything that depends on it; the result has the counts. "
@@ -573,9 +584,9 @@ KINDS = (
 NAMES = {kind.operation: kind.name for kind in KINDS}
 
 
-def _generic_tools(members: Mapping[str, Member]) -> list[Tool]:
+def _generic_tools(members: Mapping[str, GenericModel]) -> list[Tool]:
     """Return ``describe_model`` and the tools that at least one of the models supports."""
-    found = [_describing(members)]
+    found = [_build_describe_tool(members)]
     for kind in KINDS:
         able = {name: one for name, one in members.items() if kind.operation in one.tools}
         if able:
@@ -594,56 +605,56 @@ class AnyModel(BasePermission):
 
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the caller may use at least one of the tools."""
-        return any(visible(principal, tool) for tool in self._tools)
+        return any(is_visible(principal, tool) for tool in self._tools)
 
 
-def _tool(kind: Kind, members: Mapping[str, Member]) -> Tool:
+def _tool(kind: GenericToolSpec, members: Mapping[str, GenericModel]) -> Tool:
     tools = {name: one.tools[kind.operation] for name, one in members.items()}
     return Tool(
         name=kind.name,
         description=kind.words,
-        function=function(_run, name=kind.name),
+        function=build_function(_run_model_tool, name=kind.name),
         arguments=GenericArguments(SHAPES[kind.operation], members, operation=kind.operation),
-        output=MadeHere(kind.output),
+        output=TrustedOutput(kind.output),
         permission=AnyModel(tools.values()),
         atomic=True if any(tool.atomic for tool in tools.values()) else None,
-        dry_run=_Previewing() if all(tool.dry_run for tool in tools.values()) else None,
+        dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools.values()) else None,
         **kind.hints,  # type: ignore[arg-type]  # names of hints
     )
 
 
-class _Previewing:
+class _GenericDryRun:
     """The dry run of the model's own tool."""
 
-    def is_one(self, arguments: Mapping[str, Any]) -> bool:
+    def is_dry_run(self, arguments: Mapping[str, Any]) -> bool:
         call: GenericCall = arguments["call"]
-        return call.tool.dry_run is not None and call.tool.dry_run.is_one(call.arguments)
+        return call.tool.dry_run is not None and call.tool.dry_run.is_dry_run(call.arguments)
 
-    def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         call: GenericCall = arguments["call"]
         assert call.tool.dry_run is not None
-        dry = replace(call, arguments=call.tool.dry_run.of(call.arguments))
+        dry = replace(call, arguments=call.tool.dry_run.to_dry_run(call.arguments))
         return {**arguments, "call": dry}
 
 
-def _run(ctx: Context, given: dict[str, Any]) -> Any:
+def _run_model_tool(ctx: Context, given: dict[str, Any]) -> Any:
     """Call the function of the model's own tool."""
     call: GenericCall = given["call"]
     return call.tool.function.bind(dict(call.arguments), ctx)()
 
 
-def _describing(members: Mapping[str, Member]) -> Tool:
+def _build_describe_tool(members: Mapping[str, GenericModel]) -> Tool:
     return Tool(
         name="describe_model",
         description="Get the fields of a model, and the filters, orders and values that the other "
         "tools accept for it, as JSON Schema.",
-        function=function(_describe, name="describe_model"),
+        function=build_function(_describe_model, name="describe_model"),
         arguments=GenericArguments(DESCRIBE, members),
-        output=MadeHere(_RECORD),
+        output=TrustedOutput(_RECORD),
         permission=AnyModel(_all(members.values())),
         read_only=True,
     )
 
 
-def _all(members: Iterable[Member]) -> Sequence[Tool]:
+def _all(members: Iterable[GenericModel]) -> Sequence[Tool]:
     return [tool for member in members for tool in member.tools.values()]

@@ -19,16 +19,20 @@ from pydantic import Field
 
 from mcp_django.core import declare
 from mcp_django.core.context import Context
-from mcp_django.core.declare import Argument
+from mcp_django.core.declare import GeneratedArgument
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution import results
-from mcp_django.execution.call import CURSORS
-from mcp_django.integrations.models.exposed_fields import Loading
-from mcp_django.integrations.models.filtering import Filters, Ordering, Search, Term
-from mcp_django.integrations.models.row_access import may_see_some, may_this, sees_all
+from mcp_django.execution.call import CURSOR_SIGNER
+from mcp_django.integrations.models.exposed_fields import RowLoader
+from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm, Search
+from mcp_django.integrations.models.row_access import (
+    can_view_all,
+    has_object_permission,
+    may_view_some_objects,
+)
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor
-from mcp_django.schema.arguments import quote
+from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
 
@@ -40,7 +44,7 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the list tool, which filters, searches and orders rows."""
     filters, search, ordering = Filters(declaration), Search(declaration), Ordering(declaration)
     name = f"list_{declaration.plurals}"
-    listing = Listing(declaration, filters, search, ordering, tool=name)
+    listing = ListFunction(declaration, filters, search, ordering, tool=name)
     named = {
         **search.arguments,
         **filters.arguments,
@@ -50,10 +54,10 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
     return Tool(
         name=name,
         description=_list_words(declaration),
-        function=declare.function(listing.page, name=name),
-        arguments=declare.arguments(name, named),
-        output=declare.MadeHere(_page_schema(declaration)),
-        permission=declaration.guards("view"),
+        function=declare.build_function(listing.page, name=name),
+        arguments=declare.build_arguments(name, named),
+        output=declare.TrustedOutput(_page_schema(declaration)),
+        permission=declaration.permissions_for("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
     )
@@ -65,13 +69,13 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
     name = f"get_{declaration.singular}"
     return Tool(
         name=name,
-        description=with_doc(declaration, f"Get one {declaration.noun} by its {key.name}."),
-        function=declare.function(partial(_get, declaration), name=name),
-        arguments=declare.arguments(
-            name, {key.name: Argument(annotation=key.annotation, required=True)}
+        description=append_docstring(declaration, f"Get one {declaration.noun} by its {key.name}."),
+        function=declare.build_function(partial(_get, declaration), name=name),
+        arguments=declare.build_arguments(
+            name, {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
         ),
-        output=declare.MadeHere(declaration.exposed.schema),
-        permission=declaration.guards("view"),
+        output=declare.TrustedOutput(declaration.exposed.schema),
+        permission=declaration.permissions_for("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
     )
@@ -79,11 +83,11 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
 
 def _get(declaration: ModelTools[Any], ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
     rows = declaration.rows(ctx).filter(**{declaration.lookup.name: given[declaration.lookup.name]})
-    obj = first(declaration, ctx, declaration.exposed.prepare(rows, ctx), given)
-    return shortened(declaration.exposed.dump(obj, ctx))
+    obj = get_permitted_object(declaration, ctx, declaration.exposed.prepare(rows, ctx), given)
+    return shorten_result(declaration.exposed.dump(obj, ctx))
 
 
-def first(
+def get_permitted_object(
     declaration: ModelComponents[Any],
     ctx: Context,
     rows: QuerySet[Any],
@@ -97,9 +101,9 @@ def first(
     """
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)
-    if obj is None or not may_this(declaration, ctx, action, obj):
+    if obj is None or not has_object_permission(declaration, ctx, action, obj):
         raise ToolError(
-            f"There is no {declaration.noun} with {name} {quote(given[name])}{_see(declaration)}."
+            f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{_see(declaration)}."
         )
     return obj
 
@@ -109,13 +113,13 @@ def _see(declaration: ModelComponents[Any]) -> str:
     return f"; see {name}" if name in declaration.server.tools else ""
 
 
-def _paging(size: int) -> dict[str, Argument]:
+def _paging(size: int) -> dict[str, GeneratedArgument]:
     return {
-        "limit": Argument(
+        "limit": GeneratedArgument(
             annotation=Annotated[int, Field(ge=1, le=size)],
             description=f"The page size, {size} by default.",
         ),
-        "cursor": Argument(
+        "cursor": GeneratedArgument(
             annotation=Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)],
             description="next_cursor of the previous page.",
         ),
@@ -137,7 +141,7 @@ def _page_schema(declaration: ModelTools[Any]) -> Schema:
 # One page of rows ---------------------------------------------------------------------------------
 
 
-class Listing:
+class ListFunction:
     """The function of a list tool, which returns a page of the rows that the caller may see."""
 
     def __init__(
@@ -165,14 +169,14 @@ class Listing:
         scope = _cursor_scope(ctx, self._tool, given)
         cursor = given.get("cursor")
         behind = None if cursor is None else _read_cursor(cursor, terms, scope=scope)
-        rows = narrowed(self._declaration, self._filters, self._search, ctx, given)
+        rows = filter_rows(self._declaration, self._filters, self._search, ctx, given)
         page: dict[str, Any] = {}
         # With per-object permissions, the total would reveal the number of hidden rows.
-        is_whole = sees_all(self._declaration, ctx)
+        is_whole = can_view_all(self._declaration, ctx)
         if behind is None and self._declaration.count and is_whole:
             page["total"] = rows.count()
         size = given.get("limit") or self._declaration.page_size
-        found = self._found(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
+        found = self._load_objects(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
         items = self._declaration.exposed.dump_all(found[:size], ctx)
 
         def cut(kept: int) -> dict[str, Any]:
@@ -184,10 +188,10 @@ class Listing:
 
         return _fitted(items, cut)
 
-    def _found(
+    def _load_objects(
         self,
         rows: QuerySet[Any],
-        terms: Sequence[Term],
+        terms: Sequence[OrderTerm],
         behind: list[Any] | None,
         wanted: int,
         ctx: Context,
@@ -197,27 +201,27 @@ class Listing:
         """Return at most ``wanted`` objects, in order."""
         rows = rows.order_by(*(term.order for term in terms))
         # A check of single objects may use any column of them.
-        rows = Loading(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
+        rows = RowLoader(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
         if is_whole:
-            rows = rows if behind is None else _rows_behind(rows, terms, behind)
+            rows = rows if behind is None else _rows_after(rows, terms, behind)
             return list(rows[:wanted])
-        if not may_see_some(self._declaration, ctx):
+        if not may_view_some_objects(self._declaration, ctx):
             return []
         found: list[Model] = []
-        for obj in self._in_steps(rows, terms, behind, wanted):
-            if may_this(self._declaration, ctx, "view", obj):
+        for obj in self._iterate_rows(rows, terms, behind, wanted):
+            if has_object_permission(self._declaration, ctx, "view", obj):
                 found.append(obj)
             if len(found) == wanted:
                 break
         return found
 
     @staticmethod
-    def _in_steps(
-        rows: QuerySet[Any], terms: Sequence[Term], behind: list[Any] | None, step: int
+    def _iterate_rows(
+        rows: QuerySet[Any], terms: Sequence[OrderTerm], behind: list[Any] | None, step: int
     ) -> Iterator[Model]:
         """Yield every row, one page per query; the query limits of the call stop it."""
         while True:
-            some = list((rows if behind is None else _rows_behind(rows, terms, behind))[:step])
+            some = list((rows if behind is None else _rows_after(rows, terms, behind))[:step])
             yield from some
             if len(some) < step:
                 return
@@ -227,7 +231,7 @@ class Listing:
             ]
 
 
-def narrowed(
+def filter_rows(
     declaration: ModelTools[Any],
     filters: Filters,
     search: Search,
@@ -252,7 +256,7 @@ def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
     return f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}"
 
 
-def _position(obj: Model, terms: Sequence[Term]) -> Position:
+def _position(obj: Model, terms: Sequence[OrderTerm]) -> Position:
     """Return the position of an object in the order."""
     return [term.position(obj) for term in terms]
 
@@ -263,20 +267,20 @@ def _make_cursor(at: Position, *, scope: str) -> str:
     Raises:
         ToolError: the cursor is too long for the client to send it.
     """
-    made = encode_cursor(at, scope=scope, signer=CURSORS)
+    made = encode_cursor(at, scope=scope, signer=CURSOR_SIGNER)
     if len(made) > MAX_CURSOR_LENGTH:
         raise ToolError("The values to order by are too long for a cursor; use another order_by.")
     return made
 
 
-def _read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
+def _read_cursor(text: str, terms: Sequence[OrderTerm], *, scope: str) -> list[Any]:
     """Return the values after which the next page begins.
 
     Raises:
         ToolError: the cursor was altered, or belongs to another list.
     """
     try:
-        at = decode_cursor(text, scope=scope, signer=CURSORS)
+        at = decode_cursor(text, scope=scope, signer=CURSOR_SIGNER)
         return [
             None if one is None else term.value(one) for term, one in zip(terms, at, strict=True)
         ]
@@ -287,13 +291,13 @@ def _read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
         ) from None
 
 
-def _rows_behind(
-    rows: QuerySet[Any], terms: Sequence[Term], values: Sequence[Any]
+def _rows_after(
+    rows: QuerySet[Any], terms: Sequence[OrderTerm], values: Sequence[Any]
 ) -> QuerySet[Any]:
     """Return the rows that come after these values."""
     later, equal = Q(), Q()
     for term, value in zip(terms, values, strict=True):
-        step = _beyond(term, value)
+        step = _after_condition(term, value)
         if step is not None:
             later |= equal & step
         name = term.expression
@@ -301,7 +305,7 @@ def _rows_behind(
     return rows.filter(later)
 
 
-def _beyond(term: Term, value: Any) -> Q | None:
+def _after_condition(term: OrderTerm, value: Any) -> Q | None:
     """Return the condition for rows after a value in one column; ``None`` after missing values."""
     if value is None:
         return None
@@ -322,12 +326,12 @@ def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str,
     page = cut(kept)
     while kept > 1 and not results.fits(page):
         # The cursor takes space, too.
-        kept = max(1, min(kept - 1, results.fitting(items)))
+        kept = max(1, min(kept - 1, results.count_fitting(items)))
         page = cut(kept)
-    return shortened(page)
+    return shorten_result(page)
 
 
-def shortened(answer: dict[str, Any]) -> dict[str, Any]:
+def shorten_result(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the result, with long texts cut if it is too long; they say how much is missing."""
     cut = answer
     for length in LENGTHS:
@@ -365,9 +369,9 @@ def _list_words(declaration: ModelTools[Any]) -> str:
         if getattr(declaration, option)
     ]
     how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
-    return with_doc(declaration, f"List {declaration.nouns}.{how}")
+    return append_docstring(declaration, f"List {declaration.nouns}.{how}")
 
 
-def with_doc(declaration: ModelTools[Any], words: str) -> str:
+def append_docstring(declaration: ModelTools[Any], words: str) -> str:
     """Return the description of a tool: these words and the docstring of the declaration."""
     return f"{words} {declaration.doc}" if declaration.doc else words

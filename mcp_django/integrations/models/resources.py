@@ -25,12 +25,17 @@ from django.utils import timezone
 from mcp_django.core import declare
 from mcp_django.core.component import Completion, Component, ComponentFunction, Prompt
 from mcp_django.core.context import Context
-from mcp_django.core.resource import Entry, EntryPage, ResourceTemplate
+from mcp_django.core.resource import ListedResource, ListedResourcePage, ResourceTemplate
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution.results import to_text
-from mcp_django.integrations.models.columns import Column, FieldPath, nearest, without_nul
-from mcp_django.integrations.models.row_access import asked, sees_all
-from mcp_django.integrations.models.uris import find, names_in, read, value_of
+from mcp_django.integrations.models.columns import (
+    Column,
+    FieldPath,
+    suggest_name,
+    validate_storable_text,
+)
+from mcp_django.integrations.models.row_access import can_view_all, filter_by_object_permission
+from mcp_django.integrations.models.uris import get_object, parse_value, related_names, value_of
 from mcp_django.protocol.content import Annotations, EmbeddedResource, Message, ResourceContents
 from mcp_django.protocol.uritemplate import URITemplate
 
@@ -40,38 +45,40 @@ if TYPE_CHECKING:
 JSON = "application/json"
 
 
-def components(declaration: ModelResource[Any]) -> Iterator[Component]:
+def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
     """Yield the template of the objects, those of their files, and the prompts.
 
     Raises:
         ImproperlyConfigured: the declaration is not valid; the message says what to write.
     """
     _check(declaration)
-    yield template(declaration)
-    yield from templates(declaration)
-    yield from prompts(declaration)
+    yield build_template(declaration)
+    yield from build_file_templates(declaration)
+    yield from build_prompts(declaration)
 
 
-def completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
+def build_completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
     """Yield a completion for each URI variable of each template and prompt."""
-    for component in components(declaration):
+    for component in build_components(declaration):
         yield from _completions_of_fields(declaration, component)
 
 
-def template(declaration: ModelResource[Any]) -> ResourceTemplate:
+def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
     """Return the template that reads an object as JSON."""
     # Created even if it is not used, since it validates its options.
-    listed = Listing(declaration)
+    listed = ObjectListing(declaration)
     return ResourceTemplate(
         name=declaration.singular,
         title=declaration.noun.capitalize(),
         description=declaration.doc or _description(declaration),
-        function=declare.function(partial(read_resource, declaration), name=declaration.singular),
+        function=declare.build_function(
+            partial(read_resource, declaration), name=declaration.singular
+        ),
         template=declaration.variables.template,
         arguments=declaration.variables,
         mime_type=JSON,
         subscribe=declaration.subscribe,
-        permission=declaration.guards("view"),
+        permission=declaration.permissions_for("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
         entries=listed.page if declaration.list else None,
@@ -84,7 +91,7 @@ def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping
     Raises:
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
-    return declaration.exposed.dump(find(declaration, ctx, values), ctx)
+    return declaration.exposed.dump(get_object(declaration, ctx, values), ctx)
 
 
 def _description(declaration: ModelResource[Any]) -> str:
@@ -114,7 +121,7 @@ def _check(declaration: ModelResource[Any]) -> None:
 COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 
 
-def templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
+def build_file_templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
     """Yield a template for each file field of ``blobs``.
 
     Raises:
@@ -123,7 +130,7 @@ def templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
     limit: Any = declaration.max_blob_bytes
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         declaration.refuse(f"max_blob_bytes={limit!r} is not valid; write a number of bytes.")
-    for name in declaration.sequence("blobs"):
+    for name in declaration.get_name_list("blobs"):
         _check_blob(declaration, name)
         yield _template(declaration, name)
 
@@ -135,11 +142,11 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
         description=f"{words} For one {declaration.noun}; at most {declaration.max_blob_bytes} "
         "bytes.",
-        function=declare.function(partial(_read_file, declaration, name), name=name),
+        function=declare.build_function(partial(_read_file, declaration, name), name=name),
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,
-        permission=declaration.guards("view"),
+        permission=declaration.permissions_for("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
     )
@@ -154,7 +161,7 @@ def _read_file(
         ObjectDoesNotExist: the caller may not see the object, or it has no such file.
         ToolError: the file is larger than ``max_blob_bytes``.
     """
-    file: Any = getattr(find(declaration, ctx, values), name)
+    file: Any = getattr(get_object(declaration, ctx, values), name)
     if not file:
         raise declaration.model.DoesNotExist
     limit = declaration.max_blob_bytes
@@ -191,7 +198,7 @@ def _check_blob(declaration: ModelResource[Any], name: str) -> None:
     files = [one for one, field in columns.items() if Column(field).kind == "file"]
     if name not in files:
         declaration.refuse(
-            f"blobs has {name!r}, which is not a file field in fields; {nearest(name, files)}"
+            f"blobs has {name!r}, which is not a file field in fields; {suggest_name(name, files)}"
         )
 
 
@@ -205,7 +212,7 @@ MAX_LISTED_TEXT = 400
 MAX_TITLE = 200
 
 
-class Listing:
+class ObjectListing:
     """The listing of the objects of one declaration; ``resources/list`` calls ``page``."""
 
     def __init__(self, declaration: ModelResource[Any]) -> None:
@@ -216,19 +223,21 @@ class Listing:
         shown = (*self._variables.paths.values(), self._title, self._modified)
         self._paths = [path for path in shown if path is not None]
 
-    def page(self, ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+    def page(self, ctx: Context, after: list[Any] | None, limit: int) -> ListedResourcePage:
         """Return at most ``limit`` objects after a position in the order of their URIs."""
         rows = self._rows(ctx)
         if after is not None:
             rows = rows.filter(self._behind(after))
-        found = visible(self._declaration, ctx, rows, limit + 1, paths=self._paths)
+        found = viewable_rows(self._declaration, ctx, rows, limit + 1, paths=self._paths)
         kept = found[:limit]
         shown = [entry for entry in map(self._entry, kept) if entry is not None]
-        return EntryPage(entries=shown, after=self._place(kept[-1]) if len(found) > limit else None)
+        return ListedResourcePage(
+            entries=shown, after=self._place(kept[-1]) if len(found) > limit else None
+        )
 
     def _rows(self, ctx: Context) -> QuerySet[Model]:
         rows: QuerySet[Model] = self._declaration.rows(ctx)
-        rows = rows.filter(present(self._variables.paths.values()))
+        rows = rows.filter(has_values_condition(self._variables.paths.values()))
         texts = [path for path in self._variables.paths.values() if _is_text(path)]
         room = MAX_LISTED_TEXT // max(len(texts), 1)
         for number, path in enumerate(texts):
@@ -241,7 +250,7 @@ class Listing:
         """Return the condition for objects after these values in the order of the variables."""
         paths = list(self._variables.paths.values())
         try:
-            values = [read(path, text) for path, text in zip(paths, after, strict=True)]
+            values = [parse_value(path, text) for path, text in zip(paths, after, strict=True)]
         except (TypeError, ValueError):
             raise InvalidParams("The cursor is not valid here; start again without one") from None
         behind, same = Q(), Q()
@@ -255,7 +264,7 @@ class Listing:
         assert texts is not None, "rows without these values are left out by the query"
         return list(texts.values())
 
-    def _entry(self, obj: Model) -> Entry | None:
+    def _entry(self, obj: Model) -> ListedResource | None:
         """Return the entry of an object; ``None`` if no URI can identify it."""
         texts = self._variables.texts(obj)
         uri = self._variables.uri(texts)
@@ -263,7 +272,7 @@ class Listing:
             return None
         name = " ".join(texts.values())
         noun = self._declaration.noun.capitalize()
-        return Entry(
+        return ListedResource(
             uri=uri,
             name=name,
             title=self.title_of(obj) or f"{noun} {name}",
@@ -282,7 +291,7 @@ class Listing:
         return None if moment is None else Annotations(last_modified=_aware(moment))
 
 
-def visible(
+def viewable_rows(
     declaration: ModelResource[Any],
     ctx: Context,
     rows: QuerySet[Model],
@@ -291,13 +300,13 @@ def visible(
     paths: Sequence[FieldPath],
 ) -> list[Model]:
     """Return the first objects that the caller may view, with the values at these paths loaded."""
-    rows = rows.select_related(*names_in(paths)) if names_in(paths) else rows
-    if sees_all(declaration, ctx):
+    rows = rows.select_related(*related_names(paths)) if related_names(paths) else rows
+    if can_view_all(declaration, ctx):
         return list(rows.only(*(path.expression for path in paths))[:limit])
-    return list(islice(asked(declaration, ctx, rows), limit))
+    return list(islice(filter_by_object_permission(declaration, ctx, rows), limit))
 
 
-def present(paths: Any) -> Q:
+def has_values_condition(paths: Any) -> Q:
     """Return the condition for rows that have a value at each of these paths."""
     wanted = Q()
     for path in paths:
@@ -312,7 +321,7 @@ def _column(
     name = getattr(declaration, option)
     if not name:
         return None
-    path = declaration.exposed.require(name, option=option)
+    path = declaration.exposed.require_path(name, option=option)
     if path.is_many or path.is_relation or Column(path.field).kind not in kinds:
         declaration.refuse(f"{option} = {name!r}; name one field of type {' or '.join(kinds)}.")
     return path
@@ -354,9 +363,9 @@ def _completions_of_fields(
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
     """Return a function whose first parameter is the typed value; the others are chosen values."""
-    made = declare.function(partial(suggestions, declaration, name), name=name)
+    made = declare.build_function(partial(complete_values, declaration, name), name=name)
     names = [name, *(one for one in declaration.variables.paths if one != name)]
-    names.append(declare.CONTEXT)
+    names.append(declare.CONTEXT_PARAMETER)
     keyword = inspect.Parameter.KEYWORD_ONLY
     made.function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(one, keyword) for one in names]
@@ -364,53 +373,55 @@ def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
     return made
 
 
-def suggestions(
+def complete_values(
     declaration: ModelResource[Any], name: str, ctx: Context, typed: Mapping[str, str]
 ) -> list[str]:
     """Return values of a variable that start with the typed text, of objects the caller may see."""
     variables = declaration.variables
     path = variables.paths[name]
-    wanted = present([path]) & _chosen(variables.paths, name, typed)
-    beginning = _beginning(path, typed[name])
+    wanted = has_values_condition([path]) & _other_values_condition(variables.paths, name, typed)
+    beginning = _prefix_filter(path, typed[name])
     if beginning is None:
         return []
     rows = beginning(declaration.rows(ctx)).filter(wanted).order_by(path.expression)
-    return _shown(_values(declaration, ctx, rows, path))
+    return _to_texts(_values(declaration, ctx, rows, path))
 
 
 def _values(
     declaration: ModelResource[Any], ctx: Context, rows: QuerySet[Any], path: FieldPath
 ) -> list[Any]:
-    if sees_all(declaration, ctx):
+    if can_view_all(declaration, ctx):
         return list(rows.values_list(path.expression, flat=True).distinct()[:MAX_SUGGESTIONS])
     return [
         value_of(obj, path)
-        for obj in visible(declaration, ctx, rows, MAX_SUGGESTIONS, paths=[path])
+        for obj in viewable_rows(declaration, ctx, rows, MAX_SUGGESTIONS, paths=[path])
     ]
 
 
-def _shown(values: list[Any]) -> list[str]:
+def _to_texts(values: list[Any]) -> list[str]:
     return [text for text in dict.fromkeys(map(str, values)) if text]
 
 
-def _chosen(paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]) -> Q:
+def _other_values_condition(
+    paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]
+) -> Q:
     """Return the condition for the values of other variables; an impossible value matches none."""
     wanted = Q()
     for other, text in typed.items():
         if other == name or not text:
             continue
         try:
-            wanted &= Q(**{paths[other].expression: read(paths[other], text)})
+            wanted &= Q(**{paths[other].expression: parse_value(paths[other], text)})
         except ValueError:
             return Q(pk__in=[])
     return wanted
 
 
-def _beginning(path: FieldPath, typed: str) -> Any:
+def _prefix_filter(path: FieldPath, typed: str) -> Any:
     """Return a function that filters rows by the start of a value; ``None`` if none can match."""
     kind = Column(path.column).kind
     try:
-        without_nul(typed)
+        validate_storable_text(typed)
     except ValueError:
         return None
     if len(typed) > MAX_TYPED:
@@ -441,7 +452,7 @@ def _uuids(typed: str) -> tuple[UUID, UUID] | None:
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-def prompts(declaration: ModelResource[Any]) -> Iterator[Prompt]:
+def build_prompts(declaration: ModelResource[Any]) -> Iterator[Prompt]:
     """Yield a prompt for each item of ``prompts``, with the variables of the URI as arguments.
 
     ``prompts = {"summarize": "Summarize {object} for a colleague."}``
@@ -463,7 +474,7 @@ class ObjectPrompt:
 
     def __init__(self, declaration: ModelResource[Any], name: Any, text: Any) -> None:
         self._declaration = declaration
-        self._listing = Listing(declaration)
+        self._listing = ObjectListing(declaration)
         self._name = name
         if not isinstance(name, str) or not NAME.fullmatch(name):
             declaration.refuse(f"prompts has {name!r}; use letters, digits, - and _ in names.")
@@ -488,7 +499,7 @@ class ObjectPrompt:
         for literal, placeholder, rule, conversion in parsed:
             if placeholder is not None and (placeholder not in known or rule or conversion):
                 self._declaration.refuse(
-                    f"{what} has {{{placeholder}}}; {nearest(placeholder, known)}"
+                    f"{what} has {{{placeholder}}}; {suggest_name(placeholder, known)}"
                 )
             pieces.append((literal, placeholder))
         return pieces
@@ -500,10 +511,10 @@ class ObjectPrompt:
         return Prompt(
             name=f"{self._name}_{declaration.singular}",
             title=f"{words} {declaration.noun}".capitalize(),
-            description=self._filled({"object": f"one {declaration.noun}"}),
-            function=declare.function(self.messages, name=self._name),
+            description=self._render({"object": f"one {declaration.noun}"}),
+            function=declare.build_function(self.messages, name=self._name),
             arguments=declaration.variables,
-            permission=declaration.guards("view"),
+            permission=declaration.permissions_for("view"),
             scopes=declaration.needed_scopes("view"),
             read_only=True,
         )
@@ -516,7 +527,7 @@ class ObjectPrompt:
         """
         declaration = self._declaration
         try:
-            obj = find(declaration, ctx, values)
+            obj = get_object(declaration, ctx, values)
         except (ObjectDoesNotExist, Http404, PermissionDenied):
             raise self._missing(values) from None
         texts = declaration.variables.texts(obj)
@@ -524,7 +535,7 @@ class ObjectPrompt:
         if uri is None or texts is None:
             # No URI can contain the value, for example "..".
             raise self._missing(values)
-        text = self._filled({**texts, "uri": uri, "object": self._label(obj, texts, uri)})
+        text = self._render({**texts, "uri": uri, "object": self._label(obj, texts, uri)})
         embedded = EmbeddedResource(
             uri,
             text=to_text(declaration.exposed.dump(obj, ctx)),
@@ -538,7 +549,7 @@ class ObjectPrompt:
         name = self._listing.title_of(obj)
         return f"{self._declaration.noun} {name or ' '.join(texts.values())} ({uri})"
 
-    def _filled(self, values: Mapping[str, str]) -> str:
+    def _render(self, values: Mapping[str, str]) -> str:
         return "".join(
             literal + ("" if name is None else values.get(name, name))
             for literal, name in self._pieces

@@ -17,13 +17,13 @@ from django.contrib import auth
 from django.db.models import ForeignObjectRel, Model, Q, QuerySet
 from django.db.models.query import ModelIterable
 
-from mcp_django.auth.permissions import BasePermission, permissions
+from mcp_django.auth.permissions import BasePermission, parse_permissions
 from mcp_django.auth.principal import Principal
 from mcp_django.core.context import Context
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import Action, ModelComponents
-    from mcp_django.integrations.registration import Registering
+    from mcp_django.integrations.registration import IntegrationRegistry
 
     _ModelIterable = ModelIterable[Any]
 else:
@@ -33,9 +33,9 @@ else:
 logger = logging.getLogger("mcp_django")
 
 # The number of objects that are checked at most if permissions are per object.
-MAX_ASKED = 1000
+MAX_CHECKED_OBJECTS = 1000
 # The authentication backends of Django and of this package have no per-object permissions.
-PLAIN = frozenset({"django.contrib.auth.backends", "mcp_django.auth"})
+BACKENDS_WITHOUT_OBJECT_PERMISSIONS = frozenset({"django.contrib.auth.backends", "mcp_django.auth"})
 
 
 class ModelPermission(BasePermission):
@@ -53,7 +53,7 @@ class ModelPermission(BasePermission):
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the declaration authorizes this caller."""
         ctx = Context(server=self._declaration.server, principal=principal, protocol_version="")
-        return self._declaration.may_some(ctx, self._action)
+        return self._declaration.may_have_permission(ctx, self._action)
 
 
 def codename(model: type[Model], action: str) -> str:
@@ -62,22 +62,28 @@ def codename(model: type[Model], action: str) -> str:
     return f"{options.app_label}.{auth.get_permission_codename(action, options)}"
 
 
-def may(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model | None) -> bool:
+def has_default_permission(
+    declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model | None
+) -> bool:
     """Return the result of ``has_permission`` for a class that does not override it."""
     if action == "view" and declaration.permission is not None:
-        return all(one.has_permission(ctx.principal) for one in permissions(declaration.permission))
+        return all(
+            one.has_permission(ctx.principal) for one in parse_permissions(declaration.permission)
+        )
     name = codename(declaration.model, action)
     return bool(ctx.user.has_perm(name) or (obj is not None and ctx.user.has_perm(name, obj)))
 
 
-def may_some(declaration: ModelComponents[Any], ctx: Context, action: Action) -> bool:
+def may_have_permission(declaration: ModelComponents[Any], ctx: Context, action: Action) -> bool:
     """Return whether the caller may do it to the model, or possibly to one of its objects."""
     return declaration.has_permission(ctx, action) or (
-        ctx.principal.is_authenticated and _knows_objects()
+        ctx.principal.is_authenticated and _has_object_permission_backend()
     )
 
 
-def may_this(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model) -> bool:
+def has_object_permission(
+    declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model
+) -> bool:
     """Return whether the caller may do it to this object.
 
     ``has_permission`` is called with the object, regardless of its result for the model.
@@ -85,47 +91,55 @@ def may_this(declaration: ModelComponents[Any], ctx: Context, action: Action, ob
     return declaration.has_permission(ctx, action, obj)
 
 
-def sees_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
+def can_view_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
     """Return whether the caller may view every row of the row rule, without a check of each object.
 
     A class that overrides ``has_permission`` is called for each object, since its result for the
     model may be that of ``obj is None or …``.
     """
-    return not has_own_rules(declaration) and declaration.has_permission(ctx, "view")
+    return not overrides_has_permission(declaration) and declaration.has_permission(ctx, "view")
 
 
-def may_see_some(declaration: ModelComponents[Any], ctx: Context) -> bool:
+def may_view_some_objects(declaration: ModelComponents[Any], ctx: Context) -> bool:
     """Return whether single objects have to be checked, since some may be allowed."""
-    return has_own_rules(declaration) or _knows_objects()
+    return overrides_has_permission(declaration) or _has_object_permission_backend()
 
 
-def permitted(
+def filter_viewable(
     declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 ) -> QuerySet[Any]:
     """Return the rows that the caller may view; if each is checked, of the first ``MAX_ASKED``."""
-    if sees_all(declaration, ctx):
+    if can_view_all(declaration, ctx):
         return rows
-    return rows.filter(pk__in=[obj.pk for obj in asked(declaration, ctx, rows.order_by("pk"))])
+    return rows.filter(
+        pk__in=[
+            obj.pk for obj in filter_by_object_permission(declaration, ctx, rows.order_by("pk"))
+        ]
+    )
 
 
-def asked(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> Iterator[Any]:
+def filter_by_object_permission(
+    declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
+) -> Iterator[Any]:
     """Yield the objects that the caller may view, checking each of the first ``MAX_ASKED``."""
-    if not may_see_some(declaration, ctx):
+    if not may_view_some_objects(declaration, ctx):
         return
     number = 0
-    for obj in rows[:MAX_ASKED].iterator(chunk_size=100):
+    for obj in rows[:MAX_CHECKED_OBJECTS].iterator(chunk_size=100):
         number += 1
-        if may_this(declaration, ctx, "view", obj):
+        if has_object_permission(declaration, ctx, "view", obj):
             yield obj
-    if number == MAX_ASKED:
+    if number == MAX_CHECKED_OBJECTS:
         logger.warning(
             "%s: stopped after a permission check of %d objects; limit get_queryset().",
             declaration,
-            MAX_ASKED,
+            MAX_CHECKED_OBJECTS,
         )
 
 
-def _asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
+def _with_object_checks(
+    declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
+) -> QuerySet[Any]:
     """Return the same queryset, but each object is checked when it is loaded.
 
     This is for code whose objects are not known beforehand, such as a prefetch. Do not call
@@ -134,26 +148,30 @@ def _asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 
     class Asking(_ModelIterable):
         def __iter__(self) -> Iterator[Any]:
-            return (one for one in super().__iter__() if may_this(declaration, ctx, "view", one))
+            return (
+                one
+                for one in super().__iter__()
+                if has_object_permission(declaration, ctx, "view", one)
+            )
 
     found = rows.all()
     found._iterable_class = Asking
     return found
 
 
-def has_own_rules(declaration: ModelComponents[Any]) -> bool:
+def overrides_has_permission(declaration: ModelComponents[Any]) -> bool:
     """Return whether the class overrides ``has_permission``.
 
-    A class of this package that delegates the check sets ``asks_of_each`` instead.
+    A class of this package that delegates the check sets ``checks_each_object`` instead.
     """
-    handed_on: bool | None = getattr(declaration, "asks_of_each", None)
+    handed_on: bool | None = getattr(declaration, "checks_each_object", None)
     return declaration.is_overridden("has_permission") if handed_on is None else handed_on
 
 
-def _knows_objects() -> bool:
+def _has_object_permission_backend() -> bool:
     """Return whether an authentication backend of the site may have per-object permissions."""
     return any(
-        not _defined_in(type(backend), name).startswith(tuple(PLAIN))
+        not _defined_in(type(backend), name).startswith(tuple(BACKENDS_WITHOUT_OBJECT_PERMISSIONS))
         for backend in auth.get_backends()
         for name in ("has_perm", "get_all_permissions")
         if hasattr(backend, name)
@@ -169,7 +187,7 @@ def _defined_in(cls: type, name: str) -> str:
 M = TypeVar("M", bound=Model)
 
 
-def clean(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
+def normalize_queryset(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
     """Return the same rows, each once, without order, related objects and deferred columns.
 
     The result can be filtered, ordered, counted and sliced.
@@ -220,18 +238,21 @@ def _multiplies(join: Any) -> bool:
 EVERYTHING = Q()
 
 
-def gate(
-    server: Registering, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+def apply_row_rules(
+    server: IntegrationRegistry, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows of a model that its registrations on this server let the caller see.
 
     Return ``None`` if the model is not registered, so that no rule is known. ``among`` limits the
     rows, so that fewer objects are checked if a registration checks each object.
     """
-    declarations = server.declared(model)
+    declarations = server.declarations_of(model)
     if not declarations:
         return None
-    rows = [permitted(one, ctx, one.rows(ctx).filter(among)) for one in _opening(declarations, ctx)]
+    rows = [
+        filter_viewable(one, ctx, one.rows(ctx).filter(among))
+        for one in _registrations_with_rows(declarations, ctx)
+    ]
     if len(rows) == 1:
         return rows[0]
     if not rows:
@@ -240,14 +261,14 @@ def gate(
     return model._base_manager.using(rows[0].db).filter(either)
 
 
-def viewable(
-    server: Registering, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+def rows_with_visible_labels(
+    server: IntegrationRegistry, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows, limited by ``among``, whose labels the caller may see; ``None`` for none.
 
     The row rule of the model decides if it is registered, otherwise Django's view permission.
     """
-    gated = gate(server, model, ctx, among=among)
+    gated = apply_row_rules(server, model, ctx, among=among)
     if gated is not None:
         return gated
     if ctx.user.has_perm(codename(model, "view")):
@@ -256,46 +277,54 @@ def viewable(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
+class RelatedRows:
     """The rows that a to-many relation shows, loaded for many objects in one query."""
 
     rows: QuerySet[Any]
     has_labels: bool
-    is_asked: bool = False
+    is_checked: bool = False
     """Whether each object is checked when it is loaded, so that more are loaded than shown."""
 
 
-def entries(server: Registering, model: type[Model], ctx: Context) -> Entries:
+def related_rows(server: IntegrationRegistry, model: type[Model], ctx: Context) -> RelatedRows:
     """Return the rows of a model that the caller may see in a relation that is named alone."""
-    if not server.declared(model):
+    if not server.declarations_of(model):
         may_view = bool(ctx.user.has_perm(codename(model, "view")))
-        return Entries(rows=model._default_manager.all(), has_labels=may_view)
-    one = _asked_about(server, model, ctx)
+        return RelatedRows(rows=model._default_manager.all(), has_labels=may_view)
+    one = _find_checking_registration(server, model, ctx)
     if one is not None:
-        return Entries(rows=_asking(one, ctx, one.rows(ctx)), has_labels=True, is_asked=True)
-    visible = gate(server, model, ctx)
+        return RelatedRows(
+            rows=_with_object_checks(one, ctx, one.rows(ctx)), has_labels=True, is_checked=True
+        )
+    visible = apply_row_rules(server, model, ctx)
     assert visible is not None, "it is registered"
-    return Entries(rows=visible, has_labels=True)
+    return RelatedRows(rows=visible, has_labels=True)
 
 
-def limited(rows: QuerySet[Any], server: Registering, ctx: Context) -> QuerySet[Any]:
+def limit_to_visible(
+    rows: QuerySet[Any], server: IntegrationRegistry, ctx: Context
+) -> QuerySet[Any]:
     """Return the rows that the caller may see, for code that itself loads what it needs of them."""
-    one = _asked_about(server, rows.model, ctx)
+    one = _find_checking_registration(server, rows.model, ctx)
     if one is not None:
         seen = one.rows(ctx).using(rows.db)
-        return _asking(one, ctx, rows.filter(pk__in=seen.values("pk")))
-    visible = gate(server, rows.model, ctx)
+        return _with_object_checks(one, ctx, rows.filter(pk__in=seen.values("pk")))
+    visible = apply_row_rules(server, rows.model, ctx)
     return rows if visible is None else rows.filter(pk__in=visible.using(rows.db).values("pk"))
 
 
-def _asked_about(
-    server: Registering, model: type[Model], ctx: Context
+def _find_checking_registration(
+    server: IntegrationRegistry, model: type[Model], ctx: Context
 ) -> ModelComponents[Any] | None:
     """Return the registration that decides, if there is only one and it checks each object."""
-    found = _opening(server.declared(model), ctx)
-    return found[0] if len(found) == 1 and not sees_all(found[0], ctx) else None
+    found = _registrations_with_rows(server.declarations_of(model), ctx)
+    return found[0] if len(found) == 1 and not can_view_all(found[0], ctx) else None
 
 
-def _opening(declarations: list[ModelComponents[Any]], ctx: Context) -> list[ModelComponents[Any]]:
+def _registrations_with_rows(
+    declarations: list[ModelComponents[Any]], ctx: Context
+) -> list[ModelComponents[Any]]:
     """Return the registrations that let the caller see at least some rows."""
-    return [one for one in declarations if sees_all(one, ctx) or may_see_some(one, ctx)]
+    return [
+        one for one in declarations if can_view_all(one, ctx) or may_view_some_objects(one, ctx)
+    ]

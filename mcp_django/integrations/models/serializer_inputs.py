@@ -12,9 +12,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.core.context import Context
-from mcp_django.integrations.models.write_forms import keep_hidden_links, limit_keys
-from mcp_django.schema.arguments import InvalidArguments, Problem
-from mcp_django.schema.serializers import explained, shape_of, writable_fields
+from mcp_django.integrations.models.write_forms import keep_hidden_links, limit_querysets
+from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
+from mcp_django.schema.serializers import explain_errors, serializer_schema, writable_fields
 from mcp_django.schema.structure import Schema
 
 
@@ -23,10 +23,10 @@ class SerializerInputs:
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
-        self._class = _checked(declaration)
+        self._class = _get_serializer_class(declaration)
         try:
             sample = self._class()
-            shape = shape_of(sample, without=[without], partial=is_change)
+            shape = serializer_schema(sample, without=[without], partial=is_change)
             fields = writable_fields(sample)
         except (ImproperlyConfigured, ValueError) as exc:
             raise ImproperlyConfigured(f"{declaration}: serializer: {exc}") from exc
@@ -42,7 +42,7 @@ class SerializerInputs:
         ]
         self._shape: Schema = {**shape, "properties": self.properties}
 
-    def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
         """Yield nothing: a serializer checks types itself."""
         yield from ()
 
@@ -62,16 +62,16 @@ class SerializerInputs:
         emptied = {name: None if fields[name].allow_null else "" for name in call.clear}
         values = {**call.values, **emptied}
         serializer.initial_data = values
-        limit_keys(fields, list(values), self._declaration.server, ctx)
+        limit_querysets(fields, list(values), self._declaration.server, ctx)
         if not serializer.is_valid():
-            raise InvalidArguments(explained(serializer.errors, values, self._shape))
+            raise InvalidArguments(explain_errors(serializer.errors, values, self._shape))
         if instance is not None:
             server = self._declaration.server
             keep_hidden_links(serializer.validated_data, instance, server, ctx)
         return serializer
 
 
-def _checked(declaration: Any) -> Any:
+def _get_serializer_class(declaration: Any) -> Any:
     serializer = declaration.serializer
     if not (isinstance(serializer, type) and hasattr(serializer, "run_validation")):
         raise ImproperlyConfigured(

@@ -20,15 +20,19 @@ from mcp_django.core.context import Context
 from mcp_django.integrations.models.columns import (
     MAX_TEXT,
     Column,
+    ColumnKind,
     FieldPath,
-    Kind,
-    accessor,
-    identifies,
-    without_nul,
+    accessor_name,
+    are_unique_together,
+    validate_storable_text,
 )
-from mcp_django.integrations.models.row_access import may_this
+from mcp_django.integrations.models.row_access import has_object_permission
 from mcp_django.protocol.uritemplate import URITemplate
-from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
+from mcp_django.schema.arguments import (
+    InvalidArguments,
+    ValidationProblem,
+    unknown_argument_problem,
+)
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
@@ -46,10 +50,10 @@ def _integer(text: str) -> int:
 def _text(text: str) -> str:
     if len(text) > MAX_TEXT:
         raise ValueError
-    return without_nul(text)
+    return validate_storable_text(text)
 
 
-READERS: Mapping[Kind, tuple[Callable[[str], Any], str]] = {
+READERS: Mapping[ColumnKind, tuple[Callable[[str], Any], str]] = {
     "integer": (_integer, "must be an integer, such as 17"),
     "text": (_text, f"must be text of at most {MAX_TEXT} characters without NUL"),
     "uuid": (UUID, "must be a lowercase UUID with hyphens"),
@@ -57,7 +61,7 @@ READERS: Mapping[Kind, tuple[Callable[[str], Any], str]] = {
 }
 
 
-class Variables:
+class URIVariables:
     """The URI template of one declaration; it is also the arguments of its components."""
 
     def __init__(self, declaration: ModelComponents[Any], uri: str) -> None:
@@ -73,14 +77,14 @@ class Variables:
             )
         self.paths = {name: self._path(name) for name in self.template.variables}
         self._check_query(uri)
-        if not identifies(declaration.model, self.paths):
+        if not are_unique_together(declaration.model, self.paths):
             declaration.refuse(
                 f"uri = {uri!r}: several objects can share {', '.join(self.paths)}; use a unique "
                 "field, or fields that are unique together."
             )
 
     def _path(self, name: str) -> FieldPath:
-        path = self.declaration.exposed.require(name, option="uri")
+        path = self.declaration.exposed.require_path(name, option="uri")
         if path.is_many:
             self.declaration.refuse(
                 f"uri: {name!r} leads to many objects, but a URI has only one value for it."
@@ -126,17 +130,19 @@ class Variables:
             InvalidArguments: no object can have such values.
         """
         given = json.loads(raw)
-        problems = [unknown_argument(name, self.paths) for name in given if name not in self.paths]
+        problems = [
+            unknown_argument_problem(name, self.paths) for name in given if name not in self.paths
+        ]
         values: dict[str, Any] = {}
         for name, path in self.paths.items():
             if name not in given:
-                problems.append(Problem(path=name, message="required"))
+                problems.append(ValidationProblem(path=name, message="required"))
                 continue
             try:
-                values[name] = read(path, given[name])
+                values[name] = parse_value(path, given[name])
             except ValueError:
                 rule = READERS[Column(path.column).kind][1]
-                problems.append(Problem(path=name, value=given[name], message=rule))
+                problems.append(ValidationProblem(path=name, value=given[name], message=rule))
         if problems:
             raise InvalidArguments(problems)
         return values
@@ -169,7 +175,7 @@ class Variables:
             return None
 
 
-def read(path: FieldPath, text: str) -> Any:
+def parse_value(path: FieldPath, text: str) -> Any:
     """Return the value that the text stands for.
 
     Raises:
@@ -190,7 +196,7 @@ def value_of(obj: Model, path: FieldPath) -> Any:
     found: Any = obj
     try:
         for hop in path.hops:
-            found = getattr(found, accessor(hop), None)
+            found = getattr(found, accessor_name(hop), None)
     except ObjectDoesNotExist:
         return None
     value = None if found is None else getattr(found, path.field.attname)
@@ -204,7 +210,7 @@ def value_of(obj: Model, path: FieldPath) -> Any:
         return None
 
 
-def names_in(paths: Iterable[FieldPath]) -> list[str]:
+def related_names(paths: Iterable[FieldPath]) -> list[str]:
     """Return the relations of the paths, as arguments of ``select_related``."""
     return ["__".join(path.names[:-1]) for path in paths if path.hops]
 
@@ -212,7 +218,7 @@ def names_in(paths: Iterable[FieldPath]) -> list[str]:
 # Finding the object of a URI ----------------------------------------------------------------------
 
 
-def find(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
+def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
     """Return the object with these values, with all data that is shown of it loaded.
 
     Raises:
@@ -220,7 +226,7 @@ def find(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any
     """
     rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
     found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
-    if found is None or not may_this(declaration, ctx, "view", found):
+    if found is None or not has_object_permission(declaration, ctx, "view", found):
         raise declaration.model.DoesNotExist
     # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
     if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:

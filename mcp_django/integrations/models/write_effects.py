@@ -22,9 +22,9 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
-from mcp_django.integrations.models.row_access import viewable
-from mcp_django.schema.arguments import MISSING, Problem
-from mcp_django.schema.problems import of_kind, one_of
+from mcp_django.integrations.models.row_access import rows_with_visible_labels
+from mcp_django.schema.arguments import MISSING, ValidationProblem
+from mcp_django.schema.problems import enum_rule, type_rule
 from mcp_django.schema.structure import Schema
 
 WRITE = re.compile(
@@ -35,7 +35,7 @@ NOT_SHOWN = "not_shown"
 
 
 @contextmanager
-def taken_back(alias: str) -> Iterator[None]:
+def roll_back_writes(alias: str) -> Iterator[None]:
     """Roll back at the end what was written to a database, and reject writes to others."""
     ours = _reversible(alias)
     with ExitStack() as stack:
@@ -43,12 +43,12 @@ def taken_back(alias: str) -> Iterator[None]:
             if other not in ours:
                 stack.enter_context(connections[other].execute_wrapper(_refuse_writes))
         for one in ours:
-            stack.enter_context(_rolled_back(one))
+            stack.enter_context(_rolled_back_transaction(one))
         yield
 
 
 @contextmanager
-def _rolled_back(alias: str) -> Iterator[None]:
+def _rolled_back_transaction(alias: str) -> Iterator[None]:
     with transaction.atomic(using=alias):
         yield
         transaction.set_rollback(True, using=alias)
@@ -93,7 +93,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     }
 
 
-def not_shown(declaration: Any, written: Iterable[str]) -> list[str]:
+def hidden_fields(declaration: Any, written: Iterable[str]) -> list[str]:
     """Return those of the written fields that are not shown.
 
     All of them are returned, changed or not: whether a field changes would reveal its value.
@@ -115,7 +115,7 @@ BATCH = 500
 Counts = dict[str, int]
 
 
-def cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, Counts]:
+def count_cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, Counts]:
     """Return the numbers of rows that a deletion deletes, and of rows whose link it sets to null.
 
     Return nothing if the object is protected: the deletion itself raises the error, unless the site
@@ -126,13 +126,13 @@ def cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, C
         collector.collect([obj])
     except (ProtectedError, RestrictedError):
         return {}
-    deleted = _Count(alias, server, ctx)
-    deleted.sure(type(obj), 1)
+    deleted = _RowCounter(alias, server, ctx)
+    deleted.add_visible(type(obj), 1)
     for model, instances in collector.data.items():
         deleted.add(model, [one.pk for one in instances if one is not obj])
     for fast in collector.fast_deletes:
         deleted.add(fast.model, fast)
-    detached = _Count(alias, server, ctx)
+    detached = _RowCounter(alias, server, ctx)
     for (field, _), batches in collector.field_updates.items():
         for batch in batches:
             detached.add(field.model, _keys(batch))
@@ -140,12 +140,12 @@ def cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, C
     return {name: counts for name, counts in found.items() if counts}
 
 
-def protected(
+def protected_error(
     exc: ProtectedError | RestrictedError, obj: Model, *, alias: str, server: Any, ctx: Context
 ) -> ToolError:
     """Return the error for a protected object, with the numbers and models of referring rows."""
     found = exc.args[1]
-    count = _Count(alias, server, ctx)
+    count = _RowCounter(alias, server, ctx)
     for model in {type(one) for one in found}:
         count.add(model, [one.pk for one in found if type(one) is model])
     noun = obj._meta.verbose_name
@@ -155,7 +155,7 @@ def protected(
     return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
 
 
-class _Count:
+class _RowCounter:
     """Counts rows that the caller may see, by model."""
 
     def __init__(self, alias: str, server: Any, ctx: Context) -> None:
@@ -164,7 +164,7 @@ class _Count:
         self._server = server
         self._ctx = ctx
 
-    def sure(self, model: type[Model], number: int) -> None:
+    def add_visible(self, model: type[Model], number: int) -> None:
         """Add a number of rows that the caller is known to see."""
         if number:
             label = model._meta.label
@@ -182,9 +182,9 @@ class _Count:
             self._add(model, Q(pk__in=batch))
 
     def _add(self, model: type[Model], among: Q) -> None:
-        visible = viewable(self._server, model, self._ctx, among=among)
+        visible = rows_with_visible_labels(self._server, model, self._ctx, among=among)
         if visible is not None:
-            self.sure(model, visible.using(self._alias).filter(among).count())
+            self.add_visible(model, visible.using(self._alias).filter(among).count())
 
 
 def _keys(rows: Any) -> Any:
@@ -220,7 +220,7 @@ _BY_FORMAT = {
 _HIDDEN = "not allowed because of a value that you may not see"
 
 
-class ElsewhereError(ValidationError):
+class OtherFieldError(ValidationError):
     """A validation error of a field that is not in the form."""
 
     def __init__(self, field: str, error: ValidationError) -> None:
@@ -228,57 +228,59 @@ class ElsewhereError(ValidationError):
         self.field = field
 
 
-def problems_of(
+def form_problems(
     form: forms.BaseForm, sent: dict[str, Any], schemas: dict[str, Schema], known: Collection[str]
-) -> Iterator[Problem]:
+) -> Iterator[ValidationProblem]:
     """Yield the problems of the arguments ``sent``; ``known`` are the names callers may read."""
     for name, errors in form.errors.as_data().items():
         schema = schemas.get(name, {})
         is_shown = name in sent and not schema.get("writeOnly")
         for error in errors:
             field = form.fields.get(name)
-            if isinstance(error, ElsewhereError):
-                yield _elsewhere(error.field, error, known)
+            if isinstance(error, OtherFieldError):
+                yield _other_field_problem(error.field, error, known)
                 continue
-            yield Problem(
+            yield ValidationProblem(
                 path="" if name == NON_FIELD_ERRORS else name,
                 value=sent[name] if is_shown else MISSING,
-                message=_rule(error, field, schema, known),
+                message=_error_message(error, field, schema, known),
             )
 
 
-def problems_in(exc: ValidationError, known: Collection[str]) -> Iterator[Problem]:
+def error_problems(exc: ValidationError, known: Collection[str]) -> Iterator[ValidationProblem]:
     """Yield the problems in a validation error that a model or a hook raised while saving."""
     if not hasattr(exc, "error_dict"):
-        yield Problem(path="", message=" ".join(exc.messages).rstrip("."))
+        yield ValidationProblem(path="", message=" ".join(exc.messages).rstrip("."))
         return
     for name, errors in exc.error_dict.items():
         for error in errors:
-            yield _elsewhere("" if name == NON_FIELD_ERRORS else name, error, known)
+            yield _other_field_problem("" if name == NON_FIELD_ERRORS else name, error, known)
 
 
-def once(problems: Iterable[Problem]) -> list[Problem]:
+def remove_duplicates(problems: Iterable[ValidationProblem]) -> list[ValidationProblem]:
     """Return the problems without duplicates; those of hidden fields are the same to the caller."""
-    found: list[Problem] = []
+    found: list[ValidationProblem] = []
     for problem in problems:
         if problem not in found:
             found.append(problem)
     return found
 
 
-def _elsewhere(name: str, error: ValidationError, known: Collection[str]) -> Problem:
+def _other_field_problem(
+    name: str, error: ValidationError, known: Collection[str]
+) -> ValidationProblem:
     if name and name not in known:
-        return Problem(path="", message=_HIDDEN)
-    return Problem(path=name, message=_rule(error, None, {}, known))
+        return ValidationProblem(path="", message=_HIDDEN)
+    return ValidationProblem(path=name, message=_error_message(error, None, {}, known))
 
 
-def _rule(
+def _error_message(
     error: ValidationError, field: forms.Field | None, schema: Schema, known: Collection[str]
 ) -> str:
     if error.code in {"required", "null", "blank"}:
         return "is required"
     if error.code in {"unique", "unique_together"}:
-        return _taken(error, known)
+        return _unique_message(error, known)
     if isinstance(field, forms.ModelChoiceField) and error.code in {
         "invalid_choice",
         "invalid_pk_value",
@@ -286,7 +288,7 @@ def _rule(
         return _no_such_row(error, field)
     allowed = schema.get("enum") or schema.get("items", {}).get("enum")
     if error.code == "invalid_choice" and allowed:
-        return one_of(allowed)
+        return enum_rule(allowed)
     if error.code == "invalid" and (words := _kind(schema)):
         return words
     return " ".join(error.messages).rstrip(".")
@@ -307,7 +309,7 @@ def related_noun(field: forms.ModelChoiceField[Any]) -> str:
     return str(field.queryset.model._meta.verbose_name)
 
 
-def _taken(error: ValidationError, known: Collection[str]) -> str:
+def _unique_message(error: ValidationError, known: Collection[str]) -> str:
     together = dict(error.params or {}).get("unique_check", ())
     if len(together) < 2:
         return "is already taken and must be unique"
@@ -320,13 +322,13 @@ def _kind(schema: Schema) -> str:
     if schema.get("format") in _BY_FORMAT:
         return _BY_FORMAT[schema["format"]]
     kind = schema.get("type")
-    return of_kind(kind) if kind in {"integer", "number", "boolean"} else ""
+    return type_rule(kind) if kind in {"integer", "number", "boolean"} else ""
 
 
 # Row locks until a write is done ------------------------------------------------------------------
 
 
-def begin_writing(alias: str, model: type[Model]) -> None:
+def acquire_sqlite_write_lock(alias: str, model: type[Model]) -> None:
     """Take SQLite's write lock before anything is read.
 
     An SQLite transaction that reads and then writes fails if another connection wrote in between.
@@ -342,7 +344,7 @@ def begin_writing(alias: str, model: type[Model]) -> None:
         connection.connection.execute(f"UPDATE {table} SET {column} = {column} WHERE 1 = 0")  # noqa: S608
 
 
-def lock(obj: Model, alias: str) -> bool:
+def lock_row(obj: Model, alias: str) -> bool:
     """Lock the row of an object until the transaction ends; return ``False`` without row locks.
 
     The row rule may join and group, which databases cannot lock, so the row is locked by its key.
@@ -356,13 +358,19 @@ def lock(obj: Model, alias: str) -> bool:
 
 # History in the admin -----------------------------------------------------------------------------
 
-Deed = Literal["add", "change", "delete"]
+WriteAction = Literal["add", "change", "delete"]
 # django.contrib.admin.models has the same numbers, and cannot be imported without the admin.
 FLAGS = {"add": 1, "change": 2, "delete": 3}
 
 
-def record(
-    ctx: Context, obj: Model, key: Any, deed: Deed, *, tool: str, fields: Iterable[str] = ()
+def record_history(
+    ctx: Context,
+    obj: Model,
+    key: Any,
+    action: WriteAction,
+    *,
+    tool: str,
+    fields: Iterable[str] = (),
 ) -> None:
     """Add a ``LogEntry`` to the history of an object, if an admin and a user exist.
 
@@ -380,8 +388,8 @@ def record(
         content_type_id=kind.pk,
         object_id=str(key),
         object_repr=str(obj)[:200],
-        action_flag=FLAGS[deed],
-        change_message=_message(deed, tool, list(fields)),
+        action_flag=FLAGS[action],
+        change_message=_message(action, tool, list(fields)),
     )
 
 
@@ -392,7 +400,7 @@ def _is_user(user: Any) -> bool:
     return isinstance(user, get_user_model()) and user.pk is not None
 
 
-def _message(deed: Deed, tool: str, fields: list[str]) -> str:
+def _message(deed: WriteAction, tool: str, fields: list[str]) -> str:
     through = f"through the MCP tool {tool}."
     if deed == "add":
         return f"Added {through}"
@@ -404,7 +412,7 @@ def _message(deed: Deed, tool: str, fields: list[str]) -> str:
 # Fields that a write changed ----------------------------------------------------------------------
 
 
-class Written:
+class FieldSnapshot:
     """The values of some fields of an object before it is written."""
 
     def __init__(self, obj: Model, names: Iterable[str]) -> None:

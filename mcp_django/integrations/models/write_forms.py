@@ -27,19 +27,19 @@ from django.db.models.fields.proxy import OrderWrt
 from django.utils import timezone
 
 from mcp_django.core.context import Context
-from mcp_django.integrations.models.columns import bounded_duration, with_limits
-from mcp_django.integrations.models.row_access import gate, limited
+from mcp_django.integrations.models.columns import add_validator_limits, validate_duration
+from mcp_django.integrations.models.row_access import apply_row_rules, limit_to_visible
 from mcp_django.integrations.models.write_effects import (
-    ElsewhereError,
-    once,
-    problems_of,
+    OtherFieldError,
+    form_problems,
     related_noun,
+    remove_duplicates,
 )
-from mcp_django.integrations.site_responses import is_shown
-from mcp_django.schema.arguments import InvalidArguments, Problem
+from mcp_django.integrations.site_responses import is_value_resent
+from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
 from mcp_django.schema.django_forms import FormArguments, widget_entries
-from mcp_django.schema.portable import with_sentence
-from mcp_django.schema.problems import of_kind, wrong_kind
+from mcp_django.schema.portable import append_sentence
+from mcp_django.schema.problems import type_error_rule, type_rule
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
@@ -59,22 +59,22 @@ class FormInputs(FormArguments):
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
         form_class = self.form_class(declaration, is_change=is_change)
-        left_out = self.left_out(form_class, is_change=is_change)
-        super().__init__(form_class, without={without, *left_out})
+        left_out = self.excluded_fields(form_class, is_change=is_change)
+        super().__init__(form_class, excluded={without, *left_out})
         self.properties = {name: self._property(name, is_change=is_change) for name in self._fields}
         self.required = list(self._shape["required"])
-        self.emptiable = [name for name, field in self._fields.items() if _can_be_emptied(field)]
+        self.emptiable = [name for name, field in self._fields.items() if _is_clearable(field)]
 
     def form_class(self, declaration: Any, *, is_change: bool) -> Any:
         """Return the class of the form."""
         return _form_class(declaration)
 
-    def left_out(self, form_class: Any, *, is_change: bool) -> Collection[str]:
+    def excluded_fields(self, form_class: Any, *, is_change: bool) -> Collection[str]:
         """Return fields of the form that are not arguments; by default none."""
         return ()
 
     def _property(self, name: str, *, is_change: bool) -> Schema:
-        schema = with_limits(self._shape["properties"][name], self._rules(name))
+        schema = add_validator_limits(self._shape["properties"][name], self._rules(name))
         if is_change:
             # A field that is not sent keeps its value.
             schema.pop("default", None)
@@ -86,7 +86,7 @@ class FormInputs(FormArguments):
             noun = related_noun(field)
             many = isinstance(field, forms.ModelMultipleChoiceField)
             words = f"Keys of {noun} objects." if many else f"The key of one {noun}."
-            schema["description"] = with_sentence(schema.get("description", ""), words)
+            schema["description"] = append_sentence(schema.get("description", ""), words)
             if many:
                 schema["maxItems"] = MAX_KEYS
         return schema
@@ -99,16 +99,16 @@ class FormInputs(FormArguments):
             rules += columns[name].validators
         return [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
 
-    def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
         """Yield problems of the values that can be found without the database."""
         for name, value in values.items():
             field = self._fields[name]
-            rule = wrong_kind(value, self.json_schema["properties"].get(name, {}))
+            rule = type_error_rule(value, self.json_schema["properties"].get(name, {}))
             if isinstance(field, forms.BooleanField) and str(value).lower() not in FLAGS:
                 # A checkbox accepts any other text as true.
-                rule = of_kind("boolean")
+                rule = type_rule("boolean")
             if rule is not None:
-                yield Problem(path=name, value=value, message=rule)
+                yield ValidationProblem(path=name, value=value, message=rule)
             else:
                 yield from _key_problems(field, name, value)
 
@@ -118,17 +118,17 @@ class FormInputs(FormArguments):
         Raises:
             InvalidArguments: a value is not valid; the caller can correct it.
         """
-        moments = _moments(instance)
+        moments = _datetimes_of(instance)
         form = self._form(call, instance)
         server = self._declaration.server
-        limit_keys(form.fields, call.written, server, ctx)
+        limit_querysets(form.fields, call.written, server, ctx)
         if not form.is_valid():
             known = {*self._declaration.exposed.schema["properties"], *self.properties}
-            found = problems_of(form, dict(call.values), self.properties, known)
-            raise InvalidArguments(once(found))
+            found = form_problems(form, dict(call.values), self.properties, known)
+            raise InvalidArguments(remove_duplicates(found))
         if instance is not None:
             keep_hidden_links(form.cleaned_data, instance, server, ctx)
-            _keep_moments(form, moments, call.written)
+            _restore_datetimes(form, moments, call.written)
         return form
 
     def _form(self, call: Any, instance: Any) -> forms.BaseModelForm[Any]:
@@ -147,15 +147,15 @@ class FormInputs(FormArguments):
 
     def _values(self, call: Any) -> dict[str, Any]:
         """Return what the caller sent as form data, as the form's widgets expect it."""
-        emptied = {name: _nothing(self._fields[name]) for name in call.clear}
-        data = self.data({**call.values, **emptied}, prefix=self._form_class.prefix)
+        emptied = {name: _empty_value(self._fields[name]) for name in call.clear}
+        data = self.form_data({**call.values, **emptied}, prefix=self._form_class.prefix)
         return {key: _as_stored(value) for key, value in data.items()}
 
     def _current(self, form: forms.BaseModelForm[Any], call: Any) -> dict[str, Any]:
         """Return the object's current values of the fields that were not sent, as form data."""
         data: dict[str, Any] = {}
         for name, field in form.fields.items():
-            if name in call.written or field.disabled or not is_shown(field):
+            if name in call.written or field.disabled or not is_value_resent(field):
                 continue
             value = field.prepare_value(form.get_initial_for_field(field, name))
             shown = "" if value is None else value
@@ -179,7 +179,7 @@ def _form_class(declaration: Any) -> Any:
     return form
 
 
-def _moments(instance: Any) -> dict[str, Any]:
+def _datetimes_of(instance: Any) -> dict[str, Any]:
     """Return the datetimes and times of an object before a form changes it."""
     if instance is None:
         return {}
@@ -191,7 +191,7 @@ def _moments(instance: Any) -> dict[str, Any]:
     return {name: one for name, one in named.items() if one is not None}
 
 
-def _keep_moments(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
+def _restore_datetimes(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
     """Restore datetimes and times that were not to be written and that the form truncated.
 
     Inputs show no microseconds, and those with a format of their own possibly no seconds.
@@ -207,14 +207,14 @@ def _keep_moments(form: Any, moments: Mapping[str, Any], written: Collection[str
             setattr(form.instance, name, moment)
 
 
-def _can_be_emptied(field: forms.Field) -> bool:
+def _is_clearable(field: forms.Field) -> bool:
     """Return whether the field can be empty and JSON has no value, such as [] or false, for it."""
     says_so = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
     is_flag = isinstance(field, says_so) and not isinstance(field, forms.NullBooleanField)
     return not field.required and not is_flag
 
 
-def _nothing(field: forms.Field) -> Any:
+def _empty_value(field: forms.Field) -> Any:
     # For a JSON field, "" is a value.
     return None if isinstance(field, forms.JSONField) else ""
 
@@ -255,7 +255,7 @@ class WriteForm(_ModelForm):
                 del self.fields[name]
         for field in self.fields.values():
             if isinstance(field, forms.DurationField):
-                field.validators.append(_fits)
+                field.validators.append(_validate_duration)
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
@@ -293,16 +293,16 @@ class WriteForm(_ModelForm):
                 if name in self.fields or name == NON_FIELD_ERRORS:
                     placed.setdefault(name, []).extend(found)
                 else:
-                    elsewhere = [ElsewhereError(name, one) for one in found]
+                    elsewhere = [OtherFieldError(name, one) for one in found]
                     placed.setdefault(NON_FIELD_ERRORS, []).extend(elsewhere)
             errors = ValidationError(placed)
         super()._update_errors(errors)  # type: ignore[misc]
 
 
-def _fits(value: dt.timedelta) -> None:
+def _validate_duration(value: dt.timedelta) -> None:
     """Raise ``ValidationError`` for a duration that some databases cannot store."""
     try:
-        bounded_duration(value)
+        validate_duration(value)
     except ValueError as exc:
         raise ValidationError(str(exc)) from exc
 
@@ -318,20 +318,22 @@ MAX_KEYS = 1000
 MAX_INTEGER = 2**63 - 1
 
 
-def limit_keys(fields: Mapping[str, Any], names: Iterable[str], server: Any, ctx: Context) -> None:
+def limit_querysets(
+    fields: Mapping[str, Any], names: Iterable[str], server: Any, ctx: Context
+) -> None:
     """Limit the rows that form or serializer fields accept to those that the caller may see."""
-    for field in _choosing(fields[name] for name in names if name in fields):
-        field.queryset = limited(field.queryset.all(), server, ctx)
+    for field in _queryset_fields(fields[name] for name in names if name in fields):
+        field.queryset = limit_to_visible(field.queryset.all(), server, ctx)
 
 
-def _choosing(fields: Iterable[Any]) -> Iterator[Any]:
+def _queryset_fields(fields: Iterable[Any]) -> Iterator[Any]:
     """Yield the fields that have a queryset, including those of nested serializers."""
     for field in fields:
         inner = getattr(field, "child_relation", None) or getattr(field, "child", None)
         if inner is not None:
-            yield from _choosing([inner])
+            yield from _queryset_fields([inner])
         elif hasattr(field, "fields") and not isinstance(field, forms.Field):
-            yield from _choosing(field.fields.values())
+            yield from _queryset_fields(field.fields.values())
         elif getattr(field, "queryset", None) is not None:
             yield field
 
@@ -345,23 +347,27 @@ def keep_hidden_links(
     """
     for name in {field.name for field in instance._meta.many_to_many} & {*values}:
         linked: QuerySet[Any] = getattr(instance, name).all()
-        visible = gate(server, linked.model, ctx, among=Q(pk__in=linked.values("pk")))
+        visible = apply_row_rules(server, linked.model, ctx, among=Q(pk__in=linked.values("pk")))
         if visible is not None:
             hidden = linked.exclude(pk__in=visible.using(linked.db).values("pk"))
             values[name] = [*values[name], *hidden]
 
 
-def _key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
+def _key_problems(field: Any, name: str, value: Any) -> Iterator[ValidationProblem]:
     """Yield problems of keys that would cause database errors."""
     if not isinstance(field, forms.ModelMultipleChoiceField) or not isinstance(value, list):
         return
     if len(value) > MAX_KEYS:
-        yield Problem(path=name, message=f"has {len(value)} keys; send at most {MAX_KEYS}")
+        yield ValidationProblem(
+            path=name, message=f"has {len(value)} keys; send at most {MAX_KEYS}"
+        )
         return
     noun = related_noun(field)
     for index, one in enumerate(value):
         if _is_out_of_range(one):
-            yield Problem(path=f"{name}[{index}]", value=one, message=f"this {noun} does not exist")
+            yield ValidationProblem(
+                path=f"{name}[{index}]", value=one, message=f"this {noun} does not exist"
+            )
 
 
 def _is_out_of_range(key: Any) -> bool:
@@ -386,7 +392,7 @@ def writable_fields(declaration: Any) -> list[str]:
     if declaration.write_fields is None:
         names = list(_exposed_and_writable(declaration))
     else:
-        names = list(declaration.sequence("write_fields"))
+        names = list(declaration.get_name_list("write_fields"))
         for name in names:
             problem = _problem(declaration.model, name)
             if problem:
@@ -445,27 +451,27 @@ def _is_plain(field: Any) -> bool:
 # class with such columns is rejected; if a hook is to set them, the saved object is checked.
 
 
-def check_filled(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
+def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
     """Check that a ``create`` tool sets every column that the model requires.
 
     Raises:
         ImproperlyConfigured: a required column is not set; the message says what to write.
     """
-    is_made_here = not (declaration.form or declaration.serializer or declaration.form_reader)
+    is_made_here = not (declaration.form or declaration.serializer or declaration.inputs_class)
     has_hook = declaration.is_overridden("perform_create")
-    if not is_made_here or has_hook or _fills_itself(declaration.model):
+    if not is_made_here or has_hook or _has_custom_save(declaration.model):
         return
     missing = list(_unwritten(declaration.model, written))
     if missing:
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
             f"create does not set {names}, which {declaration.model.__name__} requires: "
-            f"{_way_out(missing)}, give it a default, set it in perform_create, or remove 'create' "
+            f"{_required_hint(missing)}, give it a default, set it in perform_create, or remove 'create' "
             "from tools."
         )
 
 
-def empty_ones(obj: Model, written: Iterable[str]) -> ValidationError | None:
+def missing_values_error(obj: Model, written: Iterable[str]) -> ValidationError | None:
     """Return a validation error for the required columns of an object that are empty, if any."""
     empty = {
         field.name: ValidationError("This field is required.", code="required")
@@ -479,11 +485,11 @@ def _unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any
     """Yield the columns that must be set explicitly and are not among the written ones."""
     known = {*written}
     for field in model._meta.concrete_fields:
-        if field.name not in known and _has_to_be_filled(field):
+        if field.name not in known and _is_required(field):
             yield field
 
 
-def _has_to_be_filled(field: Any) -> bool:
+def _is_required(field: Any) -> bool:
     if field.null or field.blank or field.auto_created or getattr(field, "generated", False):
         return False
     if isinstance(field, OrderWrt) or getattr(field.remote_field, "parent_link", False):
@@ -495,12 +501,12 @@ def _has_to_be_filled(field: Any) -> bool:
     return bool(type(field).pre_save.__module__.startswith("django."))
 
 
-def _fills_itself(model: type[Model]) -> bool:
+def _has_custom_save(model: type[Model]) -> bool:
     """Return whether the model overrides ``save`` or ``clean``, which may set missing values."""
     return model.save is not Model.save or model.clean is not Model.clean
 
 
-def _way_out(missing: list[Field[Any, Any]]) -> str:
+def _required_hint(missing: list[Field[Any, Any]]) -> str:
     if any(isinstance(field, FileField) for field in missing):
         return "a file cannot be written (set a form that creates it, form = …)"
     if not all(field.editable for field in missing):

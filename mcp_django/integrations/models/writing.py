@@ -24,41 +24,46 @@ from django.utils.translation import override
 from pydantic import Field as Rule
 
 from mcp_django.core.context import Context
-from mcp_django.core.declare import Argument, MadeHere, arguments, function
+from mcp_django.core.declare import (
+    GeneratedArgument,
+    TrustedOutput,
+    build_arguments,
+    build_function,
+)
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
-from mcp_django.integrations.models.columns import without_nul
+from mcp_django.integrations.models.columns import validate_storable_text
 from mcp_django.integrations.models.exposed_fields import Key
-from mcp_django.integrations.models.list_get import first
-from mcp_django.integrations.models.row_access import may_this
+from mcp_django.integrations.models.list_get import get_permitted_object
+from mcp_django.integrations.models.row_access import has_object_permission
 from mcp_django.integrations.models.write_effects import (
     NOT_SHOWN,
     Counts,
-    Deed,
-    Written,
-    begin_writing,
-    cascade,
+    FieldSnapshot,
+    WriteAction,
+    acquire_sqlite_write_lock,
+    count_cascade,
     difference,
-    lock,
-    not_shown,
-    once,
-    problems_in,
-    protected,
-    taken_back,
+    error_problems,
+    hidden_fields,
+    lock_row,
+    protected_error,
+    remove_duplicates,
+    roll_back_writes,
 )
 from mcp_django.integrations.models.write_forms import (
     FormInputs,
     WriteForm,
-    check_filled,
-    empty_ones,
+    check_required_columns,
+    missing_values_error,
 )
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
-    Problem,
-    describe,
+    ValidationProblem,
     format_path,
+    format_problems,
 )
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema
@@ -99,27 +104,27 @@ class WriteCall:
         return [*self.values, *self.clear]
 
 
-class Previewing:
+class WriteDryRun:
     """The dry run of a write tool, for ``Tool.dry_run``."""
 
-    def is_one(self, arguments: Mapping[str, Any]) -> bool:
+    def is_dry_run(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the call is a preview."""
         call: WriteCall = arguments["call"]
         return call.preview
 
-    def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments of the preview."""
         return {**arguments, "call": replace(arguments["call"], preview=True)}
 
 
-class Inputs(Protocol):
+class WriteInputs(Protocol):
     """Validates the values, by a form or a serializer."""
 
     properties: dict[str, Schema]
     required: list[str]
     emptiable: list[str]
 
-    def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
         """Yield problems of the values that can be found without the database."""
         ...
 
@@ -136,7 +141,7 @@ class WriteArguments:
     """Parses the arguments of a write tool; the function gets one ``call``."""
 
     def __init__(
-        self, of: str, *, key: Key | None, inputs: Inputs | None, files: Collection[str] = ()
+        self, of: str, *, key: Key | None, inputs: WriteInputs | None, files: Collection[str] = ()
     ) -> None:
         self._inputs = inputs
         self._key = key
@@ -144,7 +149,7 @@ class WriteArguments:
         # Files that are shown but cannot be written have an error message of their own.
         self._files = [name for name in files if name not in written]
         emptiable = inputs.emptiable if inputs is not None and key is not None else []
-        self._head = arguments(of, _head(key, emptiable))
+        self._head = build_arguments(of, _head(key, emptiable))
         head = self._head.json_schema
         own = dict(head["properties"])
         last = {name: own.pop(name) for name in (CLEAR, PREVIEW) if name in own}
@@ -173,7 +178,7 @@ class WriteArguments:
         head = {name: values.pop(name) for name in known if name in values}
         problems = [*islice(_unstorable(values, ()), MAX_KEPT_PROBLEMS)]
         if self._inputs is not None and not problems:
-            problems += self._inputs.look_over(values)
+            problems += self._inputs.check_types(values)
         try:
             read = self._head.parse(json.dumps(head).encode())
         except InvalidArguments as exc:
@@ -189,29 +194,29 @@ class WriteArguments:
         )
         return {"call": call}
 
-    def _unknown(self, values: dict[str, Any]) -> Iterator[Problem]:
+    def _unknown(self, values: dict[str, Any]) -> Iterator[ValidationProblem]:
         """Yield problems for unknown names, and for a missing key, which one of them may mean."""
         known = {name: one for name, one in values.items() if name not in self._files}
         for name in values.keys() - known.keys():
-            yield Problem(path=name, message="is a file, which cannot be written here")
+            yield ValidationProblem(path=name, message="is a file, which cannot be written here")
         unknown = [*unknown_members(known, self._shape)]
         yield from unknown
         if unknown and self._key is not None and self._key.name not in values:
-            yield Problem(path=self._key.name, message="is required")
+            yield ValidationProblem(path=self._key.name, message="is required")
 
 
-def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
+def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, GeneratedArgument]:
     """Return the arguments that are not values of fields."""
-    named: dict[str, Argument] = {}
+    named: dict[str, GeneratedArgument] = {}
     if key is not None:
-        named[key.name] = Argument(annotation=key.annotation, required=True)
+        named[key.name] = GeneratedArgument(annotation=key.annotation, required=True)
     if emptiable:
-        named[CLEAR] = Argument(
+        named[CLEAR] = GeneratedArgument(
             annotation=Annotated[list[Literal[tuple(emptiable)]], Rule(max_length=len(emptiable))],  # type: ignore[misc]  # known when it runs
             description="Fields to empty.",
             default=[],
         )
-    named[PREVIEW] = Argument(
+    named[PREVIEW] = GeneratedArgument(
         annotation=bool,
         description="True: return what would change, and change nothing.",
         default=False,
@@ -219,19 +224,21 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
     return named
 
 
-def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[Problem]:
+def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[ValidationProblem]:
     for name in clear:
         if name in values:
-            yield Problem(path=name, message="has a value and is also in clear; send only one")
+            yield ValidationProblem(
+                path=name, message="has a value and is also in clear; send only one"
+            )
 
 
-def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
+def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
     """Yield problems of text at any depth that databases cannot store."""
     if isinstance(value, str):
         try:
-            without_nul(value)
+            validate_storable_text(value)
         except ValueError as exc:
-            yield Problem(path=format_path(path), message=str(exc))
+            yield ValidationProblem(path=format_path(path), message=str(exc))
     elif isinstance(value, dict):
         for name, member in value.items():
             yield from _unstorable(name, path)
@@ -244,16 +251,16 @@ def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
 # Writing ------------------------------------------------------------------------------------------
 
 # Keys from a database sequence, which also advances if the row is rolled back.
-COUNTED = (AutoField, BigAutoField, SmallAutoField)
+SEQUENCE_KEYS = (AutoField, BigAutoField, SmallAutoField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class ObjectWriter:
     """One of the write tools of a declaration."""
 
     declaration: WriteHooks[Any]
     tool: str
-    inputs: Inputs | None = None
+    inputs: WriteInputs | None = None
 
     # Functions of the tools ----
 
@@ -262,9 +269,9 @@ class Writer:
         call: WriteCall = given["call"]
         if not self.declaration.has_permission(ctx, "add"):
             raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
-        with self._writing(call) as alias:
+        with self._transaction(call) as alias:
             form = self._bind(ctx, call, None)
-            saved = self._saved_new(ctx, form)
+            saved = self._save_new(ctx, form)
             obj = form.instance if saved is None else saved
             if not self.declaration.has_permission(ctx, "add", obj):
                 raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
@@ -272,7 +279,7 @@ class Writer:
             if call.preview:
                 changes = difference({}, self._without_key(shown or {}))
                 return _preview(changes=changes, **self._not_shown(call))
-            self.declaration.record(ctx, obj, obj.pk, "add", tool=self.tool)
+            self.declaration.record_history(ctx, obj, obj.pk, "add", tool=self.tool)
         return _unseen("It was saved.") if shown is None else shown
 
     def update(self, ctx: Context, given: dict[str, Any]) -> Any:
@@ -282,18 +289,18 @@ class Writer:
             assert self.inputs is not None
             known = ", ".join(self.inputs.properties)
             raise ToolError(f"There is nothing to change: send at least one of {known}.")
-        with self._writing(call) as alias:
+        with self._transaction(call) as alias:
             obj = self._find(ctx, call, "change", alias)
             before = self._shown(ctx, obj, alias) if call.preview else None
-            written = Written(obj, call.written)
+            written = FieldSnapshot(obj, call.written)
             form = self._bind(ctx, call, obj)
-            saved = self._checked(self.declaration.perform_update, ctx, form)
+            saved = self._run_hook(self.declaration.perform_update, ctx, form)
             obj = form.instance if saved is None else saved
             shown = self._shown(ctx, obj, alias)
             if call.preview:
                 changes = difference(before or {}, shown or {})
                 return _preview(changes=changes, **self._not_shown(call))
-            self.declaration.record(
+            self.declaration.record_history(
                 ctx, obj, obj.pk, "change", tool=self.tool, fields=written.changed(obj)
             )
         return _unseen("It was changed.") if shown is None else shown
@@ -301,23 +308,23 @@ class Writer:
     def delete(self, ctx: Context, given: dict[str, Any]) -> Any:
         """Delete an object and return the numbers of deleted and detached rows."""
         call: WriteCall = given["call"]
-        with self._writing(call) as alias:
+        with self._transaction(call) as alias:
             obj = self._find(ctx, call, "delete", alias)
-            gone = cascade(obj, alias=alias, server=self.declaration.server, ctx=ctx)
+            gone = count_cascade(obj, alias=alias, server=self.declaration.server, ctx=ctx)
             # Django removes the primary key of a deleted object.
             kept = copy.copy(obj)
             try:
-                self._checked(self.declaration.perform_delete, ctx, obj)
+                self._run_hook(self.declaration.perform_delete, ctx, obj)
             except (ProtectedError, RestrictedError) as exc:
                 server = self.declaration.server
-                raise protected(exc, kept, alias=alias, server=server, ctx=ctx) from exc
-            gone = self._really_gone(ctx, kept, gone, alias)
+                raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
+            gone = self._actual_counts(ctx, kept, gone, alias)
             if call.preview:
                 return _preview(cascade=gone.pop("deleted", {}), **gone)
-            self.declaration.record(ctx, kept, kept.pk, "delete", tool=self.tool)
+            self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
         return {"deleted": {}, **gone}
 
-    def _really_gone(
+    def _actual_counts(
         self, ctx: Context, obj: Model, gone: dict[str, Counts], alias: str
     ) -> dict[str, Counts]:
         """Return the counts after a deletion; a row that was only hidden has no cascade."""
@@ -330,13 +337,13 @@ class Writer:
     # Steps ----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _writing(self, call: WriteCall) -> Iterator[str]:
+    def _transaction(self, call: WriteCall) -> Iterator[str]:
         """Open a transaction on the database of the model, which a preview rolls back."""
         alias = router.db_for_write(self.declaration.model)
-        around = taken_back(alias) if call.preview else transaction.atomic(using=alias)
+        around = roll_back_writes(alias) if call.preview else transaction.atomic(using=alias)
         try:
             with around:
-                begin_writing(alias, self.declaration.model)
+                acquire_sqlite_write_lock(alias, self.declaration.model)
                 yield alias
                 _check_deferred(alias)
         except (IntegrityError, DataError) as exc:
@@ -346,18 +353,18 @@ class Writer:
                 "unique is taken, a value is missing or does not fit, or a related row is gone."
             ) from exc
 
-    def _find(self, ctx: Context, call: WriteCall, deed: Deed, alias: str) -> Model:
+    def _find(self, ctx: Context, call: WriteCall, action: WriteAction, alias: str) -> Model:
         """Return the object, locked until the end; hidden and missing ones raise the same error."""
         declaration = self.declaration
         key = {declaration.lookup.name: call.key}
         rows = declaration.rows(ctx).using(alias).filter(**key)
-        obj = first(declaration, ctx, rows, key)
-        if lock(obj, alias):
+        obj = get_permitted_object(declaration, ctx, rows, key)
+        if lock_row(obj, alias):
             # Another transaction may have changed it before the lock was acquired.
-            obj = first(declaration, ctx, rows.all(), key)
+            obj = get_permitted_object(declaration, ctx, rows.all(), key)
         # Called with the object, regardless of the result for the model.
-        if not declaration.has_permission(ctx, deed, obj):
-            raise PermissionDenied(f"You may not {deed} this {declaration.noun}.")
+        if not declaration.has_permission(ctx, action, obj):
+            raise PermissionDenied(f"You may not {action} this {declaration.noun}.")
         return obj
 
     def _bind(self, ctx: Context, call: WriteCall, instance: Model | None) -> Any:
@@ -367,42 +374,42 @@ class Writer:
         except InvalidArguments as exc:
             raise ToolError(str(exc)) from exc
 
-    def _checked(self, perform: Callable[[Context, Any], Any], ctx: Context, subject: Any) -> Any:
+    def _run_hook(self, perform: Callable[[Context, Any], Any], ctx: Context, subject: Any) -> Any:
         """Run a hook; a validation error from saving must not reveal hidden values."""
         try:
             return perform(ctx, subject)
         except ValidationError as exc:
             raise self._refusal(exc) from exc
 
-    def _saved_new(self, ctx: Context, form: Any) -> Any:
+    def _save_new(self, ctx: Context, form: Any) -> Any:
         """Save a new object, and check that the hook has set all required columns.
 
         Raises:
             ToolError: a column that the model requires has no value.
         """
         try:
-            saved = self._checked(self.declaration.perform_create, ctx, form)
+            saved = self._run_hook(self.declaration.perform_create, ctx, form)
         except IntegrityError as exc:
-            if problem := self._left_empty(form, None):
+            if problem := self._missing_values(form, None):
                 raise self._refusal(problem) from exc
             raise
-        if problem := self._left_empty(form, saved):
+        if problem := self._missing_values(form, saved):
             raise self._refusal(problem)
         return saved
 
-    def _left_empty(self, form: Any, saved: Any) -> ValidationError | None:
+    def _missing_values(self, form: Any, saved: Any) -> ValidationError | None:
         # The developer's own form or serializer decides what may be empty.
         if not isinstance(form, WriteForm):
             return None
-        return empty_ones(form.instance if saved is None else saved, form.fields)
+        return missing_values_error(form.instance if saved is None else saved, form.fields)
 
     def _refusal(self, exc: ValidationError) -> ToolError:
         known = {*self.declaration.exposed.schema["properties"]}
         known |= {*(self.inputs.properties if self.inputs is not None else ())}
-        return ToolError(describe(once(problems_in(exc, known))))
+        return ToolError(format_problems(remove_duplicates(error_problems(exc, known))))
 
     def _not_shown(self, call: WriteCall) -> dict[str, Any]:
-        names = not_shown(self.declaration, call.written)
+        names = hidden_fields(self.declaration, call.written)
         return {NOT_SHOWN: names} if names else {}
 
     def _shown(self, ctx: Context, obj: Model, alias: str) -> dict[str, Any] | None:
@@ -419,14 +426,14 @@ class Writer:
                 f"Nothing was changed: you would lose access to this {declaration.noun}. Leave "
                 "out, or change, the field that sets its owner."
             )
-        if not may_this(declaration, ctx, "view", found):
+        if not has_object_permission(declaration, ctx, "view", found):
             return None
         return declaration.exposed.dump(found, ctx)
 
     def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Return the data without a generated key, which is another one when it is saved."""
         key = self.declaration.model._meta.pk
-        is_counted = isinstance(key, COUNTED)
+        is_counted = isinstance(key, SEQUENCE_KEYS)
         return {
             name: value for name, value in shown.items() if not (is_counted and name == key.name)
         }
@@ -472,15 +479,15 @@ def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that saves a new object."""
     name = name or f"create_{declaration.singular}"
     inputs = _inputs(declaration, is_change=False)
-    check_filled(declaration, inputs.properties)
+    check_required_columns(declaration, inputs.properties)
     return Tool(
         **_common(declaration, name, "add"),
         description=_words(declaration, f"Create one {declaration.noun}."),
-        function=function(
-            Writer(declaration=declaration, tool=name, inputs=inputs).create, name=name
+        function=build_function(
+            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).create, name=name
         ),
         arguments=WriteArguments(name, key=None, inputs=inputs, files=_files(declaration)),
-        output=MadeHere(_object_schema(declaration, inputs)),
+        output=TrustedOutput(_object_schema(declaration, inputs)),
         destructive=False,
         idempotent=False,
     )
@@ -495,11 +502,11 @@ def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     return Tool(
         **_common(declaration, name, "change"),
         description=_words(declaration, words),
-        function=function(
-            Writer(declaration=declaration, tool=name, inputs=inputs).update, name=name
+        function=build_function(
+            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).update, name=name
         ),
         arguments=WriteArguments(name, key=key, inputs=inputs, files=_files(declaration)),
-        output=MadeHere(_object_schema(declaration, inputs)),
+        output=TrustedOutput(_object_schema(declaration, inputs)),
         destructive=True,
         idempotent=True,
     )
@@ -512,9 +519,9 @@ def delete_tool(declaration: WriteHooks[Any]) -> Tool:
     return Tool(
         **_common(declaration, name, "delete"),
         description=_words(declaration, words),
-        function=function(Writer(declaration=declaration, tool=name).delete, name=name),
+        function=build_function(ObjectWriter(declaration=declaration, tool=name).delete, name=name),
         arguments=WriteArguments(name, key=declaration.lookup, inputs=None),
-        output=MadeHere(_DELETED),
+        output=TrustedOutput(_DELETED),
         destructive=True,
     )
 
@@ -533,23 +540,25 @@ _DELETED: Schema = {
 }
 
 
-def _common(declaration: WriteHooks[Any], name: str, deed: Any) -> dict[str, Any]:
+def _common(declaration: WriteHooks[Any], name: str, action: Any) -> dict[str, Any]:
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
     return {
         "name": name,
-        "permission": declaration.guards(deed),
-        "scopes": declaration.needed_scopes(deed),
+        "permission": declaration.permissions_for(action),
+        "scopes": declaration.needed_scopes(action),
         "read_only": False,
-        "dry_run": Previewing(),
+        "dry_run": WriteDryRun(),
         # On another database, only the writer itself opens a transaction.
         "atomic": True if on_default else None,
     }
 
 
-def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> Inputs:
+def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> WriteInputs:
     # Untranslated: the language of callers is not known at registration.
     with override(None):
-        inputs: Inputs = _reader(declaration)(declaration, is_change=is_change, without=without)
+        inputs: WriteInputs = _reader(declaration)(
+            declaration, is_change=is_change, without=without
+        )
     if not inputs.properties:
         declaration.refuse(
             f"no field can be written except {without!r}, which identifies the object."
@@ -565,7 +574,7 @@ def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "")
 
 def _reader(declaration: WriteHooks[Any]) -> Any:
     if declaration.serializer is None:
-        return declaration.form_reader or FormInputs
+        return declaration.inputs_class or FormInputs
     # Django REST framework is optional and cannot be imported before settings exist.
     from mcp_django.integrations.models.serializer_inputs import SerializerInputs
 
@@ -577,7 +586,7 @@ def _files(declaration: WriteHooks[Any]) -> list[str]:
     return [name for name, field in columns.items() if isinstance(field, FileField)]
 
 
-def _object_schema(declaration: WriteHooks[Any], inputs: Inputs) -> Schema:
+def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.schema
     for name in (PREVIEW, "changes", NOT_SHOWN):
@@ -592,10 +601,12 @@ def _object_schema(declaration: WriteHooks[Any], inputs: Inputs) -> Schema:
     }
 
 
-def _of_preview(declaration: WriteHooks[Any], inputs: Inputs) -> dict[str, Schema]:
+def _of_preview(declaration: WriteHooks[Any], inputs: WriteInputs) -> dict[str, Schema]:
     """Return the properties of a preview, which replace the fields."""
     found = {PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
-    return found | ({NOT_SHOWN: _NOT_SHOWN} if not_shown(declaration, inputs.properties) else {})
+    return found | (
+        {NOT_SHOWN: _NOT_SHOWN} if hidden_fields(declaration, inputs.properties) else {}
+    )
 
 
 def _words(declaration: WriteHooks[Any], words: str) -> str:

@@ -25,27 +25,27 @@ from rest_framework.settings import api_settings
 from rest_framework.versioning import AcceptHeaderVersioning, QueryParameterVersioning
 from rest_framework.views import APIView
 
-from mcp_django.auth.principal import Principal, missing
+from mcp_django.auth.principal import Principal, missing_scopes
 from mcp_django.core.component import ComponentFunction
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
-from mcp_django.integrations.rest.endpoints import Endpoint
-from mcp_django.integrations.rest.inputs import RestArguments, Values, encode
-from mcp_django.integrations.rest.routing import Place, Routes
+from mcp_django.integrations.rest.endpoints import RestEndpoint
+from mcp_django.integrations.rest.inputs import RestArguments, RestValues, encode_body
+from mcp_django.integrations.rest.routing import ResolvedView, Routes
 from mcp_django.integrations.site_requests import (
-    FreshRequest,
-    Sending,
+    CallerRequest,
     SiteHandler,
+    SiteRequest,
+    build_request,
+    close_files,
     discard_session,
-    fresh_request,
-    release,
-    visit,
+    run_isolated,
 )
-from mcp_django.integrations.site_responses import Answer, read_answer
+from mcp_django.integrations.site_responses import SiteResponse, read_response
 from mcp_django.protocol.content import ToolResult
-from mcp_django.schema.arguments import describe
-from mcp_django.schema.serializers import explained
+from mcp_django.schema.arguments import format_problems
+from mcp_django.schema.serializers import explain_errors
 from mcp_django.schema.values import jsonable
 
 
@@ -54,7 +54,7 @@ class RestCall:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: RestEndpoint,
         arguments: RestArguments,
         *,
         routes: Routes,
@@ -67,7 +67,7 @@ class RestCall:
         self._routes = routes
         self._fixed = fixed
         self._media_type = media_type
-        self._query, self._meta = _versioned(endpoint.view_class, version)
+        self._query, self._meta = _version_parameters(endpoint.view_class, version)
         # Shown in the error about two components with the same name.
         self.__module__ = endpoint.view_class.__module__
         self.__name__ = self.__qualname__ = str(endpoint)
@@ -77,28 +77,28 @@ class RestCall:
         """The function of the tool."""
         return ComponentFunction(function=self, is_async=False, context_parameter="ctx")
 
-    def problem(self) -> str:
+    def configuration_problem(self) -> str:
         """Return why no call can succeed, for the system check; empty if calls can succeed."""
-        return self._routes.problem()
+        return self._routes.routing_problem()
 
-    def __call__(self, ctx: Context, values: Values) -> ToolResult:
+    def __call__(self, ctx: Context, values: RestValues) -> ToolResult:
         """Return the response of the view as a tool result."""
-        place = self._routes.place({**self._fixed, **values.url})
-        request = _new_request(ctx, place, self._ask(values))
-        return visit(request, partial(self._answer, ctx, request, values))
+        place = self._routes.resolve_view({**self._fixed, **values.url})
+        request = _new_request(ctx, place, self._request_content(values))
+        return run_isolated(request, partial(self._get_result, ctx, request, values))
 
-    def _answer(self, ctx: Context, request: RestRequest, values: Values) -> ToolResult:
-        response = run(request)
+    def _get_result(self, ctx: Context, request: RestRequest, values: RestValues) -> ToolResult:
+        response = run_view(request)
         try:
-            return self._read(ctx, request, response, values)
+            return self._read_result(ctx, request, response, values)
         finally:
-            release(response)
+            close_files(response)
 
-    def _ask(self, values: Values) -> Ask:
+    def _request_content(self, values: RestValues) -> RequestContent:
         body, content_type = b"", ""
         if values.body is not None and self._media_type:
-            body, content_type = encode(values.body, self._media_type)
-        return Ask(
+            body, content_type = encode_body(values.body, self._media_type)
+        return RequestContent(
             method=self.endpoint.method,
             query=[*self._query, *values.query],
             body=body,
@@ -106,16 +106,16 @@ class RestCall:
             meta=self._meta,
         )
 
-    def _read(
-        self, ctx: Context, request: RestRequest, response: HttpResponseBase, values: Values
+    def _read_result(
+        self, ctx: Context, request: RestRequest, response: HttpResponseBase, values: RestValues
     ) -> ToolResult:
         if response.status_code >= 400:
-            refuse(request, response, self._arguments, values)
-        answer = read_answer(request, response, is_over=lambda: ctx.cancelled)
-        return result(request, answer)
+            raise_error(request, response, self._arguments, values)
+        answer = read_response(request, response, is_over=lambda: ctx.cancelled)
+        return tool_result(request, answer)
 
 
-def _versioned(
+def _version_parameters(
     view_class: type[APIView], version: str
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Return the query parameters and headers that select an API version, if its URL does not."""
@@ -133,7 +133,7 @@ def _versioned(
 # Running a view inside the site's middleware ------------------------------------------------------
 
 
-class _Failure(HttpResponse):
+class _FailureResponse(HttpResponse):
     """Passes through the middleware if the view raised, in place of Django's error page."""
 
     def __init__(self) -> None:
@@ -148,20 +148,20 @@ class RestHandler(SiteHandler):
         if hasattr(request, "urlconf"):
             # The URLconf of the host, which a middleware selected.
             set_urlconf(request.urlconf)
-        request.resolver_match = request.place.match
-        request.META["HTTP_AUTHORIZATION"] = request.mark
-        return request.place.callback, (), dict(request.place.kwargs)
+        request.resolver_match = request.resolved.match
+        request.META["HTTP_AUTHORIZATION"] = request.authorization_mark
+        return request.resolved.callback, (), dict(request.resolved.kwargs)
 
     def _get_response(self, request: Any) -> HttpResponseBase:
         try:
             response = super()._get_response(request)
         except Exception:  # noqa: BLE001 - the site's view; stored in the request, raised by `run`
-            response = _Failure()
-        _forget_session(request)
+            response = _FailureResponse()
+        _drop_session(request)
         return response
 
 
-def _forget_session(request: Any) -> None:
+def _drop_session(request: Any) -> None:
     """Delete a session that the view started, because its cookie is not sent to the caller."""
     session = getattr(request, "session", None)
     if session is not None:
@@ -174,15 +174,15 @@ def _handler() -> RestHandler:
     return RestHandler()
 
 
-def _reload(**kwargs: Any) -> None:
+def _discard_handler(**kwargs: Any) -> None:
     """Discard the handler, because its middleware read the old settings."""
     _handler.cache_clear()
 
 
-setting_changed.connect(_reload, dispatch_uid="mcp_django.integrations.rest.calls")
+setting_changed.connect(_discard_handler, dispatch_uid="mcp_django.integrations.rest.calls")
 
 
-def run(request: RestRequest) -> HttpResponseBase:
+def run_view(request: RestRequest) -> HttpResponseBase:
     """Return the rendered response of the request's view.
 
     Raises:
@@ -190,9 +190,9 @@ def run(request: RestRequest) -> HttpResponseBase:
     """
     handler: Any = _handler()
     response = handler._middleware_chain(request)
-    if isinstance(response, _Failure):
-        assert request.failure is not None
-        raise request.failure
+    if isinstance(response, _FailureResponse):
+        assert request.view_exception is not None
+        raise request.view_exception
     assert isinstance(response, HttpResponseBase)
     return response
 
@@ -203,7 +203,7 @@ ACCEPT = "application/json, */*;q=0.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class RequestContent:
     """The content of a request to a view; ``meta`` has headers by their WSGI names."""
 
     method: str
@@ -213,7 +213,7 @@ class Ask:
     meta: Mapping[str, str] = field(default_factory=dict)
 
 
-class RestRequest(FreshRequest):
+class RestRequest(CallerRequest):
     """A request whose view is known.
 
     ``mark`` replaces the ``Authorization`` header for the view only, not for middleware. It
@@ -221,9 +221,9 @@ class RestRequest(FreshRequest):
     not a valid credential.
     """
 
-    place: Place
-    mark: str
-    is_known: bool
+    resolved: ResolvedView
+    authorization_mark: str
+    is_authenticated_call: bool
     """Whether the caller is authenticated; the view may later set another user on the request."""
 
 
@@ -245,20 +245,20 @@ class CallerToken:
 
     def allow_scopes(self, scopes: Iterable[str]) -> bool:
         """Return whether the credential includes the scopes."""
-        return not missing(self.principal.scopes, tuple(scopes))
+        return not missing_scopes(self.principal.scopes, tuple(scopes))
 
     def is_valid(self, scopes: Iterable[str] | None = None) -> bool:
         """Return whether the credential is valid and includes the scopes."""
         return self.allow_scopes(scopes or ())
 
 
-def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
+def _new_request(ctx: Context, place: ResolvedView, ask: RequestContent) -> RestRequest:
     """Return the request of one call."""
     verb = ask.method.upper()
-    fresh = fresh_request(
+    fresh = build_request(
         # Without patterns, because the view is already selected.
         ctx,
-        Sending(verb=verb, path=place.path, query=ask.query, body=[], routes=()),
+        SiteRequest(method=verb, path=place.path, query=ask.query, body=[], routes=()),
     )
     environ = {
         **fresh.environ,
@@ -276,8 +276,8 @@ def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
     request = RestRequest(environ)
     assert request.COOKIES == {}
     request.META.update({"HTTP_COOKIE": mark} if mark else {})
-    request.place, request.mark = place, _mark(ctx.principal)
-    request.is_known = ctx.principal.is_authenticated
+    request.resolved, request.authorization_mark = place, _caller_mark(ctx.principal)
+    request.is_authenticated_call = ctx.principal.is_authenticated
     _authenticate(request, ctx.principal)
     return request
 
@@ -288,25 +288,25 @@ def _authenticate(request: Any, principal: Principal) -> None:
     request.user = request._cached_user = request._acached_user = user
     request._dont_enforce_csrf_checks = request.csrf_processing_done = True
     if not principal.is_authenticated:
-        nobody: Any = api_settings.UNAUTHENTICATED_USER
-        user = nobody() if nobody else None
+        anonymous_class: Any = api_settings.UNAUTHENTICATED_USER
+        user = anonymous_class() if anonymous_class else None
     # What rest_framework.test.force_authenticate() sets. It overrides the view's authenticators,
     # however they are declared, and leaves the view class unchanged.
     request._force_auth_user = user
-    request._force_auth_token = _token(principal, user)
+    request._force_auth_token = _forced_token(principal, user)
 
 
-def _token(principal: Principal, user: Any) -> Any:
+def _forced_token(principal: Principal, user: Any) -> Any:
     if principal.is_authenticated:
         return CallerToken(principal)
     # With neither a user nor a token, the view would run its own authenticators.
     return False if user is None else None
 
 
-def _mark(principal: Principal) -> str:
+def _caller_mark(principal: Principal) -> str:
     scopes = "*" if principal.scopes is None else " ".join(sorted(principal.scopes))
-    told = f"{principal.key}\n{scopes}"
-    digest = salted_hmac("mcp_django.integrations.rest", told, algorithm="sha256").hexdigest()
+    signed = f"{principal.key}\n{scopes}"
+    digest = salted_hmac("mcp_django.integrations.rest", signed, algorithm="sha256").hexdigest()
     return f"MCP {digest}"
 
 
@@ -318,19 +318,19 @@ def _mark(principal: Principal) -> str:
 MAX_DETAIL = 2000
 
 
-def result(request: RestRequest, answer: Answer) -> ToolResult:
+def tool_result(request: RestRequest, answer: SiteResponse) -> ToolResult:
     """Return the result of a view that succeeded.
 
     Raises:
         ToolError: the response is a redirect to sign in, or any redirect of a GET.
     """
     if answer.is_redirect:
-        site_responses.check(answer, verb=request.method or "")
+        site_responses.check_status(answer, method=request.method or "")
     return site_responses.tool_result(answer, is_readable=True)
 
 
-def refuse(
-    request: RestRequest, response: HttpResponseBase, arguments: RestArguments, values: Values
+def raise_error(
+    request: RestRequest, response: HttpResponseBase, arguments: RestArguments, values: RestValues
 ) -> NoReturn:
     """Raise the exception for a status of 400 and above; for 400, it has the errors by field.
 
@@ -339,29 +339,31 @@ def refuse(
         PermissionDenied: the view denied permission.
         ToolError: any other status; the message says what would work.
     """
-    data = _data(request, response)
+    data = _error_data(request, response)
     status = response.status_code
-    detail = _detail(data)
+    detail = _error_detail(data)
     if status == 404:
         raise Http404(detail or "Not found.")
     if status in {401, 403}:
-        raise PermissionDenied(_refusal(detail, is_known=request.is_known))
+        raise PermissionDenied(_denied_text(detail, is_known=request.is_authenticated_call))
     if status == 429:
-        raise ToolError(_too_soon(response))
+        raise ToolError(_throttled_text(response))
     if status == 400 and isinstance(data, dict | list) and not detail:
-        raise ToolError(describe([*explained(*arguments.in_terms_of_call(data, values))]))
-    told = detail or (_shown(data) if data is not None else "")
-    raise ToolError(f"The site answered {status} {response.reason_phrase}. {told}".strip())
+        raise ToolError(
+            format_problems([*explain_errors(*arguments.errors_by_argument(data, values))])
+        )
+    text = detail or (_json_text(data) if data is not None else "")
+    raise ToolError(f"The site answered {status} {response.reason_phrase}. {text}".strip())
 
 
-def _data(request: RestRequest, response: HttpResponseBase) -> Any:
+def _error_data(request: RestRequest, response: HttpResponseBase) -> Any:
     """Return the error data of the view, or ``None`` for a response that is not the view's own."""
-    if isinstance(response, Response) and response is request.returned:
+    if isinstance(response, Response) and response is request.view_response:
         return response.data
     return None
 
 
-def _detail(data: Any) -> str:
+def _error_detail(data: Any) -> str:
     """Return the message of REST framework's own exceptions; empty for other error data."""
     if isinstance(data, str):
         return str(data)
@@ -371,19 +373,19 @@ def _detail(data: Any) -> str:
     return ""
 
 
-def _refusal(detail: str, *, is_known: bool) -> str:
+def _denied_text(detail: str, *, is_known: bool) -> str:
     if not is_known:
         return "You may not do this without signing in: this call is anonymous."
     return f"You may not do this. {detail}".strip()
 
 
-def _too_soon(response: HttpResponseBase) -> str:
+def _throttled_text(response: HttpResponseBase) -> str:
     wait = response.headers.get("Retry-After", "")
     when = f"in {wait} seconds" if wait.isdecimal() else "later"
     return f"Too many requests: the site limits how often this can be done. Try again {when}."
 
 
-def _shown(data: Any) -> str:
+def _json_text(data: Any) -> str:
     try:
         text = json.dumps(jsonable(data), ensure_ascii=False)
     except (TypeError, ValueError):

@@ -23,14 +23,16 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
-READING = frozenset({"get", "head", "options"})
+SAFE_METHODS = frozenset({"get", "head", "options"})
 # What a view raises if it uses its request, which does not exist yet.
 NEEDS_REQUEST = (AssertionError, AttributeError, KeyError, TypeError)
-_ASKING = frozenset({"request", "user", "kwargs", "query_params", "headers", "version", "getattr"})
+_REQUEST_NAMES = frozenset(
+    {"request", "user", "kwargs", "query_params", "headers", "version", "getattr"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Endpoint:
+class RestEndpoint:
     """A method of a view class, or an action of a viewset.
 
     ``action`` is that of the viewset, or the equivalent of a generic view's method (``list``,
@@ -55,14 +57,14 @@ class Endpoint:
         return f"{name}.{self.action if self.is_viewset else self.method}"
 
     @property
-    def wanted_name(self) -> str:
+    def expected_url_name(self) -> str:
         """The URL name to look for in the URLconf."""
         return f"{self.basename}-{self.url_name}" if self.is_viewset else self.url_name
 
     @property
-    def is_reading(self) -> bool:
+    def is_safe(self) -> bool:
         """Whether the HTTP method is safe, so that it must not change anything."""
-        return self.method in READING
+        return self.method in SAFE_METHODS
 
     @cached_property
     def handler(self) -> Callable[..., Any]:
@@ -98,7 +100,7 @@ class Endpoint:
         view = self.prototype()
         if not isinstance(view, GenericAPIView):
             return None
-        if self.is_extra and not self._names_serializer():
+        if self.is_extra and not self._uses_serializer():
             return None
         if self.is_extra and "serializer_class" in self.initkwargs:
             # Declared for this action, so it has priority over the view's get_serializer().
@@ -119,13 +121,13 @@ class Endpoint:
             return list(self.prototype().get_renderers())
         return []
 
-    def _names_serializer(self) -> bool:
+    def _uses_serializer(self) -> bool:
         """Return whether an extra action uses a serializer; most take only the object."""
-        return "serializer_class" in self.initkwargs or self.names("is_valid")
+        return "serializer_class" in self.initkwargs or self.uses_name("is_valid")
 
-    def names(self, what: str) -> bool:
+    def uses_name(self, what: str) -> bool:
         """Return whether the handler's own code uses a name, such as ``paginate_queryset``."""
-        return any(what in name for name in _names(self.handler))
+        return any(what in name for name in _names_in_code(self.handler))
 
     @property
     def has_fixed_serializer(self) -> bool:
@@ -133,9 +135,9 @@ class Endpoint:
         chosen = getattr(self.view_class, "get_serializer_class", None)
         if chosen is GenericAPIView.get_serializer_class:
             return True
-        return not _ASKING.intersection(_names(chosen))
+        return not _REQUEST_NAMES.intersection(_names_in_code(chosen))
 
-    def is_own(self, base: type, *methods: str) -> bool:
+    def inherits_unchanged(self, base: type, *methods: str) -> bool:
         """Return whether the view inherits all of these methods from the base class unchanged."""
         return all(getattr(self.view_class, name, None) is getattr(base, name) for name in methods)
 
@@ -170,7 +172,7 @@ def _function_view(handler: Any) -> Callable[..., Any] | None:
     return cells.get("func")
 
 
-def _names(function: Any) -> Iterator[str]:
+def _names_in_code(function: Any) -> Iterator[str]:
     target = inspect.unwrap(function)
     pending: list[Any] = [target.__code__] if isinstance(target, FunctionType) else []
     while pending:
@@ -183,7 +185,7 @@ def _names(function: Any) -> Iterator[str]:
 # Endpoints of viewsets and other REST views -------------------------------------------------------
 
 # The actions that a router binds: the HTTP method, and whether the action is for one object.
-STANDARD: Mapping[str, tuple[str, bool]] = {
+STANDARD_ACTIONS: Mapping[str, tuple[str, bool]] = {
     "list": ("get", False),
     "create": ("post", False),
     "retrieve": ("get", True),
@@ -193,12 +195,17 @@ STANDARD: Mapping[str, tuple[str, bool]] = {
 }
 DEFAULT = ("list", "retrieve")
 METHODS = ("get", "post", "put", "patch", "delete")
-OTHER_WORDS = {"get": "retrieve", "delete": "destroy", "change": "partial_update", "add": "create"}
+ACTION_SYNONYMS = {
+    "get": "retrieve",
+    "delete": "destroy",
+    "change": "partial_update",
+    "add": "create",
+}
 
 
 def viewset_endpoints(
     viewset: Any, actions: Iterable[str] | None, *, basename: str
-) -> list[Endpoint]:
+) -> list[RestEndpoint]:
     """Return the endpoints of these actions, by default of ``list`` and ``retrieve``.
 
     Raises:
@@ -212,29 +219,33 @@ def viewset_endpoints(
     if isinstance(actions, str):
         raise ImproperlyConfigured(f"actions is a list: write actions=[{actions!r}].")
     assert issubclass(viewset, APIView)
-    known = _known(viewset, basename)
+    known = _all_endpoints(viewset, basename)
     wanted = list(dict.fromkeys(actions or (name for name in DEFAULT if name in known)))
     if not wanted:
         raise ImproperlyConfigured(
             f"{viewset.__qualname__} has neither a list nor a retrieve action; pass actions=[…] "
             f"with some of its actions: {', '.join(known) or 'none'}."
         )
-    found = [endpoint for name in wanted for endpoint in _named(viewset, name, known)]
-    return _one_update(found, known)
+    found = [endpoint for name in wanted for endpoint in _endpoints_by_action(viewset, name, known)]
+    return _merge_updates(found, known)
 
 
-def _named(viewset: type, name: str, known: Mapping[str, list[Endpoint]]) -> list[Endpoint]:
+def _endpoints_by_action(
+    viewset: type, name: str, known: Mapping[str, list[RestEndpoint]]
+) -> list[RestEndpoint]:
     if name in known:
         return known[name]
-    other = OTHER_WORDS.get(name)
+    other = ACTION_SYNONYMS.get(name)
     nearest = [other] if other in known else difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known) or 'none'}."
     raise ImproperlyConfigured(f"{viewset.__qualname__} has no action {name!r}; {hint}")
 
 
-def _one_update(endpoints: list[Endpoint], known: Mapping[str, list[Endpoint]]) -> list[Endpoint]:
+def _merge_updates(
+    endpoints: list[RestEndpoint], known: Mapping[str, list[RestEndpoint]]
+) -> list[RestEndpoint]:
     """Merge ``update`` and ``partial_update`` into one tool, which changes only given fields."""
-    found: list[Endpoint] = []
+    found: list[RestEndpoint] = []
     for endpoint in endpoints:
         one = endpoint
         if endpoint.action == "update" and not endpoint.is_extra:
@@ -244,18 +255,18 @@ def _one_update(endpoints: list[Endpoint], known: Mapping[str, list[Endpoint]]) 
     return found
 
 
-def _known(viewset: type[APIView], basename: str) -> dict[str, list[Endpoint]]:
-    known: dict[str, list[Endpoint]] = {}
+def _all_endpoints(viewset: type[APIView], basename: str) -> dict[str, list[RestEndpoint]]:
+    known: dict[str, list[RestEndpoint]] = {}
     for endpoint in (*_standard(viewset, basename), *_extra(viewset, basename)):
         if endpoint.method in viewset.http_method_names:
             known.setdefault(endpoint.action, []).append(endpoint)
     return known
 
 
-def _standard(viewset: type[APIView], basename: str) -> Iterator[Endpoint]:
-    for action, (method, detail) in STANDARD.items():
+def _standard(viewset: type[APIView], basename: str) -> Iterator[RestEndpoint]:
+    for action, (method, detail) in STANDARD_ACTIONS.items():
         if callable(getattr(viewset, action, None)):
-            yield Endpoint(
+            yield RestEndpoint(
                 view_class=viewset,
                 method=method,
                 action=action,
@@ -271,10 +282,10 @@ def _standard(viewset: type[APIView], basename: str) -> Iterator[Endpoint]:
             )
 
 
-def _extra(viewset: Any, basename: str) -> Iterator[Endpoint]:
+def _extra(viewset: Any, basename: str) -> Iterator[RestEndpoint]:
     for action in viewset.get_extra_actions():
         for method, name in action.mapping.items():
-            yield Endpoint(
+            yield RestEndpoint(
                 view_class=viewset,
                 method=method,
                 action=name,
@@ -287,7 +298,7 @@ def _extra(viewset: Any, basename: str) -> Iterator[Endpoint]:
             )
 
 
-def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> list[Endpoint]:
+def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> list[RestEndpoint]:
     """Return the endpoints of an ``APIView`` class, or of a view from ``as_view`` or ``@api_view``.
 
     Raises:
@@ -318,12 +329,14 @@ def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> l
                 f"{view_class.__qualname__} has no method {method!r}; it has "
                 f"{', '.join(known) or 'none'}."
             )
-    return [_of_method(view, view_class, method, url_name) for method in wanted]
+    return [_method_endpoint(view, view_class, method, url_name) for method in wanted]
 
 
-def _of_method(view: Any, view_class: type[APIView], method: str, url_name: str) -> Endpoint:
-    action, detail = _meaning(view_class, method)
-    return Endpoint(
+def _method_endpoint(
+    view: Any, view_class: type[APIView], method: str, url_name: str
+) -> RestEndpoint:
+    action, detail = _equivalent_action(view_class, method)
+    return RestEndpoint(
         view_class=view_class,
         method=method,
         action=action,
@@ -334,7 +347,7 @@ def _of_method(view: Any, view_class: type[APIView], method: str, url_name: str)
     )
 
 
-def _meaning(view_class: type[Any], method: str) -> tuple[str, bool]:
+def _equivalent_action(view_class: type[Any], method: str) -> tuple[str, bool]:
     """Return the action that a generic view's method performs, and whether it is for one object."""
     for base, action in (
         (mixins.ListModelMixin, "list"),
@@ -344,7 +357,7 @@ def _meaning(view_class: type[Any], method: str) -> tuple[str, bool]:
         (mixins.UpdateModelMixin, "partial_update"),
         (mixins.DestroyModelMixin, "destroy"),
     ):
-        verb, detail = STANDARD[action]
+        verb, detail = STANDARD_ACTIONS[action]
         if verb == method and issubclass(view_class, base):
             return action, detail
     return "", False
@@ -352,7 +365,7 @@ def _meaning(view_class: type[Any], method: str) -> tuple[str, bool]:
 
 # Names and descriptions of tools ------------------------------------------------------------------
 
-VERBS = {
+NAME_VERBS = {
     "list": "list",
     "retrieve": "get",
     "create": "create",
@@ -360,7 +373,7 @@ VERBS = {
     "partial_update": "update",
     "destroy": "delete",
 }
-SENTENCES = {
+ACTION_DESCRIPTIONS = {
     "list": "List {plural}.",
     "retrieve": "Get one {noun}.",
     "create": "Create one {noun}.",
@@ -410,30 +423,30 @@ def plural_of(noun: str, model: Any) -> str:
             singular, plural = model._meta.verbose_name, model._meta.verbose_name_plural
             if slug(str(singular)) == noun:
                 return slug(str(plural))
-    return _several(noun)
+    return _add_plural_s(noun)
 
 
-def _several(words: str) -> str:
+def _add_plural_s(words: str) -> str:
     return words if words.endswith("s") else f"{words}s"
 
 
-def viewset_tool_name(endpoint: Endpoint, noun: str, plural: str) -> str:
+def viewset_tool_name(endpoint: RestEndpoint, noun: str, plural: str) -> str:
     """Return the name of a tool, such as ``list_returns``, ``get_return``, ``approve_return``."""
     if endpoint.is_extra:
         return f"{slug(endpoint.action)}_{noun if endpoint.detail else plural}"
-    return f"{VERBS[endpoint.action]}_{plural if endpoint.action == 'list' else noun}"
+    return f"{NAME_VERBS[endpoint.action]}_{plural if endpoint.action == 'list' else noun}"
 
 
-def api_view_tool_name(endpoint: Endpoint, noun: str, *, is_alone: bool) -> str:
+def api_view_tool_name(endpoint: RestEndpoint, noun: str, *, is_alone: bool) -> str:
     """Return the view's own name if it has one method, else a name like ``create_report``."""
     if is_alone:
         return noun
     # A view may have PUT and PATCH, and only PATCH keeps values that are left out.
-    verb = "replace" if endpoint.action == "update" else VERBS.get(endpoint.action)
+    verb = "replace" if endpoint.action == "update" else NAME_VERBS.get(endpoint.action)
     return f"{verb or endpoint.method}_{noun}"
 
 
-def description_of(endpoint: Endpoint, noun: str) -> str:
+def description_of(endpoint: RestEndpoint, noun: str) -> str:
     """Return the docstring of the action, or a sentence about it and the docstring of the view."""
     own = _doc(endpoint.handler)
     if own and not _is_framework(endpoint.handler):
@@ -442,17 +455,17 @@ def description_of(endpoint: Endpoint, noun: str) -> str:
     # Not inspect.getdoc(), which would return the docstrings of REST framework's base classes.
     about = "" if _is_framework(view_class) else _doc(view_class)
     words = noun.replace("_", " ")
-    texts = [text for text in (_sentence(endpoint, words), about) if text]
+    texts = [text for text in (_action_description(endpoint, words), about) if text]
     return "\n\n".join(texts) or f"{words.capitalize()}."
 
 
-def _sentence(endpoint: Endpoint, words: str) -> str:
-    plural = _several(words)
+def _action_description(endpoint: RestEndpoint, words: str) -> str:
+    plural = _add_plural_s(words)
     if endpoint.model is not None:
         with override(None):
             words = str(endpoint.model._meta.verbose_name)
             plural = str(endpoint.model._meta.verbose_name_plural)
-    return SENTENCES.get(endpoint.action, "").format(noun=words, plural=plural)
+    return ACTION_DESCRIPTIONS.get(endpoint.action, "").format(noun=words, plural=plural)
 
 
 def _doc(documented: Any) -> str:

@@ -13,11 +13,11 @@ from django_filters.rest_framework import DjangoFilterBackend
 from django_filters.widgets import SuffixedMultiWidget
 
 from mcp_django.integrations.rest.inputs import QueryParameter
-from mcp_django.schema.django_forms import described, field_schema
+from mcp_django.schema.django_forms import add_description, field_schema
 from mcp_django.schema.structure import Schema
 
 
-def is_filter(backend: Any) -> bool:
+def is_filterset_backend(backend: Any) -> bool:
     """Return whether the backend is that of django-filter."""
     return isinstance(backend, DjangoFilterBackend)
 
@@ -31,7 +31,7 @@ def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
     filterset = filterset_class(queryset=queryset)
     prefix = f"{filterset.form_prefix}-" if filterset.form_prefix else ""
     for name, one in filterset.filters.items():
-        yield from _parameters(prefix + name, _field(one), str(one.label or ""))
+        yield from _field_parameters(prefix + name, _field(one), str(one.label or ""))
 
 
 def _field(one: Any) -> Any:
@@ -45,7 +45,7 @@ def _field(one: Any) -> Any:
         return forms.CharField(required=one.extra["required"])
 
 
-def _parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:
+def _field_parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:
     if isinstance(field, BaseCSVField):
         item = _schema(field)
         yield _parameter(name, field, label, {"type": "array", "items": item}, several="comma")
@@ -67,8 +67,8 @@ def _part_names(widget: Any, name: str) -> list[str]:
 def _parameter(
     name: str, field: Any, label: str, schema: Schema, *, several: Any = ""
 ) -> QueryParameter:
-    words = described(schema, name, label=label, help_text=field.help_text)
-    return QueryParameter(name=name, schema=words, required=field.required, several=several)
+    words = add_description(schema, name, label=label, help_text=field.help_text)
+    return QueryParameter(name=name, schema=words, required=field.required, list_style=several)
 
 
 def _schema(field: Any) -> Schema:

@@ -24,25 +24,25 @@ from rest_framework.pagination import BasePagination
 from rest_framework.parsers import BaseParser
 from rest_framework.utils.mediatypes import media_type_matches
 
-from mcp_django.integrations.rest.endpoints import Endpoint
+from mcp_django.integrations.rest.endpoints import RestEndpoint
 from mcp_django.integrations.rest.routing import url_variables
-from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
+from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.portable import portable_input
-from mcp_django.schema.problems import one_of, wrong_kind
-from mcp_django.schema.serializers import shape_of, writable_fields
+from mcp_django.schema.problems import enum_rule, type_error_rule
+from mcp_django.schema.serializers import serializer_schema, writable_fields
 from mcp_django.schema.structure import Schema, accepts_null
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 MAX_DIGITS = 18
-UPLOAD = "is a file, which arguments cannot contain; upload it through the site itself"
+FILE_PROBLEM = "is a file, which arguments cannot contain; upload it through the site itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Values:
+class RestValues:
     """The arguments of one call, grouped by the part of the request that they belong to."""
 
-    given: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
     """All arguments, unchanged."""
     url: dict[str, Any] = field(default_factory=dict)
     query: list[tuple[str, str]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class RestArguments:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: RestEndpoint,
         *,
         url_kwargs: Mapping[str, Any],
         fixed: Mapping[str, Any],
@@ -70,32 +70,34 @@ class RestArguments:
         self._query = {one.name: one for one in _query_parameters(endpoint)}
         self.files: frozenset[str] = frozenset()
         self._compiled: CompiledSchema | None = None
-        self._emptied: Mapping[str, Any] = {}
-        self.body_shape = self._body(serializer, input_schema)
-        if endpoint.is_reading and self.body_shape is not None:
+        self._empty_values: Mapping[str, Any] = {}
+        self.body_shape = self._body_schema(serializer, input_schema)
+        if endpoint.is_safe and self.body_shape is not None:
             self._query |= _as_query(self.body_shape)
             self.body_shape = None
         # A member of the body with the name of a URL or query argument gets another name.
         members = self.body_shape["properties"] if self.body_shape is not None else {}
         taken = {*self._url, *self._query}
         if CLEAR in taken:
-            self._emptied = {}
-        taken |= {CLEAR} if self._emptied else set()
+            self._empty_values = {}
+        taken |= {CLEAR} if self._empty_values else set()
         self._names = {f"new_{name}" if name in taken else name: name for name in members}
-        self._shape = self._whole(members)
+        self._shape = self._whole_schema(members)
         self.json_schema = portable_input(self._shape)
 
-    def _body(self, serializer: Any, input_schema: Mapping[str, Any] | None) -> Schema | None:
+    def _body_schema(
+        self, serializer: Any, input_schema: Mapping[str, Any] | None
+    ) -> Schema | None:
         if input_schema is not None:
             self._compiled = CompiledSchema(input_schema, what="input_schema")
             if self._compiled.schema.get("type") != "object":
                 raise ImproperlyConfigured('input_schema must have "type": "object" at its root.')
             shape = {"properties": {}, "required": [], **self._compiled.schema}
-            self._emptied = emptied(shape, None) if self._changes else {}
+            self._empty_values = empty_values(shape, None) if self._keeps_omitted else {}
             return shape
         if self._endpoint.method == "delete" and serializer is None:
             return None
-        if serializer is None and self._endpoint.is_reading:
+        if serializer is None and self._endpoint.is_safe:
             return None
         found = serializer() if serializer is not None else self._endpoint.serializer()
         if found is None:
@@ -105,14 +107,14 @@ class RestArguments:
                 f"{self._endpoint} takes a {type(found).__name__}, which has no named fields for "
                 "the arguments; leave the action out, or pass a serializer for it."
             )
-        return self._of_serializer(found)
+        return self._serializer_schema(found)
 
     @property
-    def _changes(self) -> bool:
+    def _keeps_omitted(self) -> bool:
         """Whether members that are left out of the body keep their values."""
         return self._endpoint.method in {"put", "patch"}
 
-    def _of_serializer(self, serializer: serializers.Serializer[Any]) -> Schema:
+    def _serializer_schema(self, serializer: serializers.Serializer[Any]) -> Schema:
         partial = self._endpoint.method == "patch"
         writable = writable_fields(serializer)
         files = {name: one for name, one in writable.items() if isinstance(one, fields.FileField)}
@@ -124,13 +126,13 @@ class RestArguments:
                 )
         self.files = frozenset(files)
         try:
-            shape = shape_of(serializer, without=files, partial=partial)
+            shape = serializer_schema(serializer, without=files, partial=partial)
         except ImproperlyConfigured as exc:
             raise ImproperlyConfigured(f"{self._endpoint}: {exc}") from exc
-        self._emptied = emptied(shape, serializer) if self._changes else {}
+        self._empty_values = empty_values(shape, serializer) if self._keeps_omitted else {}
         return shape
 
-    def _whole(self, members: Mapping[str, Schema]) -> Schema:
+    def _whole_schema(self, members: Mapping[str, Schema]) -> Schema:
         body = {name: members[own] for name, own in self._names.items()}
         required = [name for name, (_, is_required) in self._url.items() if is_required]
         required += [name for name, one in self._query.items() if one.required]
@@ -149,7 +151,7 @@ class RestArguments:
         }
 
     def _clear(self) -> dict[str, Schema]:
-        names = [name for name, own in self._names.items() if own in self._emptied]
+        names = [name for name, own in self._names.items() if own in self._empty_values]
         return {CLEAR: _clear_schema(names)} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
@@ -158,18 +160,18 @@ class RestArguments:
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        arguments = self._known(decode_arguments(raw))
+        arguments = self._without_nulls(decode_arguments(raw))
         if problems := [*islice(self._problems(arguments), MAX_KEPT_PROBLEMS)]:
             raise InvalidArguments(problems)
-        clear = arguments.get(CLEAR, ()) if self._emptied else ()
+        clear = arguments.get(CLEAR, ()) if self._empty_values else ()
         body = {
-            own: self._emptied[own] if name in clear else arguments[name]
+            own: self._empty_values[own] if name in clear else arguments[name]
             for name, own in self._names.items()
             if name in clear or name in arguments
         }
         return {
-            "values": Values(
-                given=arguments,
+            "values": RestValues(
+                arguments=arguments,
                 url={name: arguments[name] for name in self._url if name in arguments},
                 query=[
                     pair
@@ -177,14 +179,14 @@ class RestArguments:
                     if name in arguments
                     for pair in one.pairs(arguments[name])
                 ],
-                body=None if self._endpoint.is_reading else body,
+                body=None if self._endpoint.is_safe else body,
             )
         }
 
-    def _known(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments without those whose ``null`` means that they are left out."""
         known: dict[str, Any] = drop_nulls(arguments, self.json_schema, self.json_schema)
-        if not self._changes:
+        if not self._keeps_omitted:
             return known
         # The schema of a member without a type allows null, too, which would empty the member.
         optional = self._names.keys() - self._shape["required"]
@@ -194,50 +196,56 @@ class RestArguments:
             if value is not None or name not in optional
         }
 
-    def _problems(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+    def _problems(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name in self.files & arguments.keys():
-            yield Problem(path=name, message=UPLOAD)
+            yield ValidationProblem(path=name, message=FILE_PROBLEM)
         rest = {name: value for name, value in arguments.items() if name not in self.files}
         yield from unknown_members(rest, self._shape)
         known = {} if self._compiled is None else self._compiled.schema.get("properties", {})
         if self._compiled is not None:
-            yield from self._compiled.problems(
+            yield from self._compiled.find_problems(
                 {name: value for name, value in rest.items() if name in known}
             )
-        if self._emptied:
-            yield from _contradictions(arguments, arguments.get(CLEAR))
-        for name in (*self._url, *self._query, *([CLEAR] if self._emptied else ())):
+        if self._empty_values:
+            yield from _clear_conflicts(arguments, arguments.get(CLEAR))
+        for name in (*self._url, *self._query, *([CLEAR] if self._empty_values else ())):
             if name in arguments:
-                yield from _wrong(name, arguments[name], self.json_schema["properties"][name])
+                yield from _value_problems(
+                    name, arguments[name], self.json_schema["properties"][name]
+                )
             elif name in self.json_schema.get("required", ()) and name not in known:
-                yield Problem(path=name, message="is required")
+                yield ValidationProblem(path=name, message="is required")
 
-    def in_terms_of_call(self, errors: Any, values: Values) -> tuple[Any, dict[str, Any], Schema]:
+    def errors_by_argument(
+        self, errors: Any, values: RestValues
+    ) -> tuple[Any, dict[str, Any], Schema]:
         """Return the view's errors by argument name, with the arguments and their schema."""
         if isinstance(errors, Mapping):
             names = {own: name for name, own in self._names.items()}
             errors = {names.get(name, name): inner for name, inner in errors.items()}
-        return errors, values.given, self._shape
+        return errors, values.arguments, self._shape
 
 
-def _wrong(name: str, value: Any, schema: Schema) -> Iterator[Problem]:
-    rule = wrong_kind(value, schema)
+def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[ValidationProblem]:
+    rule = type_error_rule(value, schema)
     if rule is not None:
-        yield Problem(path=name, value=value, message=rule + _example(value, schema))
+        yield ValidationProblem(path=name, value=value, message=rule + _list_example(value, schema))
         return
-    if schema.get("type") == "integer" and _is_huge(value):
-        yield Problem(path=name, value=value, message="must have at most 18 digits")
+    if schema.get("type") == "integer" and _has_too_many_digits(value):
+        yield ValidationProblem(path=name, value=value, message="must have at most 18 digits")
         return
     items = value if isinstance(value, list) else [value]
     choices = (schema.get("items", {}) if isinstance(value, list) else schema).get("enum")
     for item in items:
         if isinstance(item, str) and not _is_text(item):
-            yield Problem(path=name, message="must be text without control or broken characters")
+            yield ValidationProblem(
+                path=name, message="must be text without control or broken characters"
+            )
         elif choices is not None and item not in choices and str(item) not in map(str, choices):
-            yield Problem(path=name, value=item, message=one_of(choices))
+            yield ValidationProblem(path=name, value=item, message=enum_rule(choices))
 
 
-def _example(value: Any, schema: Schema) -> str:
+def _list_example(value: Any, schema: Schema) -> str:
     """Return an example of a list with one value; empty for other types."""
     choices = schema.get("items", {}).get("enum")
     if schema.get("type") != "array" or not choices:
@@ -245,7 +253,7 @@ def _example(value: Any, schema: Schema) -> str:
     return f", as in {json.dumps([value if value in choices else choices[0]])}"
 
 
-def _is_huge(value: Any) -> bool:
+def _has_too_many_digits(value: Any) -> bool:
     """Return whether a number is too large for a database; it may be sent as text."""
     return len(str(value).strip().lstrip("+-0")) > MAX_DIGITS
 
@@ -264,7 +272,7 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
             name=name,
             schema=schema,
             required=name in shape.get("required", ()),
-            several="repeat" if schema.get("type") == "array" else "",
+            list_style="repeat" if schema.get("type") == "array" else "",
         )
         for name, schema in shape["properties"].items()
     }
@@ -280,38 +288,38 @@ class QueryParameter:
     name: str
     schema: Schema
     required: bool = False
-    several: Literal["", "comma", "repeat"] = ""
+    list_style: Literal["", "comma", "repeat"] = ""
 
     def pairs(self, value: Any) -> Iterator[tuple[str, str]]:
         """Yield the parameters for the value, as they are written in a URL."""
         if not isinstance(value, list):
-            yield self.name, _text(value)
-        elif self.several == "comma":
-            yield self.name, ",".join(map(_text, value))
+            yield self.name, _query_text(value)
+        elif self.list_style == "comma":
+            yield self.name, ",".join(map(_query_text, value))
         else:
             for item in value:
-                yield self.name, _text(item)
+                yield self.name, _query_text(item)
 
 
-def _text(value: Any) -> str:
+def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _query_parameters(endpoint: Endpoint) -> list[QueryParameter]:
+def _query_parameters(endpoint: RestEndpoint) -> list[QueryParameter]:
     """Return the query parameters of the view that its backends and its paginator declare."""
     view = endpoint.prototype()
-    if not isinstance(view, GenericAPIView) or not endpoint.is_reading:
+    if not isinstance(view, GenericAPIView) or not endpoint.is_safe:
         return []
     found: list[QueryParameter] = []
-    if endpoint.action == "list" or endpoint.names("filter_queryset"):
+    if endpoint.action == "list" or endpoint.uses_name("filter_queryset"):
         for backend in view.filter_backends:
-            found.extend(_of_backend(backend(), view))
-    if endpoint.action == "list" or endpoint.names("paginate_queryset"):
-        found.extend(_of_paginator(view.paginator, view))
+            found.extend(_backend_parameters(backend(), view))
+    if endpoint.action == "list" or endpoint.uses_name("paginate_queryset"):
+        found.extend(_paginator_parameters(view.paginator, view))
     return found
 
 
-def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
+def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
     if isinstance(backend, SearchFilter):
         if getattr(view, "search_fields", None):
             yield QueryParameter(
@@ -320,10 +328,10 @@ def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
             )
     elif isinstance(backend, OrderingFilter):
         yield from _ordering(backend, view)
-    elif (filtersets := _filtersets()) is not None and filtersets.is_filter(backend):
+    elif (filtersets := _filtersets()) is not None and filtersets.is_filterset_backend(backend):
         yield from filtersets.filterset_parameters(backend, view)
     else:
-        yield from _declared(backend, view)
+        yield from _openapi_parameters(backend, view)
 
 
 def _filtersets() -> ModuleType | None:
@@ -347,7 +355,7 @@ def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
             "items": {"type": "string", "enum": values},
             "description": "Fields to sort by, the most important first; - is descending.",
         },
-        several="comma",
+        list_style="comma",
     )
 
 
@@ -365,10 +373,10 @@ def _ordering_fields(backend: Any, view: Any) -> list[str]:
         return []
 
 
-def _of_paginator(paginator: Any, view: Any) -> Iterator[QueryParameter]:
+def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]:
     if paginator is None:
         return
-    for parameter in _declared(paginator, view):
+    for parameter in _openapi_parameters(paginator, view):
         schema = parameter.schema
         if schema.get("type") == "integer":
             schema = {**schema, "minimum": 0 if _is_offset(paginator, parameter.name) else 1}
@@ -388,7 +396,7 @@ def _is_cursor(paginator: BasePagination, name: str) -> bool:
     return name == getattr(paginator, "cursor_query_param", None)
 
 
-def _declared(source: Any, view: Any) -> Iterator[QueryParameter]:
+def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
     """Yield the query parameters that a backend or paginator declares for OpenAPI."""
     describe = getattr(source, "get_schema_operation_parameters", None)
     for one in describe(view) if describe else ():
@@ -409,7 +417,7 @@ MULTIPART = "multipart/form-data"
 ANY = "*/*"
 
 
-def media_type_of(endpoint: Endpoint) -> str:
+def media_type_of(endpoint: RestEndpoint) -> str:
     """Return the media type to send: JSON if the view's parsers accept it, else a form.
 
     Raises:
@@ -428,7 +436,7 @@ def media_type_of(endpoint: Endpoint) -> str:
     )
 
 
-def encode(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
+def encode_body(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
     """Return the body and its content type."""
     if media_type == JSON:
         return json.dumps(values, allow_nan=False).encode(), JSON
@@ -479,7 +487,9 @@ def _quoted(name: str) -> str:
 CLEAR = "clear"
 
 
-def emptied(shape: Schema, serializer: serializers.BaseSerializer[Any] | None) -> Mapping[str, Any]:
+def empty_values(
+    shape: Schema, serializer: serializers.BaseSerializer[Any] | None
+) -> Mapping[str, Any]:
     """Return the empty value of each optional member of a body that may be empty.
 
     A required member is emptied by sending ``null``, as its schema says.
@@ -506,8 +516,10 @@ def _clear_schema(names: list[str]) -> Schema:
     }
 
 
-def _contradictions(arguments: Mapping[str, Any], clear: Any) -> Iterator[Problem]:
+def _clear_conflicts(arguments: Mapping[str, Any], clear: Any) -> Iterator[ValidationProblem]:
     """Yield a problem for each field that is to be emptied and also has a value."""
     for name in clear if isinstance(clear, list) else ():
         if isinstance(name, str) and name in arguments:
-            yield Problem(path=name, message="is in clear and also has a value; send one of them")
+            yield ValidationProblem(
+                path=name, message="is in clear and also has a value; send one of them"
+            )

@@ -22,7 +22,7 @@ from django.urls.base import get_script_prefix
 from django.urls.resolvers import ResolverMatch
 from rest_framework.settings import api_settings
 
-from mcp_django.integrations.rest.endpoints import Endpoint
+from mcp_django.integrations.rest.endpoints import RestEndpoint
 from mcp_django.integrations.site_requests import resolver_of
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.structure import Schema
@@ -31,7 +31,7 @@ logger = logging.getLogger("mcp_django")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class RestRoute:
     """One URL pattern that leads to an endpoint."""
 
     callback: Callable[..., Any]
@@ -52,7 +52,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ResolvedView:
     """The view that is called for one request, and its URL."""
 
     callback: Callable[..., Any]
@@ -69,14 +69,14 @@ class Routes:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, namespace: str = "", urlconf: str | None = None
+        self, endpoint: RestEndpoint, *, namespace: str = "", urlconf: str | None = None
     ) -> None:
         self._endpoint = endpoint
         self._namespace = namespace
         self._urlconf = urlconf
-        self._found: WeakKeyDictionary[URLResolver, list[Route]] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[URLResolver, list[RestRoute]] = WeakKeyDictionary()
 
-    def place(self, kwargs: Mapping[str, Any]) -> Place:
+    def resolve_view(self, kwargs: Mapping[str, Any]) -> ResolvedView:
         """Return the view and its URL for these URL variables.
 
         Raises:
@@ -88,13 +88,13 @@ class Routes:
                 path = reverse(route.target, kwargs=dict(kwargs))
             except NoReverseMatch:
                 continue
-            return self._at(route, path)
-        if problem := self.problem():
+            return self._resolve_route(route, path)
+        if problem := self.routing_problem():
             raise ImproperlyConfigured(problem)
         logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
         raise Http404
 
-    def _at(self, route: Route, path: str) -> Place:
+    def _resolve_route(self, route: RestRoute, path: str) -> ResolvedView:
         try:
             match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
         except Resolver404:
@@ -103,22 +103,22 @@ class Routes:
         if match.func is not route.callback:
             # The object's key makes the URL that of another action.
             raise Http404
-        return Place(callback=match.func, path=path, kwargs=match.kwargs, match=match)
+        return ResolvedView(callback=match.func, path=path, kwargs=match.kwargs, match=match)
 
-    def _routes(self, urlconf: str | None) -> list[Route]:
+    def _routes(self, urlconf: str | None) -> list[RestRoute]:
         resolver = resolver_of(urlconf)
         found = self._found.get(resolver)
         if found is None:
             found = self._found[resolver] = [
                 route
-                for route in _patterns(resolver, ())
+                for route in _walk_patterns(resolver, ())
                 if _leads_to(self._endpoint, route.callback)
                 and self._is_wanted(route)
                 and route.target is not None
             ]
         return found
 
-    def problem(self) -> str:
+    def routing_problem(self) -> str:
         """Return why the view cannot be called: it has no URL, or none with the registered name.
 
         Decorators that the URLconf puts around a view apply to calls, too, so a view can only be
@@ -131,19 +131,19 @@ class Routes:
             if self._urlconf is None:
                 raise
             return f"There is no URLconf {self._urlconf!r} ({exc})."
-        every = _patterns(resolver_of(self._urlconf), ())
+        every = _walk_patterns(resolver_of(self._urlconf), ())
         same = [one for one in every if self._is_same(one)]
         found = {one.full_name for one in same if one.target is not None}
         if not found:
             lacking = "a URL with a name" if same else "a URL"
             return f"No URL leads to {self._endpoint}; add {lacking} for it to the URLconf."
-        wanted = ":".join(filter(None, (self._namespace, self._endpoint.wanted_name)))
+        wanted = ":".join(filter(None, (self._namespace, self._endpoint.expected_url_name)))
         return (
             f"{self._endpoint} is registered for the URL name {wanted}, which does not exist; the "
             f"URLconf has {', '.join(sorted(found))}."
         )
 
-    def _is_same(self, route: Route) -> bool:
+    def _is_same(self, route: RestRoute) -> bool:
         """Return whether a pattern leads to the same action of the same class, under any name."""
         if self._endpoint.function is not None:
             return _leads_to(self._endpoint, route.callback)
@@ -153,7 +153,7 @@ class Routes:
         is_routed = actions.get(self._endpoint.method) == self._endpoint.action
         return is_routed or not self._endpoint.is_viewset
 
-    def _is_wanted(self, route: Route) -> bool:
+    def _is_wanted(self, route: RestRoute) -> bool:
         if self._namespace and self._namespace != ":".join(route.namespaces):
             return False
         return (
@@ -163,9 +163,9 @@ class Routes:
         )
 
 
-def _leads_to(endpoint: Endpoint, callback: Any) -> bool:
+def _leads_to(endpoint: RestEndpoint, callback: Any) -> bool:
     if endpoint.function is not None:
-        return _is_around(callback, endpoint.function)
+        return _unwraps_to(callback, endpoint.function)
     if getattr(callback, "cls", None) is not endpoint.view_class:
         return False
     if not endpoint.is_viewset:
@@ -174,23 +174,25 @@ def _leads_to(endpoint: Endpoint, callback: Any) -> bool:
     return is_same and callback.initkwargs.get("basename") in {None, endpoint.basename}
 
 
-def _is_around(callback: Any, function: Any) -> bool:
+def _unwraps_to(callback: Any, function: Any) -> bool:
     """Return whether the URLconf has the function itself, or with decorators around it."""
     while callback is not function and hasattr(callback, "__wrapped__"):
         callback = callback.__wrapped__
     return callback is function
 
 
-def _patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[Route]:
+def _walk_patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[RestRoute]:
     for pattern in resolver.url_patterns:
         if isinstance(pattern, URLResolver):
             own = (pattern.namespace,) if pattern.namespace else ()
-            yield from _patterns(pattern, namespaces + own)
-        elif not _has_suffix(pattern):
-            yield Route(callback=pattern.callback, name=pattern.name or "", namespaces=namespaces)
+            yield from _walk_patterns(pattern, namespaces + own)
+        elif not _has_format_suffix(pattern):
+            yield RestRoute(
+                callback=pattern.callback, name=pattern.name or "", namespaces=namespaces
+            )
 
 
-def _has_suffix(pattern: URLPattern) -> bool:
+def _has_format_suffix(pattern: URLPattern) -> bool:
     """Return whether it is the variant with a format suffix (``.json``) for the renderer."""
     names = {*pattern.pattern.converters, *pattern.pattern.regex.groupindex}
     return api_settings.FORMAT_SUFFIX_KWARG in names
@@ -202,7 +204,7 @@ def _has_suffix(pattern: URLPattern) -> bool:
 # viewset, the parameters of the site's own handler and the options of the registration are known
 # when the tool is registered.
 
-KINDS: Mapping[Any, Schema] = {
+TYPE_SCHEMAS: Mapping[Any, Schema] = {
     int: {"type": "integer"},
     str: {"type": "string"},
     UUID: {"type": "string", "format": "uuid"},
@@ -210,15 +212,17 @@ KINDS: Mapping[Any, Schema] = {
 
 
 def url_variables(
-    endpoint: Endpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
+    endpoint: RestEndpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, tuple[Schema, bool]]:
     """Return the variables of the URL, each with its schema and whether it is required."""
-    found = {name: (_kind(endpoint, name, kind), True) for name, kind in declared.items()}
-    for parameter in _parameters(endpoint):
+    found = {
+        name: (_declared_schema(endpoint, name, kind), True) for name, kind in declared.items()
+    }
+    for parameter in _handler_parameters(endpoint):
         if parameter.name not in found:
             # A viewset's action has one route, even if its signature has defaults.
             is_required = endpoint.is_viewset or parameter.default is parameter.empty
-            found[parameter.name] = (_schema_of(parameter), is_required)
+            found[parameter.name] = (_parameter_schema(parameter), is_required)
     if endpoint.lookup is not None:
         name, lookup_field = endpoint.lookup
         if name not in declared:
@@ -226,17 +230,17 @@ def url_variables(
     return {name: one for name, one in found.items() if name not in fixed}
 
 
-def _kind(endpoint: Endpoint, name: str, kind: Any) -> Schema:
+def _declared_schema(endpoint: RestEndpoint, name: str, kind: Any) -> Schema:
     if isinstance(kind, Mapping):
         return dict(kind)
-    if kind not in KINDS:
+    if kind not in TYPE_SCHEMAS:
         raise ImproperlyConfigured(
             f"{endpoint}: url_kwargs[{name!r}] is {kind!r}; write int, str, UUID or a JSON Schema."
         )
-    return KINDS[kind]
+    return TYPE_SCHEMAS[kind]
 
 
-def _parameters(endpoint: Endpoint) -> Iterator[inspect.Parameter]:
+def _handler_parameters(endpoint: RestEndpoint) -> Iterator[inspect.Parameter]:
     """Yield the parameters of the site's own handler, other than the request."""
     handler = endpoint.handler
     if str(getattr(handler, "__module__", "")).startswith("rest_framework."):
@@ -248,10 +252,10 @@ def _parameters(endpoint: Endpoint) -> Iterator[inspect.Parameter]:
             yield one
 
 
-def _schema_of(parameter: inspect.Parameter) -> Schema:
+def _parameter_schema(parameter: inspect.Parameter) -> Schema:
     by_name = {"int": int, "UUID": UUID, "uuid.UUID": UUID}
     annotation = by_name.get(parameter.annotation, parameter.annotation)
-    return KINDS.get(annotation, {"type": "string"})
+    return TYPE_SCHEMAS.get(annotation, {"type": "string"})
 
 
 def _lookup_schema(model: Any, name: str) -> Schema:

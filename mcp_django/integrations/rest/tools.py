@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.rest.calls import RestCall
 from mcp_django.integrations.rest.endpoints import (
-    Endpoint,
+    RestEndpoint,
     api_view_endpoints,
     api_view_tool_name,
     basename_of,
@@ -32,16 +32,16 @@ from mcp_django.integrations.rest.endpoints import (
 )
 from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
 from mcp_django.integrations.rest.routing import Routes
-from mcp_django.schema.compiled import RawOutput
+from mcp_django.schema.compiled import JSONSchemaOutput
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema, map_children
 
-CHANGING = frozenset({"update", "partial_update"})
+UPDATE_ACTIONS = frozenset({"update", "partial_update"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RestToolOptions:
     """The options that all tools of one registration share."""
 
     url_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -66,8 +66,8 @@ class Options:
 
 
 def _rest_tool(
-    endpoint: Endpoint,
-    options: Options,
+    endpoint: RestEndpoint,
+    options: RestToolOptions,
     *,
     name: str,
     description: str,
@@ -82,7 +82,7 @@ def _rest_tool(
     Raises:
         ImproperlyConfigured: it cannot be called with arguments; the message says what to write.
     """
-    fixed = _fixed(endpoint, options)
+    fixed = _fixed_kwargs(endpoint, options)
     arguments = RestArguments(
         endpoint,
         url_kwargs=options.url_kwargs,
@@ -96,7 +96,7 @@ def _rest_tool(
         arguments,
         routes=Routes(
             endpoint,
-            namespace=namespace or _space(endpoint, options),
+            namespace=namespace or _version_namespace(endpoint, options),
             urlconf=options.urlconf,
         ),
         fixed=fixed,
@@ -109,7 +109,7 @@ def _rest_tool(
         description=description,
         function=call.function,
         arguments=arguments,
-        output=None if schema is None else RawOutput(schema),
+        output=None if schema is None else JSONSchemaOutput(schema),
         permission=options.permission,
         scopes=tuple(options.scopes),
         timeout=options.timeout,
@@ -117,33 +117,33 @@ def _rest_tool(
         # responses. The read-only limits are off, because the view is the site's own code.
         atomic=False,
         enforce=False,
-        **_hints(endpoint, read_only=read_only),
+        **_tool_hints(endpoint, read_only=read_only),
     )
 
 
-def _hints(endpoint: Endpoint, *, read_only: bool | None) -> dict[str, Any]:
+def _tool_hints(endpoint: RestEndpoint, *, read_only: bool | None) -> dict[str, Any]:
     """Return the tool hints that follow from the HTTP method; any other POST may do anything."""
-    if read_only is None and endpoint.is_reading:
+    if read_only is None and endpoint.is_safe:
         read_only = True
     if read_only:
         return {"read_only": True}
     if endpoint.method == "delete":
         return {"read_only": False, "destructive": True, "idempotent": True}
-    if endpoint.method in {"put", "patch"} or endpoint.action in CHANGING:
+    if endpoint.method in {"put", "patch"} or endpoint.action in UPDATE_ACTIONS:
         return {"read_only": False, "destructive": True, "idempotent": True}
     if endpoint.action == "create" and not endpoint.is_extra:
         return {"read_only": False, "destructive": False}
     return {"read_only": False}
 
 
-def _fixed(endpoint: Endpoint, options: Options) -> dict[str, Any]:
+def _fixed_kwargs(endpoint: RestEndpoint, options: RestToolOptions) -> dict[str, Any]:
     scheme = endpoint.view_class.versioning_class
     if options.version and scheme is not None and issubclass(scheme, URLPathVersioning):
         return {str(scheme.version_param): options.version, **options.fixed}
     return dict(options.fixed)
 
 
-def _space(endpoint: Endpoint, options: Options) -> str:
+def _version_namespace(endpoint: RestEndpoint, options: RestToolOptions) -> str:
     scheme = endpoint.view_class.versioning_class
     is_space = scheme is not None and issubclass(scheme, NamespaceVersioning)
     return options.version if is_space else ""
@@ -177,10 +177,10 @@ def viewset_tools(
         ("serializers", serializers),
     ):
         _check_actions(option, given or {}, endpoints)
-    shared = Options(**options)
+    shared = RestToolOptions(**options)
     noun = slug(name or base)
     several = slug(plural) or plural_of(noun, endpoints[0].model)
-    own_names = _names(endpoints, noun, several, names or {})
+    own_names = _tool_names(endpoints, noun, several, names or {})
     for endpoint, own in zip(endpoints, own_names, strict=True):
         yield _rest_tool(
             endpoint,
@@ -192,8 +192,8 @@ def viewset_tools(
         )
 
 
-def _names(
-    endpoints: Sequence[Endpoint], noun: str, plural: str, given: Mapping[str, str]
+def _tool_names(
+    endpoints: Sequence[RestEndpoint], noun: str, plural: str, given: Mapping[str, str]
 ) -> Iterator[str]:
     taken: set[str] = set()
     for endpoint in endpoints:
@@ -203,7 +203,9 @@ def _names(
         taken.add(name)
 
 
-def _check_actions(option: str, given: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> None:
+def _check_actions(
+    option: str, given: Mapping[str, Any], endpoints: Iterable[RestEndpoint]
+) -> None:
     known = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
     for action in given:
         if action not in known:
@@ -236,7 +238,7 @@ def api_view_tools(
         ImproperlyConfigured: the method does not exist, or it cannot be called with arguments.
     """
     endpoints = api_view_endpoints(view, methods, url_name=url_name)
-    shared = Options(**options)
+    shared = RestToolOptions(**options)
     for endpoint in endpoints:
         noun = name or snake(endpoint.view_class.__name__)
         yield _rest_tool(
@@ -246,8 +248,8 @@ def api_view_tools(
             title=title,
             description=description or description_of(endpoint, noun),
             # If there are several methods, these options are only for those that write.
-            serializer=None if endpoint.is_reading and len(endpoints) > 1 else serializer,
-            input_schema=None if endpoint.is_reading and len(endpoints) > 1 else input_schema,
+            serializer=None if endpoint.is_safe and len(endpoints) > 1 else serializer,
+            input_schema=None if endpoint.is_safe and len(endpoints) > 1 else input_schema,
             read_only=read_only,
         )
 
@@ -266,36 +268,36 @@ MIXINS: Mapping[str, type] = {
     "partial_update": mixins.UpdateModelMixin,
 }
 # The methods that each of these actions uses for its response.
-COMMON = ("get_serializer", "paginate_queryset", "get_paginated_response")
+RESPONSE_METHODS = ("get_serializer", "paginate_queryset", "get_paginated_response")
 PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
 
 
-def output_schema(endpoint: Endpoint) -> Schema | None:
+def output_schema(endpoint: RestEndpoint) -> Schema | None:
     """Return the schema of an endpoint's responses, or ``None`` if it is not certain."""
-    if not _is_plain(endpoint):
+    if not _has_certain_output(endpoint):
         return None
     serializer = endpoint.serializer()
     if not isinstance(serializer, serializers.Serializer):
         return None
-    item = _serializer(serializer)
+    item = _serializer_schema(serializer)
     if not item:
         return None
     if endpoint.action != "list":
         return portable_output(item)
-    several = _envelope(endpoint, {"type": "array", "items": item})
+    several = _paginated_schema(endpoint, {"type": "array", "items": item})
     return None if several is None else portable_output(several)
 
 
-def _is_plain(endpoint: Endpoint) -> bool:
+def _has_certain_output(endpoint: RestEndpoint) -> bool:
     base = MIXINS.get(endpoint.action)
     if base is None or endpoint.is_extra or not issubclass(endpoint.view_class, GenericAPIView):
         return False
     own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
     renderers = endpoint.renderers()
     return (
-        endpoint.is_own(base, *own)
-        and endpoint.is_own(GenericAPIView, *COMMON)
-        and endpoint.is_own(APIView, "finalize_response")
+        endpoint.inherits_unchanged(base, *own)
+        and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
+        and endpoint.inherits_unchanged(APIView, "finalize_response")
         and endpoint.has_fixed_serializer
         and any(type(one) is JSONRenderer for one in renderers)
         and not any(
@@ -304,7 +306,7 @@ def _is_plain(endpoint: Endpoint) -> bool:
     )
 
 
-def _envelope(endpoint: Endpoint, several: Schema) -> Schema | None:
+def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
     paginator: Any = endpoint.prototype().paginator
     if paginator is None:
         return several
@@ -321,21 +323,21 @@ def _envelope(endpoint: Endpoint, several: Schema) -> Schema | None:
             if not is_own or not size:
                 return None
             described = paginator.get_paginated_response_schema(several)
-            wrapped: Schema = _without_examples(described)
+            wrapped: Schema = _to_json_schema(described)
             return wrapped
     return None
 
 
-def _without_examples(schema: Any) -> Any:
+def _to_json_schema(schema: Any) -> Any:
     """Return an OpenAPI schema as JSON Schema."""
     if not isinstance(schema, dict):
         return schema
     kept = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
-    kept = map_children(kept, _without_examples)
+    kept = map_children(kept, _to_json_schema)
     return {"anyOf": [kept, {"type": "null"}]} if schema.get("nullable") else kept
 
 
-def _serializer(serializer: Any) -> Schema:
+def _serializer_schema(serializer: Any) -> Schema:
     """Return the schema of a serializer's output; empty if it overrides how that is written."""
     kind = type(serializer)
     if kind.to_representation is not serializers.Serializer.to_representation:
@@ -347,7 +349,7 @@ def _serializer(serializer: Any) -> Schema:
 
 
 def _nullable(field: Any) -> Schema:
-    schema = _schema(field)
+    schema = _field_schema(field)
     if not schema or _is_never_null(field):
         return schema
     return {"anyOf": [schema, {"type": "null"}]}
@@ -366,9 +368,9 @@ def _is_never_null(field: Any) -> bool:
     return is_many or not getattr(column, "null", True)
 
 
-def _schema(field: Any) -> Schema:
+def _field_schema(field: Any) -> Schema:
     if isinstance(field, serializers.Serializer):
-        return _serializer(field)
+        return _serializer_schema(field)
     kind: Any
     for kind in type(field).__mro__:
         if kind in _SCHEMAS:
@@ -378,7 +380,7 @@ def _schema(field: Any) -> Schema:
     return {}
 
 
-def _plain(**schema: Any) -> Callable[[Any], Schema]:
+def _constant_schema(**schema: Any) -> Callable[[Any], Schema]:
     return lambda field: dict(schema)
 
 
@@ -405,7 +407,7 @@ def _slug(field: Any) -> Schema:
     return {"type": "string"} if isinstance(column, CharField) else {}
 
 
-def _key(field: Any) -> Schema:
+def _related_key_schema(field: Any) -> Schema:
     if field.pk_field is not None:
         return {}
     model = getattr(getattr(field.parent, "Meta", None), "model", None)
@@ -423,36 +425,39 @@ def _key(field: Any) -> Schema:
 
 
 def _list_of(child: Any) -> Schema:
-    item = _schema(child)
+    item = _field_schema(child)
     # An item may be null.
     return {"type": "array", "items": {"anyOf": [item, {"type": "null"}]} if item else {}}
 
 
 _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
-    serializers.ListSerializer: lambda field: {"type": "array", "items": _schema(field.child)},
-    fields.BooleanField: _plain(type="boolean"),
-    fields.CharField: _plain(type="string"),
+    serializers.ListSerializer: lambda field: {
+        "type": "array",
+        "items": _field_schema(field.child),
+    },
+    fields.BooleanField: _constant_schema(type="boolean"),
+    fields.CharField: _constant_schema(type="string"),
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
-    fields.IntegerField: _plain(type="integer"),
+    fields.IntegerField: _constant_schema(type="integer"),
     # Not every release of REST framework has it.
     getattr(fields, "BigIntegerField", fields.IntegerField): _big,
-    fields.FloatField: _plain(type="number"),
+    fields.FloatField: _constant_schema(type="number"),
     fields.DecimalField: _decimal,
-    fields.DateTimeField: _plain(type="string"),
-    fields.DateField: _plain(type="string"),
-    fields.TimeField: _plain(type="string"),
-    fields.DurationField: _plain(type="string"),
+    fields.DateTimeField: _constant_schema(type="string"),
+    fields.DateField: _constant_schema(type="string"),
+    fields.TimeField: _constant_schema(type="string"),
+    fields.DurationField: _constant_schema(type="string"),
     fields.ListField: lambda field: _list_of(field.child),
-    fields.DictField: _plain(type="object"),
+    fields.DictField: _constant_schema(type="object"),
     fields.ChoiceField: _choice,
     # The URL of the file; without a file it is null, although the column is not.
-    fields.FileField: _plain(anyOf=[{"type": "string"}, {"type": "null"}]),
-    relations.StringRelatedField: _plain(type="string"),
-    relations.PrimaryKeyRelatedField: _key,
+    fields.FileField: _constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
+    relations.StringRelatedField: _constant_schema(type="string"),
+    relations.PrimaryKeyRelatedField: _related_key_schema,
     relations.SlugRelatedField: _slug,
-    relations.HyperlinkedRelatedField: _plain(type="string"),
+    relations.HyperlinkedRelatedField: _constant_schema(type="string"),
     relations.ManyRelatedField: lambda field: {
         "type": "array",
-        "items": _schema(field.child_relation),
+        "items": _field_schema(field.child_relation),
     },
 }

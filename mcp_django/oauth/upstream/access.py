@@ -21,7 +21,12 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable, provider_settings
-from mcp_django.oauth.upstream.grants import live_grant, outside, renew, unseal
+from mcp_django.oauth.upstream.grants import (
+    decrypt,
+    live_grant,
+    renew_grant,
+    run_outside_transaction,
+)
 
 if TYPE_CHECKING:
     from mcp_django.core.context import Context
@@ -83,7 +88,7 @@ class Upstream:
             ToolError: if the provider does not respond.
         """
         # A renewal has to be committed even if the call fails or is read-only.
-        return outside(self._token)
+        return run_outside_transaction(self._token)
 
     async def atoken(self) -> str:
         """Async version of ``token``."""
@@ -112,7 +117,7 @@ class Upstream:
         if grant is None or grant.status != UpstreamGrant.Status.LIVE:
             raise UpstreamNotConnected(ended)
         try:
-            return unseal(renew(grant).access_cipher)
+            return decrypt(renew_grant(grant).access_cipher)
         except UpstreamRefused:
             raise UpstreamNotConnected(ended) from None
         except UpstreamUnavailable:

@@ -21,14 +21,20 @@ from mcp_django.auth.endpoints import server_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
-from mcp_django.oauth.responses import Refused
+from mcp_django.oauth.responses import OAuthError
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable
-from mcp_django.oauth.upstream.grants import end_of, end_released, fresh, live, renew
+from mcp_django.oauth.upstream.grants import (
+    access_ends_at,
+    disconnect_unused,
+    fresh_condition,
+    live_condition,
+    renew_grant,
+)
 
 logger = logging.getLogger("mcp_django.security")
 
 
-def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
+def annotate_tokens(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
     """Annotate access tokens for ``check``; return them unchanged without a provider.
 
     ``upstream`` is the provider that the called server needs, empty for none.
@@ -41,12 +47,12 @@ def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
     )
     annotated: QuerySet[Any] = tokens.annotate(
         stands_on_upstream=Exists(bindings.filter(grant__provider=upstream)),
-        has_stale_upstream=Exists(bindings.exclude(fresh("grant__"))),
+        has_stale_upstream=Exists(bindings.exclude(fresh_condition("grant__"))),
     )
     return annotated
 
 
-def check(token: Any, upstream: str) -> None:
+def check_token(token: Any, upstream: str) -> None:
     """Check the upstream access of a token from ``annotate``; no query if the access is fresh.
 
     Raises:
@@ -62,13 +68,13 @@ def check(token: Any, upstream: str) -> None:
     if not configured:
         return
     if upstream and not token.stands_on_upstream:
-        raise _gone()
+        raise _access_ended()
     if not token.has_stale_upstream:
         return
     try:
         _renew_all(UpstreamBinding.objects.filter(checksum=token.token_checksum))
     except UpstreamRefused as exc:
-        raise _gone() from exc
+        raise _access_ended() from exc
     except UpstreamUnavailable as exc:
         raise AuthenticationUnavailable(
             "The provider that this server needs does not respond. Try again in a moment.",
@@ -77,7 +83,7 @@ def check(token: Any, upstream: str) -> None:
 
 
 @sensitive_variables()
-def look_before_refresh(refresh_token: str) -> None:
+def renew_before_refresh(refresh_token: str) -> None:
     """Renew stale upstream access before a refresh token is used, outside of any transaction.
 
     If the access has ended, the token family is revoked here, so the refresh then fails like that
@@ -96,26 +102,32 @@ def look_before_refresh(refresh_token: str) -> None:
     except UpstreamRefused:
         return
     except UpstreamUnavailable as exc:
-        raise Refused("temporarily_unavailable", status=503, retry_after=exc.retry_after) from exc
+        raise OAuthError(
+            "temporarily_unavailable", status=503, retry_after=exc.retry_after
+        ) from exc
 
 
-def check_for_refresh(family: uuid.UUID | None) -> bool:
+def has_live_access(family: uuid.UUID | None) -> bool:
     """Return whether a family's upstream access is live, without a request to the provider."""
     if family is None or not get_settings().oauth.upstream:
         return True
-    return not UpstreamBinding.objects.filter(family=family).exclude(live("grant__")).exists()
+    return (
+        not UpstreamBinding.objects.filter(family=family)
+        .exclude(live_condition("grant__"))
+        .exists()
+    )
 
 
-def missing(user: Any, resources: Iterable[str]) -> str:
+def missing_provider(user: Any, resources: Iterable[str]) -> str:
     """Return a provider that these resources need and the user has not connected, or empty."""
     if not get_settings().oauth.upstream:
         return ""
-    names = {name for one in resources if (name := _upstream_of(one))}
-    held = UpstreamGrant.objects.filter(live(), user=user, provider__in=names)
+    names = {name for one in resources if (name := _provider_for_resource(one))}
+    held = UpstreamGrant.objects.filter(live_condition(), user=user, provider__in=names)
     return min(names - set(held.values_list("provider", flat=True)), default="")
 
 
-def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
+def bind_token(token: Any, *, family: uuid.UUID | None = None) -> None:
     """Bind an issued or rotated access token to the upstream access that it depends on.
 
     ``token`` is the toolkit's saved access token; ``family`` is that of its refresh token. If the
@@ -124,8 +136,10 @@ def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
     """
     if not get_settings().oauth.upstream or token.user_id is None:
         return
-    names = {name for one in token.resource if (name := _upstream_of(one))}
-    grants = list(UpstreamGrant.objects.filter(live(), user_id=token.user_id, provider__in=names))
+    names = {name for one in token.resource if (name := _provider_for_resource(one))}
+    grants = list(
+        UpstreamGrant.objects.filter(live_condition(), user_id=token.user_id, provider__in=names)
+    )
     if len(grants) < len(names):
         grants = []
     if family is not None:
@@ -134,20 +148,20 @@ def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
         UpstreamBinding(family=family, checksum=token.token_checksum, grant=grant)
         for grant in grants
     )
-    ends = [end for grant in grants if (end := end_of(grant)) is not None]
+    ends = [end for grant in grants if (end := access_ends_at(grant)) is not None]
     if ends and min(ends) < token.expires:
         token.expires = min(ends)
         token.save(update_fields=["expires"])
 
 
-def release(*, families: Iterable[uuid.UUID] = (), checksums: Iterable[str] = ()) -> None:
+def release_tokens(*, families: Iterable[uuid.UUID] = (), checksums: Iterable[str] = ()) -> None:
     """Disconnect upstream access that depends only on these tokens, which the user revoked.
 
     Revocation at the provider is best effort. Access that a user connected without a client has no
     bindings and is kept.
     """
     if get_settings().oauth.upstream:
-        end_released(families=tuple(families), checksums=tuple(checksums))
+        disconnect_unused(families=tuple(families), checksums=tuple(checksums))
 
 
 def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
@@ -160,16 +174,16 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
     # Grants of a provider that is not configured anymore are ignored.
     grants = UpstreamGrant.objects.filter(provider__in=get_settings().oauth.upstream)
     for grant in grants.filter(pk__in=bindings.values("grant_id")):
-        renew(grant)
+        renew_grant(grant)
 
 
-def _upstream_of(resource: str) -> str:
+def _provider_for_resource(resource: str) -> str:
     """Return the upstream provider of the server at a resource, empty for none."""
     server = server_of(resource)
     return getattr(server, "upstream", "") if server is not None else ""
 
 
-def _gone() -> AuthenticationRequired:
+def _access_ended() -> AuthenticationRequired:
     return AuthenticationRequired(
         "The upstream access of this token has ended. Sign in again.", error="invalid_token"
     )

@@ -84,7 +84,7 @@ class ProviderSettings:
 _adapter = TypeAdapter(ProviderSettings)
 
 
-def is_safe(url: str) -> bool:
+def is_safe_url(url: str) -> bool:
     """Return whether secrets may be sent to the URL: it is HTTPS, or on this machine."""
     try:
         parts = urlsplit(url)
@@ -115,7 +115,7 @@ def provider_settings(name: str) -> ProviderSettings:
     return _adapter.validate_python(configured[name])
 
 
-def problems() -> list[tuple[str, str]]:
+def find_problems() -> list[tuple[str, str]]:
     """Return the errors in providers and keys, as (message, hint) pairs for the system checks."""
     configured = get_settings().oauth.upstream
     found = [one for name, values in configured.items() for one in _provider_problems(name, values)]
@@ -137,7 +137,7 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
     found = [
         (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// URL.")
         for key in ("issuer", "metadata_url", *ENDPOINTS)
-        if getattr(provider, key) and not is_safe(getattr(provider, key))
+        if getattr(provider, key) and not is_safe_url(getattr(provider, key))
     ]
     discovers = provider.issuer or provider.metadata_url
     if not discovers and not (provider.authorization_endpoint and provider.token_endpoint):

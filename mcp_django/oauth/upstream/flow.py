@@ -27,8 +27,8 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from mcp_django.auth.endpoints import origin_of
-from mcp_django.auth.pages import belongs_to, guarded
-from mcp_django.auth.security_log import record
+from mcp_django.auth.pages import belongs_to, protect_page
+from mcp_django.auth.security_log import record_event
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import authorize, consent
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction, UsedAssertion
@@ -47,12 +47,12 @@ SESSION_KEY = "mcp_django_upstream"
 MAX_PENDING = 5
 
 
-class Lost(Exception):
+class InvalidCallback(Exception):
     """A callback does not match a transaction of the user; the message is for the page."""
 
 
 @sensitive_variables()
-def begin(
+def begin_authorization(
     request: HttpRequest, user: Any, name: str, approved_request: dict[str, Any]
 ) -> HttpResponse:
     """Create a transaction and return the redirect to the provider.
@@ -69,7 +69,7 @@ def begin(
         digest=digest_of(state),
         provider=name,
         user=user,
-        verifier_cipher=grants.seal(verifier),
+        verifier_cipher=grants.encrypt(verifier),
         nonce_digest=digest_of(nonce),
         request=approved_request,
         expires_at=timezone.now() + timedelta(seconds=TRANSACTION_SECONDS),
@@ -89,7 +89,7 @@ def _redirect_uri(request: HttpRequest, name: str) -> str:
 
 
 @sensitive_variables()
-def _take(request: HttpRequest, name: str) -> UpstreamTransaction:
+def _pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
     """Return the transaction of a callback, and delete it.
 
     Raises:
@@ -98,21 +98,23 @@ def _take(request: HttpRequest, name: str) -> UpstreamTransaction:
     digest = digest_of(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
     if not any(hmac.compare_digest(digest, one) for one in pending):
-        raise Lost(_("This sign-in was not started in this browser, or is already finished."))
+        raise InvalidCallback(
+            _("This sign-in was not started in this browser, or is already finished.")
+        )
     request.session[SESSION_KEY] = [one for one in pending if one != digest]
     begun = UpstreamTransaction.objects.filter(digest=digest).first()
     # Of two requests that found the row, only one can delete it.
     if begun is None or not UpstreamTransaction.objects.filter(pk=begun.pk).delete()[0]:
-        raise Lost(_("This sign-in is already finished."))
+        raise InvalidCallback(_("This sign-in is already finished."))
     if begun.expires_at <= timezone.now():
-        raise Lost(_("This sign-in took too long."))
+        raise InvalidCallback(_("This sign-in took too long."))
     if begun.user_id != request.user.pk or begun.provider != name:
-        raise Lost(_("This sign-in was started by another user."))
+        raise InvalidCallback(_("This sign-in was started by another user."))
     return begun
 
 
 @sensitive_variables()
-def complete(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
+def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
     """Exchange the code of the callback, and store the tokens.
 
     Raises:
@@ -129,12 +131,12 @@ def complete(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
         raise UpstreamRefused("The user or the provider denied the access.")
     tokens = provider.exchange(
         code=code,
-        verifier=grants.unseal(begun.verifier_cipher),
+        verifier=grants.decrypt(begun.verifier_cipher),
         redirect_uri=_redirect_uri(request, provider.name),
     )
     claims = provider.identify(tokens, nonce_digest=begun.nonce_digest)
-    grant = grants.keep(begun.user, provider.name, tokens, claims)
-    record(
+    grant = grants.save_grant(begun.user, provider.name, tokens, claims)
+    record_event(
         AuthEvent.Kind.UPSTREAM,
         request=request,
         user=begun.user,
@@ -151,7 +153,9 @@ def _check_issuer(provider: Provider, given: list[str]) -> None:
     if not given and not provider.endpoints.sends_issuer:
         return
     if expected and given != [expected]:
-        raise Lost(_("The response came from a different provider than the one you were sent to."))
+        raise InvalidCallback(
+            _("The response came from a different provider than the one you were sent to.")
+        )
 
 
 # Views: callback, connect and logout --------------------------------------------------------------
@@ -161,7 +165,7 @@ logger = logging.getLogger("mcp_django.security")
 LOGOUT_SECONDS = 600
 
 
-@guarded
+@protect_page
 @require_GET
 def callback(request: HttpRequest, provider: str) -> HttpResponse:
     """Handle the user's return from a provider and complete the authorization request.
@@ -171,28 +175,28 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     """
     settings = _settings_or_404(provider)
     try:
-        returned = _take(request, provider)
-    except Lost as exc:
-        return _shown(request, settings, status=400, problem=str(exc))
+        returned = _pop_transaction(request, provider)
+    except InvalidCallback as exc:
+        return _render_page(request, settings, status=400, problem=str(exc))
     approved = dict(returned.request)
     try:
-        complete(request, returned)
-    except Lost as exc:
-        return _shown(request, settings, status=400, problem=str(exc))
+        complete_authorization(request, returned)
+    except InvalidCallback as exc:
+        return _render_page(request, settings, status=400, problem=str(exc))
     except (UpstreamRefused, UpstreamUnavailable) as exc:
         logger.info("A sign-in at %r failed: %s", provider, exc)
         is_over = isinstance(exc, UpstreamRefused)
         if approved:
             error = "access_denied" if is_over else "temporarily_unavailable"
-            return authorize.refuse(request, approved, error=error)
+            return authorize.reject_request(request, approved, error=error)
         problem = _("Your account was not connected.")
-        return _shown(request, settings, status=400 if is_over else 503, problem=problem)
+        return _render_page(request, settings, status=400 if is_over else 503, problem=problem)
     if approved:
-        return authorize.finish(request, approved)
-    return _shown(request, settings, connected=True, done=True)
+        return authorize.finish_request(request, approved)
+    return _render_page(request, settings, connected=True, done=True)
 
 
-@guarded
+@protect_page
 @login_required
 @require_http_methods(["GET", "POST"])
 def connect(request: HttpRequest, provider: str) -> HttpResponse:
@@ -207,19 +211,19 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     interaction = request.GET.get("interaction")
     if interaction is not None and not belongs_to(interaction, request.user):
         problem = _("Another user was asked to open this page. Sign in as that user.")
-        return _shown(request, settings, status=403, problem=problem, is_for_another=True)
+        return _render_page(request, settings, status=403, problem=problem, is_for_another=True)
     if grants.live_grant(request.user, provider) is not None:
-        return _shown(request, settings, connected=True)
+        return _render_page(request, settings, connected=True)
     if request.method == "GET":
-        return _shown(request, settings)
+        return _render_page(request, settings)
     try:
-        return begin(request, request.user, provider, {})
+        return begin_authorization(request, request.user, provider, {})
     except UpstreamUnavailable:
         problem = _("The provider does not respond at the moment. Try again later.")
-        return _shown(request, settings, status=503, problem=problem)
+        return _render_page(request, settings, status=503, problem=problem)
 
 
-@guarded
+@protect_page
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
@@ -227,8 +231,8 @@ def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
     settings = _settings_or_404(provider)
     grant = grants.live_grant(request.user, provider)
     if grant is not None:
-        grants.disconnect(grant, reason="disconnected by the user", request=request)
-    return _shown(request, settings)
+        grants.disconnect_grant(grant, reason="disconnected by the user", request=request)
+    return _render_page(request, settings)
 
 
 @login_not_required
@@ -243,15 +247,17 @@ def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
         claims = read_logout_token(settings, request.POST.get("logout_token", ""))
         # If ending the access fails, the token stays unused, so that the provider can retry.
         with transaction.atomic(using=router.db_for_write(UsedAssertion)):
-            _use_once(settings, claims)
-            for grant in _ended(provider, claims):
-                grants.end(grant, reason="logged out upstream", request=request)
+            _mark_token_used(settings, claims)
+            for grant in _ended_grants(provider, claims):
+                grants.revoke_grant(grant, reason="logged out upstream", request=request)
     except UpstreamRefused as exc:
         logger.warning("Logout token for %r rejected: %s", provider, exc)
-        return _told({"error": "invalid_request", "error_description": str(exc)}, status=400)
+        return _logout_response(
+            {"error": "invalid_request", "error_description": str(exc)}, status=400
+        )
     except UpstreamUnavailable:
-        return _told({"error": "temporarily_unavailable"}, status=503)
-    return _told({}, status=200)
+        return _logout_response({"error": "temporarily_unavailable"}, status=503)
+    return _logout_response({}, status=200)
 
 
 def _settings_or_404(name: str) -> ProviderSettings:
@@ -261,7 +267,7 @@ def _settings_or_404(name: str) -> ProviderSettings:
         raise Http404 from exc
 
 
-def _ended(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
+def _ended_grants(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
     """Return the grants of the session, or of every session of the subject."""
     found = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
     if claims.get("sub"):
@@ -273,7 +279,7 @@ def _ended(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
     return list(found)
 
 
-def _use_once(settings: ProviderSettings, claims: dict[str, Any]) -> None:
+def _mark_token_used(settings: ProviderSettings, claims: dict[str, Any]) -> None:
     """Reject a replayed logout token, which would end a newer session.
 
     Raises:
@@ -286,11 +292,11 @@ def _use_once(settings: ProviderSettings, claims: dict[str, Any]) -> None:
         digest=digest_of(f"logout {settings.issuer} {claims['jti']}"),
         expires_at=timezone.now() + timedelta(seconds=2 * LOGOUT_SECONDS),
     )
-    if not used.claim():
+    if not used.mark_used():
         raise UpstreamRefused("The token was already used.")
 
 
-def _told(body: dict[str, str], *, status: int) -> HttpResponse:
+def _logout_response(body: dict[str, str], *, status: int) -> HttpResponse:
     return JsonResponse(body, status=status, headers={"Cache-Control": "no-store"})
 
 
@@ -299,7 +305,7 @@ def _name_of(request: HttpRequest) -> str:
     return str(request.resolver_match.kwargs["provider"]) if request.resolver_match else ""
 
 
-def _shown(
+def _render_page(
     request: HttpRequest,
     settings: ProviderSettings,
     *,
@@ -317,4 +323,4 @@ def _shown(
         "done": done,
         "is_for_another": is_for_another,
     }
-    return consent.show(request, "upstream.html", context, status=status)
+    return consent.render_page(request, "upstream.html", context, status=status)

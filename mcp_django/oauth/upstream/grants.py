@@ -27,7 +27,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth.security_log import record
+from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
@@ -37,7 +37,7 @@ from mcp_django.oauth.upstream.conf import (
     UpstreamUnavailable,
     provider_settings,
 )
-from mcp_django.storage.revocations import announce_revoked
+from mcp_django.storage.revocations import notify_revoked
 
 if TYPE_CHECKING:
     from mcp_django.oauth.upstream.provider import Provider, Tokens
@@ -47,16 +47,16 @@ MARGIN_SECONDS = 30
 # Longer than the two requests of a renewal can take together.
 LEASE_SECONDS = 30
 WAIT_SECONDS = 15
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
-def live(prefix: str = "") -> Q:
+def live_condition(prefix: str = "") -> Q:
     """Return the condition for grants not revoked, whose user signed in recently enough."""
     oldest = timezone.now() - timedelta(seconds=get_settings().oauth.upstream_max_age)
     return Q(**{f"{prefix}status": UpstreamGrant.Status.LIVE, f"{prefix}authorized_at__gt": oldest})
 
 
-def fresh(prefix: str = "") -> Q:
+def fresh_condition(prefix: str = "") -> Q:
     """Return the condition for live grants that need no request to the provider."""
     now = timezone.now()
     margin = now + timedelta(seconds=MARGIN_SECONDS)
@@ -69,10 +69,10 @@ def fresh(prefix: str = "") -> Q:
             oldest = now - timedelta(seconds=provider.probe_seconds)
             same &= Q(**{f"{prefix}checked_at__gt": oldest})
         checked |= same
-    return live(prefix) & unexpired & checked
+    return live_condition(prefix) & unexpired & checked
 
 
-def end_of(grant: UpstreamGrant) -> datetime | None:
+def access_ends_at(grant: UpstreamGrant) -> datetime | None:
     """Return when the access ends even if it is renewed, ``None`` if unknown."""
     ends = [grant.refresh_expires_at] if grant.refresh_cipher else [grant.expires_at]
     if grant.authorized_at is not None:
@@ -83,11 +83,11 @@ def end_of(grant: UpstreamGrant) -> datetime | None:
 
 def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
     """Return the live access of a user at a provider, or ``None``."""
-    return UpstreamGrant.objects.filter(live(), user=user, provider=provider).first()
+    return UpstreamGrant.objects.filter(live_condition(), user=user, provider=provider).first()
 
 
 @sensitive_variables()
-def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant:
+def save_grant(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant:
     """Store the access that the user granted at a provider; it replaces an earlier one.
 
     Tokens that depend on another account of the user there are revoked.
@@ -96,7 +96,7 @@ def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant
     subject, now = str(claims.get("sub", ""))[:255], timezone.now()
     before = UpstreamGrant.objects.filter(user=user, provider=provider).first()
     if before is not None and before.subject and before.subject != subject:
-        end(before, reason="another account")
+        revoke_grant(before, reason="another account")
     grant, _ = UpstreamGrant.objects.update_or_create(
         user=user,
         provider=provider,
@@ -105,8 +105,8 @@ def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant
             "subject": subject,
             "session_id": str(claims.get("sid", ""))[:255],
             "scopes": list(settings.scopes if tokens.scopes is None else tokens.scopes),
-            "access_cipher": seal(tokens.access_token),
-            "refresh_cipher": seal(tokens.refresh_token) if tokens.refresh_token else None,
+            "access_cipher": encrypt(tokens.access_token),
+            "refresh_cipher": encrypt(tokens.refresh_token) if tokens.refresh_token else None,
             "expires_at": tokens.expires_at,
             "refresh_expires_at": tokens.refresh_expires_at,
             "status": UpstreamGrant.Status.LIVE,
@@ -119,7 +119,7 @@ def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant
     return grant
 
 
-def renew(grant: UpstreamGrant) -> UpstreamGrant:
+def renew_grant(grant: UpstreamGrant) -> UpstreamGrant:
     """Renew the grant if it is not fresh, and return it.
 
     Raises:
@@ -131,31 +131,35 @@ def renew(grant: UpstreamGrant) -> UpstreamGrant:
         return grant
     # A revocation or rotation must not be rolled back.
     is_within = transaction.get_connection(router.db_for_write(UpstreamGrant)).in_atomic_block
-    return outside(lambda: _renew(grant.pk)) if is_within else _renew(grant.pk)
+    return (
+        run_outside_transaction(lambda: _renew_with_lease(grant.pk))
+        if is_within
+        else _renew_with_lease(grant.pk)
+    )
 
 
 def _is_fresh(pk: int) -> bool:
-    return UpstreamGrant.objects.filter(fresh(), pk=pk).exists()
+    return UpstreamGrant.objects.filter(fresh_condition(), pk=pk).exists()
 
 
-def _renew(pk: int) -> UpstreamGrant:
+def _renew_with_lease(pk: int) -> UpstreamGrant:
     deadline = time.monotonic() + WAIT_SECONDS
     while not _take_lease(pk):
-        grant = _look(pk)
+        grant = _get_grant(pk)
         if grant.status != UpstreamGrant.Status.LIVE:
             raise UpstreamRefused("The access was revoked.")
         if _is_fresh(pk):
             return grant
         if grant.last_error or time.monotonic() > deadline:
             raise UpstreamUnavailable("The provider did not respond to another request just now.")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     # Another process may have renewed it before this one got the lease.
-    grant = _look(pk)
+    grant = _get_grant(pk)
     try:
         if not _is_fresh(pk):
-            _bring_up_to_date(grant)
+            _refresh_or_probe(grant)
     except UpstreamRefused:
-        end(grant, reason="refused upstream")
+        revoke_grant(grant, reason="refused upstream")
         raise
     except UpstreamUnavailable as exc:
         # Waiting processes fail too, and no process tries again for a moment.
@@ -163,7 +167,7 @@ def _renew(pk: int) -> UpstreamGrant:
         UpstreamGrant.objects.filter(pk=pk).update(renewing_until=until, last_error=str(exc)[:200])
         raise
     UpstreamGrant.objects.filter(pk=pk).update(renewing_until=None)
-    return _look(pk)
+    return _get_grant(pk)
 
 
 def _take_lease(pk: int) -> bool:
@@ -173,7 +177,7 @@ def _take_lease(pk: int) -> bool:
     return rows.update(renewing_until=now + timedelta(seconds=LEASE_SECONDS), last_error="") == 1
 
 
-def _look(pk: int) -> UpstreamGrant:
+def _get_grant(pk: int) -> UpstreamGrant:
     grant = UpstreamGrant.objects.filter(pk=pk).first()
     if grant is None:
         raise UpstreamRefused("The access was removed.")
@@ -181,24 +185,24 @@ def _look(pk: int) -> UpstreamGrant:
 
 
 @sensitive_variables()
-def _bring_up_to_date(grant: UpstreamGrant) -> None:
+def _refresh_or_probe(grant: UpstreamGrant) -> None:
     """Refresh an expired access token, or check at the provider that it is still valid.
 
     Raises:
         UpstreamRefused: if the access has ended.
         UpstreamUnavailable: if the provider does not respond.
     """
-    if not UpstreamGrant.objects.filter(live(), pk=grant.pk).exists():
+    if not UpstreamGrant.objects.filter(live_condition(), pk=grant.pk).exists():
         raise UpstreamRefused("The access was revoked, or is too old.")
     provider, now = _provider_of(grant), timezone.now()
     margin = timedelta(seconds=MARGIN_SECONDS if grant.refresh_cipher else 0)
     is_over = grant.expires_at is not None and grant.expires_at <= now + margin
-    if not is_over and provider.probe(unseal(grant.access_cipher)):
+    if not is_over and provider.probe(decrypt(grant.access_cipher)):
         UpstreamGrant.objects.filter(pk=grant.pk).update(checked_at=timezone.now())
         return
     if not grant.refresh_cipher:
         raise UpstreamRefused("The access has expired and cannot be renewed.")
-    _write(grant, provider, provider.refresh(unseal(grant.refresh_cipher)))
+    _store_tokens(grant, provider, provider.refresh(decrypt(grant.refresh_cipher)))
 
 
 def _provider_of(grant: UpstreamGrant) -> Provider:
@@ -213,22 +217,22 @@ def _provider_of(grant: UpstreamGrant) -> Provider:
 
 
 @sensitive_variables()
-def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
+def _store_tokens(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
     changes: dict[str, Any] = {
-        "access_cipher": seal(tokens.access_token),
+        "access_cipher": encrypt(tokens.access_token),
         "expires_at": tokens.expires_at,
         "checked_at": timezone.now(),
     }
     # A provider without rotation sends none, or the old one.
     if tokens.refresh_token:
-        changes["refresh_cipher"] = seal(tokens.refresh_token)
+        changes["refresh_cipher"] = encrypt(tokens.refresh_token)
         changes["refresh_expires_at"] = tokens.refresh_expires_at or grant.refresh_expires_at
     if tokens.scopes is not None:
         changes["scopes"] = list(tokens.scopes)
     rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
     if not rows.update(**changes):
         # It was disconnected in the meantime, so the new tokens are revoked at the provider too.
-        _forget_upstream(provider, tokens.access_token, tokens.refresh_token)
+        _revoke_at_provider(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
 
 
@@ -240,37 +244,37 @@ def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
 
 
 @sensitive_variables()
-def seal(plaintext: str) -> bytes:
+def encrypt(plaintext: str) -> bytes:
     """Encrypt and authenticate the text with the first key."""
-    return _keys().encrypt(plaintext.encode())
+    return _cipher().encrypt(plaintext.encode())
 
 
 @sensitive_variables()
-def unseal(ciphertext: bytes | memoryview) -> str:
+def decrypt(ciphertext: bytes | memoryview) -> str:
     """Decrypt the text.
 
     Raises:
         UpstreamRefused: if none of the keys decrypts it.
     """
     try:
-        return _keys().decrypt(bytes(ciphertext)).decode()
+        return _cipher().decrypt(bytes(ciphertext)).decode()
     except InvalidToken:
         raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
-def reseal(ciphertext: bytes | memoryview) -> bytes:
+def reencrypt(ciphertext: bytes | memoryview) -> bytes:
     """Re-encrypt the text with the first key.
 
     Raises:
         UpstreamRefused: if none of the keys decrypts it.
     """
     try:
-        return _keys().rotate(bytes(ciphertext))
+        return _cipher().rotate(bytes(ciphertext))
     except InvalidToken:
         raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
-def _keys() -> MultiFernet:
+def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in get_settings().oauth.field_keys])
 
 
@@ -285,7 +289,7 @@ MAX_SECONDS = 45
 T = TypeVar("T")
 
 
-def outside(work: Callable[[], T]) -> T:
+def run_outside_transaction(work: Callable[[], T]) -> T:
     """Call ``work`` in a thread with its own database connections, and return the result.
 
     Raises:
@@ -318,7 +322,7 @@ def outside(work: Callable[[], T]) -> T:
 logger = logging.getLogger("mcp_django.security")
 
 
-def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
+def revoke_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
     """Revoke a grant and every token that depends on it, and notify their open streams."""
     with transaction.atomic(using=_database()):
         bound = list(grant.bindings.values_list("family", "checksum"))
@@ -335,7 +339,7 @@ def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
             renewing_until=None,
             last_error=reason[:200],
         )
-        record(
+        record_event(
             AuthEvent.Kind.UPSTREAM,
             request=request,
             user=grant.user,
@@ -344,25 +348,28 @@ def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
             reason=reason,
         )
         ended = [f"family:{one}" for one in families] + [f"checksum:{one}" for one in checksums]
-        transaction.on_commit(lambda: announce_revoked(*ended), using=_database(), robust=True)
+        transaction.on_commit(lambda: notify_revoked(*ended), using=_database(), robust=True)
 
 
 @sensitive_variables()
-def disconnect(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
+def disconnect_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
     """Revoke a grant here and, best effort, at the provider, within twenty seconds."""
-    access, refresh = _opened(grant.access_cipher), _opened(grant.refresh_cipher)
+    access, refresh = (
+        _decrypt_or_empty(grant.access_cipher),
+        _decrypt_or_empty(grant.refresh_cipher),
+    )
     with transaction.atomic(using=_database()):
-        end(grant, reason=reason, request=request)
+        revoke_grant(grant, reason=reason, request=request)
         try:
             provider = _provider_of(grant)
         except ImproperlyConfigured:
             # Removed from the settings: the access can be ended only here.
             return
-        forget = partial(_forget_upstream, provider, access, refresh)
+        forget = partial(_revoke_at_provider, provider, access, refresh)
         transaction.on_commit(forget, using=_database(), robust=True)
 
 
-def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> None:
+def disconnect_unused(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> None:
     """Disconnect the grants that depend only on these tokens, which were revoked."""
     ended = Q(family__in=families) | Q(checksum__in=checksums)
     with transaction.atomic(using=_database()):
@@ -373,12 +380,12 @@ def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> 
         )
         UpstreamBinding.objects.filter(ended).delete()
         for grant in grants:
-            if grant.status == UpstreamGrant.Status.LIVE and not _is_stood_on(grant):
-                disconnect(grant, reason="the last client was disconnected")
+            if grant.status == UpstreamGrant.Status.LIVE and not _has_dependent_tokens(grant):
+                disconnect_grant(grant, reason="the last client was disconnected")
 
 
 @sensitive_variables()
-def _forget_upstream(provider: Provider, access: str, refresh: str) -> None:
+def _revoke_at_provider(provider: Provider, access: str, refresh: str) -> None:
     """Revoke tokens at the provider; a failure is only logged, since they have ended here."""
     named = [(refresh, "refresh_token"), (access, "access_token")]
     for token, hint in named:
@@ -395,7 +402,7 @@ def _database() -> str:
     return router.db_for_write(UpstreamGrant)
 
 
-def _is_stood_on(grant: UpstreamGrant) -> bool:
+def _has_dependent_tokens(grant: UpstreamGrant) -> bool:
     """Return whether a valid token of this site depends on the grant."""
     bound = grant.bindings.values_list("family", "checksum")
     families = {family for family, _ in bound if family is not None}
@@ -408,10 +415,10 @@ def _is_stood_on(grant: UpstreamGrant) -> bool:
 
 
 @sensitive_variables()
-def _opened(ciphertext: bytes | memoryview | None) -> str:
+def _decrypt_or_empty(ciphertext: bytes | memoryview | None) -> str:
     if not ciphertext or not get_settings().oauth.field_keys:
         return ""
     try:
-        return unseal(ciphertext)
+        return decrypt(ciphertext)
     except UpstreamRefused:
         return ""

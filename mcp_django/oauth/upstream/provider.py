@@ -31,7 +31,7 @@ from mcp_django.oauth.upstream.conf import (
     ProviderSettings,
     UpstreamRefused,
     UpstreamUnavailable,
-    is_safe,
+    is_safe_url,
     provider_settings,
 )
 
@@ -79,7 +79,10 @@ class Provider:
         if self.settings.is_openid:
             extra["nonce"] = nonce
         url, _ = self._client(redirect_uri).create_authorization_url(
-            self._need("authorization_endpoint"), state=state, code_verifier=verifier, **extra
+            self._require_endpoint("authorization_endpoint"),
+            state=state,
+            code_verifier=verifier,
+            **extra,
         )
         return str(url)
 
@@ -90,8 +93,8 @@ class Provider:
         Raises:
             UpstreamRefused: if the code is not valid.
         """
-        client, url = self._client(redirect_uri), self._need("token_endpoint")
-        return self._tokens(
+        client, url = self._client(redirect_uri), self._require_endpoint("token_endpoint")
+        return self._request_tokens(
             lambda: client.fetch_token(
                 url, grant_type="authorization_code", code=code, code_verifier=verifier
             )
@@ -116,22 +119,22 @@ class Provider:
             UpstreamRefused: if the access was revoked or has expired.
         """
         # Without a scope parameter, a refresh keeps the granted scopes.
-        client, url = self._client(scope=None), self._need("token_endpoint")
-        return self._tokens(lambda: client.refresh_token(url, refresh_token=refresh_token))
+        client, url = self._client(scope=None), self._require_endpoint("token_endpoint")
+        return self._request_tokens(lambda: client.refresh_token(url, refresh_token=refresh_token))
 
     @sensitive_variables()
     def probe(self, access_token: str) -> bool:
         """Return whether an access token is still valid; ``True`` without a configured probe."""
         if self.settings.probe == "introspection":
             answer = self._client().introspect_token(
-                self._need("introspection_endpoint"),
+                self._require_endpoint("introspection_endpoint"),
                 token=access_token,
                 token_type_hint="access_token",
             )
             return _json_of(answer).get("active") is True
         if self.settings.probe == "userinfo":
             headers = {"Authorization": f"Bearer {access_token}", "Accept": "application/json"}
-            answer = fetch("GET", self._need("userinfo_endpoint"), headers=headers)
+            answer = fetch("GET", self._require_endpoint("userinfo_endpoint"), headers=headers)
             if answer.status_code == 401:
                 return False
             _json_of(answer)
@@ -147,7 +150,7 @@ class Provider:
     def _client(self, redirect_uri: str = "", scope: str | None = "") -> OAuth2Client:
         settings = self.settings
         return OAuth2Client(
-            session=Session(),
+            session=FormSession(),
             client_id=settings.client_id,
             client_secret=settings.client_secret or None,
             token_endpoint_auth_method=settings.token_auth,
@@ -157,16 +160,16 @@ class Provider:
             code_challenge_method="S256",
         )
 
-    def _need(self, name: str) -> str:
+    def _require_endpoint(self, name: str) -> str:
         url: str = getattr(self.endpoints, name)
         if not url:
             raise UpstreamUnavailable(f"The provider {self.name!r} has no {name}.")
         return url
 
     @sensitive_variables()
-    def _tokens(self, ask: Callable[[], Any]) -> Tokens:
+    def _request_tokens(self, ask: Callable[[], Any]) -> Tokens:
         try:
-            return _tokens_in(ask())
+            return _parse_tokens(ask())
         except OAuth2Error as exc:
             if exc.error in FINAL_ERRORS:
                 raise UpstreamRefused(f"The provider responded with {exc.error!r}.") from None
@@ -179,7 +182,7 @@ class Provider:
 
 
 @sensitive_variables()
-def _tokens_in(answer: Mapping[str, Any]) -> Tokens:
+def _parse_tokens(answer: Mapping[str, Any]) -> Tokens:
     """Return the tokens in a response of a token endpoint.
 
     Raises:
@@ -194,15 +197,15 @@ def _tokens_in(answer: Mapping[str, Any]) -> Tokens:
         refresh_token=refresh if isinstance(refresh, str) else "",
         id_token=signed if isinstance(signed, str) else "",
         scopes=tuple(scope.split()) if isinstance(scope, str) else None,
-        expires_at=_after(answer.get("expires_in")),
+        expires_at=_expires_in(answer.get("expires_in")),
         # Not standardized; Keycloak and Microsoft use these names.
-        refresh_expires_at=_after(
+        refresh_expires_at=_expires_in(
             answer.get("refresh_expires_in") or answer.get("refresh_token_expires_in")
         ),
     )
 
 
-def _after(seconds: Any) -> datetime | None:
+def _expires_in(seconds: Any) -> datetime | None:
     try:
         left = int(seconds)
     except (TypeError, ValueError):
@@ -233,7 +236,7 @@ def fetch(
         UpstreamUnavailable: if no response arrives in time, it is too large, or the URL is not
             safe.
     """
-    if not is_safe(url):
+    if not is_safe_url(url):
         raise UpstreamUnavailable("A URL of the provider is not https.")
     deadline = time.monotonic() + TOTAL_SECONDS
     body = bytearray()
@@ -281,7 +284,7 @@ def _json_of(answer: httpx.Response) -> dict[str, Any]:
     return found
 
 
-class Session:
+class FormSession:
     """The HTTP session through which Authlib's client sends its forms."""
 
     @sensitive_variables()
@@ -344,10 +347,10 @@ def _is_complete(settings: ProviderSettings, given: dict[str, str]) -> bool:
 
 def _metadata(settings: ProviderSettings) -> dict[str, Any]:
     place = settings.metadata_url or settings.issuer
-    said = outbound.get("upstream-metadata", place)
+    said = outbound.get_signed("upstream-metadata", place)
     if said is None:
         said = _fetch_metadata(settings)
-        outbound.put("upstream-metadata", place, said, seconds=CACHE_SECONDS)
+        outbound.put_signed("upstream-metadata", place, said, seconds=CACHE_SECONDS)
     return dict(said)
 
 
@@ -395,7 +398,7 @@ def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str)
         UpstreamRefused: if it is not a valid ID token for this sign-in and client.
         UpstreamUnavailable: if the provider's keys cannot be fetched.
     """
-    claims = _claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
+    claims = _verify_claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
     nonce = claims.get("nonce")
     if not isinstance(nonce, str) or not hmac.compare_digest(digest_of(nonce), nonce_digest):
         raise UpstreamRefused("The ID token was issued for another sign-in.")
@@ -413,7 +416,7 @@ def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
         UpstreamRefused: if it is not a valid logout token.
         UpstreamUnavailable: if the provider's keys cannot be fetched.
     """
-    claims = _claims(settings, token, required=["iss", "aud", "exp", "iat", "jti"])
+    claims = _verify_claims(settings, token, required=["iss", "aud", "exp", "iat", "jti"])
     events = claims.get("events")
     if not isinstance(events, Mapping) or not isinstance(events.get(LOGOUT_EVENT), Mapping):
         raise UpstreamRefused("The token has no back-channel logout event.")
@@ -432,7 +435,9 @@ def digest_of(text: str) -> str:
 
 
 @sensitive_variables()
-def _claims(settings: ProviderSettings, token: str, *, required: list[str]) -> dict[str, Any]:
+def _verify_claims(
+    settings: ProviderSettings, token: str, *, required: list[str]
+) -> dict[str, Any]:
     if len(token) > MAX_LENGTH:
         raise UpstreamRefused("The token is too long.")
     try:
@@ -453,29 +458,29 @@ def _claims(settings: ProviderSettings, token: str, *, required: list[str]) -> d
 @sensitive_variables()
 def _key_for(settings: ProviderSettings, token: str) -> jwt.PyJWK:
     kid = jwt.get_unverified_header(token).get("kid")
-    found = _pick(_keys(settings), kid)
-    if found is None and outbound.is_first(
+    found = _select_key(_keys(settings), kid)
+    if found is None and outbound.mark_first(
         "upstream-refetched", settings.issuer, seconds=REFETCH_SECONDS
     ):
-        found = _pick(_keys(settings, anew=True), kid)
+        found = _select_key(_keys(settings, refetch=True), kid)
     if found is None:
         raise UpstreamRefused("The token is signed with a key that the provider does not have.")
     return found
 
 
-def _pick(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
+def _select_key(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
     if kid is None:
         return keys[0] if len(keys) == 1 else None
     return next((key for key in keys if key.key_id == kid), None)
 
 
-def _keys(settings: ProviderSettings, *, anew: bool = False) -> list[jwt.PyJWK]:
+def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJWK]:
     """Return the provider's signing keys, from a cache of ten minutes unless ``anew``."""
-    cached = None if anew else outbound.get("upstream-keys", settings.issuer)
+    cached = None if refetch else outbound.get_signed("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
         cached = fetch_json("GET", address, headers={"Accept": "application/json"})
-        outbound.put("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
+        outbound.put_signed("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:
         known = jwt.PyJWKSet.from_dict({"keys": listed if isinstance(listed, list) else []}).keys

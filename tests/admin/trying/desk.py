@@ -26,7 +26,7 @@ from mcp_django import (
     ToolError,
 )
 from mcp_django.auth.permissions import IsStaff
-from mcp_django.core.declare import tool as declared_tool
+from mcp_django.core.declare import build_tool as declared_tool
 from mcp_django.models import Server
 from tests.example.mcp import PIXEL
 from tests.servers import person

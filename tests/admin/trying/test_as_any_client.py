@@ -14,7 +14,7 @@ from django.test import AsyncClient
 
 from mcp_django import Context, MCPServer
 from mcp_django.models import Call, Component
-from mcp_django.overrides.state import decided
+from mcp_django.overrides.state import publish_change
 from tests.admin.reading import text_of
 from tests.admin.trying.desk import Trying, root, visitor
 from tests.runtime.approving_site import URLS, decide, gated, waiting
@@ -101,7 +101,7 @@ def test_what_the_owner_switched_off_is_gone(
         server=name, kind="tool", key="echo", defaults={"name": "echo", "is_enabled": False}
     )
     with django_capture_on_commit_callbacks(execute=True):
-        decided([(name, "tools")])
+        publish_change([(name, "tools")])
     assert trying.get(client, kind="tool", key="echo").status_code == 404
     assert trying.run(client, "echo", {"arg.text": "x"}).status_code == 404
 

@@ -244,7 +244,7 @@ def test_defaults_are_said_and_not_sent() -> None:
 )
 def test_a_form_filled_with_values_gives_them_back(member: Schema, value: Any) -> None:
     schema = schema_of(member)
-    form = SchemaForm(schema, given={"x": value})
+    form = SchemaForm(schema, initial_values={"x": value})
     shown = {name: form[name].initial for name in form.fields if form[name].initial is not None}
     assert values(schema, shown) == {"x": value}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.admin.playground.answers import safe_type, shortened
+from mcp_django.admin.playground.answers import safe_media_type, truncate_json
 from tests.admin.trying.desk import NASTY, Trying, visitor
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +54,7 @@ def test_what_the_site_wrote_is_never_markup(trying: Trying, client: Any) -> Non
     ],
 )
 def test_nothing_is_served_that_a_browser_would_run(media_type: str, served: str) -> None:
-    assert safe_type(media_type) == served
+    assert safe_media_type(media_type) == served
 
 
 def test_huge_arguments_are_cut_where_they_are_shown(trying: Trying, client: Any) -> None:
@@ -68,9 +68,9 @@ def test_a_value_is_cut_whatever_its_shape() -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
-    assert "…" in str(shortened(deep))
-    assert len(shortened(list(range(1000)))) == 201
-    assert len(shortened({str(n): n for n in range(1000)})) == 201
+    assert "…" in str(truncate_json(deep))
+    assert len(truncate_json(list(range(1000)))) == 201
+    assert len(truncate_json({str(n): n for n in range(1000)})) == 201
 
 
 def test_a_number_of_too_many_digits_is_refused_by_the_form(trying: Trying, client: Any) -> None:

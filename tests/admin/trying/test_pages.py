@@ -182,7 +182,7 @@ def test_markup_of_an_image_is_a_download_and_no_picture(trying: Trying) -> None
 
 def test_links_of_an_answer_lead_to_what_this_server_has(trying: Trying) -> None:
     response = trying.run(staff(), "every_block")
-    links = [one.trial for one in response.context["answer"].parts if one.uri]
+    links = [one.form_url for one in response.context["answer"].parts if one.uri]
     assert links == [*[f"{trying.url}?kind=resource&key=desk%3A%2F%2Fabout"] * 2, ""]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.admin.playground.questions import Question, questions_of
+from mcp_django.admin.playground.questions import ClientRequestForm, build_client_requests
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.trying.desk import NASTY, Trying, visitor
 
@@ -125,8 +125,8 @@ def test_another_user_cannot_answer(trying: Trying, client: Any) -> None:
     "url", ["javascript:alert(1)", "data:text/html,x", "//[", "//evil.example", "/\\evil"]
 )
 def test_an_address_that_is_no_page_is_no_link(url: str) -> None:
-    [question] = questions_of(
+    [question] = build_client_requests(
         {"a": {"method": "elicitation/create", "params": {"mode": "url", "url": url}}}
     )
-    assert isinstance(question, Question)
+    assert isinstance(question, ClientRequestForm)
     assert (question.url, question.shown_url) == ("", url)

@@ -23,7 +23,7 @@ REVISIONS = ["2026-07-28", "2025-11-25"]
 @pytest.fixture(autouse=True)
 def _here() -> Iterator[None]:
     """A task has run when its call returns, in the transaction of the test."""
-    with task_worker.running_here():
+    with task_worker.run_tasks_inline():
         yield
 
 
@@ -45,7 +45,7 @@ def trying(db: None) -> Trying:
     def look(ctx: Context) -> str:
         return f"task: {ctx.task.is_task}"
 
-    @server.tool(task="required", handle=True, read_only=True)
+    @server.tool(task="required", polling_fallback=True, read_only=True)
     def fetch() -> str:
         return "fetched"
 
@@ -137,7 +137,7 @@ def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying: Trying) -> Non
         if is_gone:
             row.delete()
         else:
-            task_rows.cancel(row)
+            task_rows.cancel_task(row)
         response = trying.go_on(client, response, do="look")
         assert ("No task" if is_gone else "Status cancelled") in text_of(response)
 

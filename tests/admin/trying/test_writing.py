@@ -216,7 +216,7 @@ def test_a_confirmation_needs_the_token_against_forgery(trying: Trying) -> None:
 
 
 def test_what_is_too_large_for_a_page_says_so(trying: Trying, monkeypatch: Any) -> None:
-    monkeypatch.setattr("mcp_django.admin.playground.questions.MAX_BYTES", 100)
+    monkeypatch.setattr("mcp_django.admin.playground.questions.MAX_STATE_BYTES", 100)
     response = trying.post(staff(), "add_group", {"do": "run", "arg.name": "Ops"})
     assert "too large to be kept in the page" in text_of(response)
     assert "state" not in response.context

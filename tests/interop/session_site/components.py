@@ -92,7 +92,7 @@ def narrate(ctx: Context) -> str:
 async def step_aside(ctx: Context) -> str:
     """Say something, close the connection where clients know how to come back, and go on."""
     await ctx.areport_progress(1, 3)
-    await ctx.ahang_up(0.1)
+    await ctx.aclose_stream(0.1)
     await ctx.areport_progress(2, 3)
     await ctx.areport_progress(3, 3)
     return "here again"

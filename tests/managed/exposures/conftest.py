@@ -8,17 +8,17 @@ import pytest
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.overrides.model_signals import ears
-from mcp_django.overrides.state import freshness
+from mcp_django.overrides.model_signals import signal_relay
+from mcp_django.overrides.state import override_version
 
 
 @pytest.fixture(autouse=True)
 def _rows_are_read() -> Iterator[None]:
     """The database is asked, and nothing is listened to before or after."""
-    freshness.forget()
-    ears.listen_to([])
+    override_version.record_change()
+    signal_relay.connect_receivers([])
     yield
-    ears.listen_to([])
+    signal_relay.connect_receivers([])
 
 
 @pytest.fixture

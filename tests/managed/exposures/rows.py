@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import Permission
 
 from mcp_django.models import ModelExposure, ViewExposure
-from mcp_django.overrides.state import decided
+from mcp_django.overrides.state import publish_change
 from tests.servers import person
 
 ORDERS = {
@@ -23,7 +23,7 @@ def expose(target: str = "shop.Order", **changes: Any) -> ModelExposure:
     """A model exposure; orders by default."""
     details: dict[str, Any] = {"server": "desk", "options": ORDERS, **changes}
     made = ModelExposure.objects.create(target=target, **details)
-    decided([(made.server, "tools")])
+    publish_change([(made.server, "tools")])
     return made
 
 
@@ -32,7 +32,7 @@ def expose_view(target: str, **changes: Any) -> ViewExposure:
     groups = {name: changes.pop(name) for name in ("groups", "name") if name in changes}
     server = changes.pop("server", "desk")
     made = ViewExposure.objects.create(target=target, server=server, options=changes, **groups)
-    decided([(server, "tools")])
+    publish_change([(server, "tools")])
     return made
 
 

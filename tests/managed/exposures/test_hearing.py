@@ -13,9 +13,9 @@ from django.db import connection, transaction
 
 from mcp_django.models import Topic as TopicRow
 from mcp_django.overrides import model_signals
-from mcp_django.overrides.model_signals import ears
-from mcp_django.overrides.state import decided, freshness
-from mcp_django.storage.versions import Topic
+from mcp_django.overrides.model_signals import signal_relay
+from mcp_django.overrides.state import override_version, publish_change
+from mcp_django.storage.versions import TopicKey
 from tests.managed.exposures.rows import expose
 from tests.sources.models.building import customer, order
 from tests.sources.shop.models import Order, Product
@@ -33,16 +33,16 @@ SAVE = (
 
 
 def version(uri: str, server: str = "desk") -> int:
-    topic = Topic(server, "resource", uri)
+    topic = TopicKey(server, "resource", uri)
     found = TopicRow.objects.filter(pk=topic.digest).values_list("version", flat=True).first()
     return found or 0
 
 
 def forget_everything() -> None:
     """Be a process that knows of nothing yet."""
-    ears.listen_to([])
-    ears.__init__()
-    freshness.__init__()
+    signal_relay.connect_receivers([])
+    signal_relay.__init__()
+    override_version.__init__()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -137,7 +137,7 @@ def test_it_stops_listening_when_the_exposure_is_gone(change: Callable[[Any], An
     made.save()
     before = version("shop://orders/A1")
     change(row)
-    decided([("desk", "resources")])
+    publish_change([("desk", "resources")])
     # The save that finds out that something was decided was heard for the last time.
     made.save()
     settled = version("shop://orders/A1")

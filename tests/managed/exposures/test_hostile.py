@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from rest_framework.authtoken.views import ObtainAuthToken
 
 from mcp_django import MCPServer, ModelTools
-from mcp_django.integrations.site_requests import Route
+from mcp_django.integrations.site_requests import URLRoute
 from mcp_django.models import Exposure
 from mcp_django.overrides.exposure_rules import (
     ModelOptions,
     ViewOptions,
-    closed_model,
-    closed_route,
-    is_secret,
+    may_hold_secret,
+    model_exclusion,
+    route_exclusion,
 )
-from mcp_django.overrides.exposures import build
+from mcp_django.overrides.exposures import build_exposures
 from mcp_django.overrides.override_values import ExposureSpec, spec_of
 from mcp_django.test import MCPClient
 from tests.managed.exposures.rows import ORDERS, expose, viewer
@@ -78,11 +78,11 @@ def test_no_row_breaks_what_is_built_or_shows_a_secret(
     server: MCPServer, values: dict[str, Any]
 ) -> None:
     spec = spec_of(Exposure(pk=1, server="desk", **values))
-    made = build(server, "desk", [spec])
+    made = build_exposures(server, "desk", [spec])
     assert made.components or made.problems
-    shown = {name for one in made.scratch.declarations for name in one.exposed.paths}
+    shown = {name for one in made.registry.declarations for name in one.exposed.paths}
     assert not shown.intersection(SECRETS)
-    for one in made.of(spec):
+    for one in made.components_of(spec):
         # A list that cannot be read names somebody, and must not be taken for nobody.
         assert values["groups"] == [] or "group" in repr([*map(str, one.permission)])
 
@@ -145,7 +145,7 @@ def test_what_may_be_a_secret_is_refused_with_the_way_out(
     spec = spec_of(
         Exposure(pk=1, kind="model", server="desk", target=target, options={"fields": fields})
     )
-    (problem,) = build(server, "desk", [spec]).problems
+    (problem,) = build_exposures(server, "desk", [spec]).problems
     assert words in problem.reason
 
 
@@ -156,7 +156,7 @@ def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_show
         exposure = Exposure(
             pk=1, kind="model", server="desk", target="shop.Customer", options={"fields": fields}
         )
-        return [one.reason for one in build(server, "desk", [spec_of(exposure)]).problems]
+        return [one.reason for one in build_exposures(server, "desk", [spec_of(exposure)]).problems]
 
     assert not problems("id", "name", "user", "user__id", "user__username", "user__last_name")
     (reason,) = problems("id", "name", "user__email")
@@ -174,7 +174,7 @@ def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_show
 def test_who_may_do_what_is_not_written_by_clients(server: MCPServer, operation: str) -> None:
     options = {"fields": ["username", "is_superuser"], "operations": [operation]}
     spec = spec_of(Exposure(pk=1, kind="model", server="desk", target="auth.User", options=options))
-    (problem,) = build(server, "desk", [spec]).problems
+    (problem,) = build_exposures(server, "desk", [spec]).problems
     assert "must not change users, groups or permissions" in problem.reason
 
 
@@ -189,8 +189,8 @@ def test_what_a_site_makes_of_closed_models_is_closed() -> None:
             app_label = "shop"
             proxy = True
 
-    assert "django.contrib.sessions" in closed_model(Visit)
-    assert "django.contrib.sessions" in closed_model(Login)
+    assert "django.contrib.sessions" in model_exclusion(Visit)
+    assert "django.contrib.sessions" in model_exclusion(Login)
 
 
 @pytest.mark.parametrize("base", [ObtainAuthToken, LoginView])
@@ -199,15 +199,15 @@ def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(
     base: type[Any], is_own: bool
 ) -> None:
     view = type("Mine", (base,), {}) if is_own else base
-    route = Route(
+    route = URLRoute(
         name="in",
         namespaces=(),
         callback=view.as_view(),
         converters={},
         required=frozenset(),
-        trouble="",
+        reverse_problem="",
     )
-    assert "signs users in" in closed_route(route)
+    assert "signs users in" in route_exclusion(route)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(
 def test_a_name_that_sounds_secret_is_closed_however_it_is_written(name: str) -> None:
     field = models.CharField(max_length=9)
     field.name = name
-    assert is_secret(field)
+    assert may_hold_secret(field)
 
 
 def test_options_survive_a_round_through_a_row() -> None:
@@ -224,10 +224,10 @@ def test_options_survive_a_round_through_a_row() -> None:
         ModelOptions(fields=("a", "b"), page_size=7, subscribe=True),
         ViewOptions(becomes="resource", uri="a://b", query=("x: date",)),
     ):
-        assert type(options).read(options.stored()) == options
+        assert type(options).from_json(options.to_json()) == options
 
 
 def test_an_exposure_of_another_version_is_a_problem_and_no_failure(server: MCPServer) -> None:
-    spec = ExposureSpec(pk=1, kind="model", server="desk", target="shop.Order", flaw="odd")
-    assert [one.reason for one in build(server, "desk", [spec]).problems] == ["odd"]
+    spec = ExposureSpec(pk=1, kind="model", server="desk", target="shop.Order", error="odd")
+    assert [one.reason for one in build_exposures(server, "desk", [spec]).problems] == ["odd"]
     assert Order._meta.label == "shop.Order"

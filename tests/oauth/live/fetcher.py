@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mcp_django.auth.outbound import Answer, FetchFailed, Target
+from mcp_django.auth.outbound import FetchFailed, OutboundResponse, RequestTarget
 from mcp_django.oauth import cimd
 from tests.oauth.live.documents import DOCUMENTS
 
@@ -18,9 +18,9 @@ class Fetcher(cimd.Fetcher):
         super().__init__(resolve=lambda host, port: [PUBLIC_ADDRESS], transport=_get)
 
 
-def _get(target: Target, max_bytes: int, seconds: float) -> Answer:
+def _get(target: RequestTarget, max_bytes: int, seconds: float) -> OutboundResponse:
     document = DOCUMENTS.get(f"https://{target.host}{target.path}")
     if document is None:
         raise FetchFailed("No connection.")
     body = json.dumps(document).encode()
-    return Answer(status=200, headers={"content-type": "application/json"}, body=body)
+    return OutboundResponse(status=200, headers={"content-type": "application/json"}, body=body)

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 
-from mcp_django.management.doctor_hosts import Host
+from mcp_django.management.doctor_hosts import HostProfile
 from mcp_django.management.doctor_oauth import resource_addresses, server_address
-from mcp_django.management.doctor_transport import Answer
+from mcp_django.management.doctor_transport import ProbeResponse
 from tests.oauth.live.browser import Browser
 from tests.oauth.parties import pkce
 
@@ -26,7 +26,7 @@ SECONDS = 60
 class Connection:
     """One host at one endpoint, as `browser`'s user."""
 
-    host: Host
+    host: HostProfile
     url: str
     browser: Browser
     http: httpx.Client
@@ -177,7 +177,7 @@ def message(method: str, params: dict[str, Any]) -> tuple[dict[str, str], dict[s
     return headers, body
 
 
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(
+def _answer(response: httpx.Response) -> ProbeResponse:
+    return ProbeResponse(
         status=response.status_code, headers=dict(response.headers), body=response.content
     )

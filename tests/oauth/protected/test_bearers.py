@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.transports.exchange import MAX_UNPROVEN_BYTES
+from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
 from tests.drivers import Connection, headers_for
 from tests.oauth import parties, vault
 from tests.oauth.vault_asking import LIST, Holder, ask, parameters
@@ -125,7 +125,7 @@ async def test_a_large_body_is_read_for_the_resource_that_the_urlconf_names(
 ) -> None:
     settings.ROOT_URLCONF = "tests.oauth.protected.odd_urls"
     bearer = await ada.bearer("mcp", f"{parties.ORIGIN}/odd/sse")
-    large = json.dumps(LIST).encode() + b" " * 2 * MAX_UNPROVEN_BYTES
+    large = json.dumps(LIST).encode() + b" " * 2 * MAX_UNVERIFIED_BYTES
     for presented, status in ((bearer, 200), (await ada.bearer(), 401)):
         headers = headers_for(LIST, authorization=presented, content_length=str(len(large)))
         connection = Connection(MOUNTS["lane"], "/odd/sse", large, headers, "POST")

@@ -10,7 +10,7 @@ import pytest
 from django.db.backends.utils import CursorWrapper
 from oauth2_provider.models import get_refresh_token_model
 
-from mcp_django.oauth.revoking import end_family
+from mcp_django.oauth.revoking import revoke_family
 from tests.drivers import message
 from tests.oauth import vault
 from tests.oauth.vault_asking import LIST, VAULT, Holder, ask, call
@@ -81,4 +81,4 @@ async def test_threat_17_no_stream_is_opened_with_a_revoked_token(
 
 
 def _revoke() -> None:
-    end_family(get_refresh_token_model().objects.get().token_family)
+    revoke_family(get_refresh_token_model().objects.get().token_family)

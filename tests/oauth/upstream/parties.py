@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.utils import timezone
 
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream.grants import seal
+from mcp_django.oauth.upstream.grants import encrypt
 
 ISSUER = "https://acme.example"
 KEYS = [Fernet.generate_key().decode(), Fernet.generate_key().decode()]
@@ -138,8 +138,8 @@ def make_grant(user: Any, **changes: Any) -> UpstreamGrant:
         "subject": "ada.at.acme",
         "session_id": "session-1",
         "scopes": ["openid", "files"],
-        "access_cipher": seal("access-0"),
-        "refresh_cipher": seal("refresh-1"),
+        "access_cipher": encrypt("access-0"),
+        "refresh_cipher": encrypt("refresh-1"),
         "expires_at": now + timedelta(hours=1),
         "checked_at": now,
         "authorized_at": now,

@@ -19,10 +19,10 @@ from django.utils import timezone
 from mcp_django import Context, MCPServer
 from mcp_django.auth.pages import new_interaction
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import anonymous, principal_for
+from mcp_django.auth.principal import anonymous_principal, principal_for
 from mcp_django.exceptions import UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream.grants import unseal
+from mcp_django.oauth.upstream.grants import decrypt
 from mcp_django.test import ACCEPT, DECLINE, MCPClient
 from tests.oauth import urls
 from tests.oauth.exchanges import call
@@ -79,8 +79,8 @@ def test_access_is_renewed_also_in_a_tool_that_may_not_write(acme: FakeProvider)
     make_grant(user, expires_at=timezone.now() - timedelta(seconds=1))
     text = client_of(user).call_tool("token").text
     grant = UpstreamGrant.objects.get()
-    assert text == unseal(grant.access_cipher) != "access-0"
-    assert unseal(grant.refresh_cipher) == acme.refresh_token
+    assert text == decrypt(grant.access_cipher) != "access-0"
+    assert decrypt(grant.refresh_cipher) == acme.refresh_token
 
 
 def test_httpx_sends_the_token_sync_and_async(acme: FakeProvider) -> None:
@@ -162,7 +162,7 @@ def test_user_without_access_is_sent_to_a_page_and_the_call_goes_on(
     back = browser.get("/oauth/upstream/acme/callback", {"code": "c", "state": query["state"]})
     assert back.status_code == 200
     assert "connected" in back.content.decode()
-    access = unseal(UpstreamGrant.objects.get().access_cipher)
+    access = decrypt(UpstreamGrant.objects.get().access_cipher)
     assert client.call_tool("token").text == access
 
 
@@ -263,6 +263,6 @@ def test_user_ends_his_access_and_nobody_elses(acme: FakeProvider) -> None:
 
 def test_site_without_the_app_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apps, "is_installed", lambda name: name != "mcp_django.oauth")
-    ctx = Context(server=None, principal=anonymous(), protocol_version="")
+    ctx = Context(server=None, principal=anonymous_principal(), protocol_version="")
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
         ctx.upstream("acme")

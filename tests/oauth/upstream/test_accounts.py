@@ -30,7 +30,7 @@ def bound(user: Any) -> UpstreamGrant:
     """Access with a token of ours that stands on it."""
     grant = make_grant(user)
     make_token(user, make_app(), refresh=False)
-    bindings.bind(get_access_token_model().objects.latest("pk"))
+    bindings.bind_token(get_access_token_model().objects.latest("pk"))
     return grant
 
 

@@ -27,7 +27,7 @@ BOTH = (RESOURCE, OTHER_RESOURCE)
 def bound(user: Any, app: Any, **more: Any) -> str:
     """A token that is tied to what its user has upstream, as the token endpoint does it."""
     plaintext = make_token(user, app, **more)
-    bindings.bind(get_access_token_model().objects.latest("pk"))
+    bindings.bind_token(get_access_token_model().objects.latest("pk"))
     return plaintext
 
 

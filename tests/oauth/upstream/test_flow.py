@@ -19,7 +19,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, UpstreamBinding, UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream import flow
-from mcp_django.oauth.upstream.grants import unseal
+from mcp_django.oauth.upstream.grants import decrypt
 from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
 
@@ -111,7 +111,7 @@ def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(
     )
     assert answer.status_code == 200
     ours = answer.json()
-    assert ours["access_token"] != unseal(grant.access_cipher)
+    assert ours["access_token"] != decrypt(grant.access_cipher)
     binding = UpstreamBinding.objects.get()
     assert binding.grant == grant
     assert binding.checksum == get_access_token_model().objects.get().token_checksum
@@ -296,7 +296,7 @@ def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(
     assert browser.app.client_id in kept
     assert asked["state"] not in kept
     assert asked["nonce"] not in kept
-    verifier = unseal(UpstreamTransaction.objects.get().verifier_cipher)
+    verifier = decrypt(UpstreamTransaction.objects.get().verifier_cipher)
     assert verifier not in kept
     acme.nonce = asked["nonce"]
     browser.come_back(code="c", state=asked["state"])
@@ -329,7 +329,7 @@ def test_security_log_tells_what_was_granted_and_no_secret(
         "scopes": ["openid", "files"],
     }
     logged = str(list(AuthEvent.objects.values()))
-    access = unseal(UpstreamGrant.objects.get().access_cipher)
+    access = decrypt(UpstreamGrant.objects.get().access_cipher)
     secrets = (asked["state"], "upstream-code", access, acme.refresh_token)
     assert not [one for one in secrets if one in logged]
 
@@ -356,7 +356,7 @@ def test_threat_23_error_reports_show_no_secret(
 ) -> None:
     asked = browser.sent_on()
     transaction = UpstreamTransaction.objects.get()
-    verifier = unseal(transaction.verifier_cipher)
+    verifier = decrypt(transaction.verifier_cipher)
     acme.nonce = asked["nonce"]
 
     def fail(*args: Any, **kwargs: Any) -> None:
@@ -366,7 +366,7 @@ def test_threat_23_error_reports_show_no_secret(
     request = rf.get(CALLBACK, {"state": "s", "code": "upstream-code"})
     request.user = transaction.user
     try:
-        flow.complete(request, transaction)
+        flow.complete_authorization(request, transaction)
     except RuntimeError:
         frames = ExceptionReporter(request, *sys.exc_info()).get_traceback_frames()
     shown = str([one["vars"] for one in frames if "mcp_django" in one["filename"]])

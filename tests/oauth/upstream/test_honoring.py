@@ -15,7 +15,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.upstream import bindings
-from mcp_django.oauth.upstream.grants import seal, unseal
+from mcp_django.oauth.upstream.grants import decrypt, encrypt
 from tests.drivers import message
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, make_token, make_user
 from tests.oauth.upstream.parties import FakeProvider, configured, dumped, make_grant
@@ -30,7 +30,7 @@ def bound_token(user: Any, app: Any) -> str:
     """A token for `orders`, tied to the user's access at Acme as the token endpoint does it."""
     plaintext = make_token(user, app)
     token = get_access_token_model().objects.latest("pk")
-    bindings.bind(token, family=token.refresh_token.token_family)
+    bindings.bind_token(token, family=token.refresh_token.token_family)
     return plaintext
 
 
@@ -65,7 +65,7 @@ def test_expired_access_is_renewed_before_the_call(acme: FakeProvider, token: st
     assert call(token).status_code == 200
     assert acme.count("/token") == 1
     grant = UpstreamGrant.objects.get()
-    assert unseal(grant.refresh_cipher) == acme.refresh_token
+    assert decrypt(grant.refresh_cipher) == acme.refresh_token
     assert grant.expires_at > timezone.now()
     assert grant.renewing_until is None
 
@@ -100,9 +100,9 @@ def test_ended_access_is_announced_for_open_streams(
     from mcp_django.oauth.upstream import grants
 
     told: list[str] = []
-    monkeypatch.setattr(grants, "announce_revoked", lambda *ended: told.extend(ended))
+    monkeypatch.setattr(grants, "notify_revoked", lambda *ended: told.extend(ended))
     family = get_refresh_token_model().objects.get().token_family
-    grants.end(UpstreamGrant.objects.get(), reason="test")
+    grants.revoke_grant(UpstreamGrant.objects.get(), reason="test")
     assert f"family:{family}" in told
 
 
@@ -150,7 +150,7 @@ def test_token_that_is_inactive_upstream_is_renewed_or_gone(acme: FakeProvider, 
     aged(checked_at=timezone.now() - timedelta(seconds=301))
     assert call(token).status_code == 200
     assert acme.count("/token") == 1
-    aged(checked_at=timezone.now() - timedelta(seconds=301), refresh_cipher=seal("a used one"))
+    aged(checked_at=timezone.now() - timedelta(seconds=301), refresh_cipher=encrypt("a used one"))
     assert call(token).status_code == 401
 
 
@@ -221,7 +221,7 @@ def test_rotation_moves_the_binding(acme: FakeProvider, token: str) -> None:
     refresh = get_refresh_token_model().objects.get()
     make_token(refresh.user, refresh.application, refresh=False)
     rotated = get_access_token_model().objects.latest("pk")
-    bindings.bind(rotated, family=refresh.token_family)
+    bindings.bind_token(rotated, family=refresh.token_family)
     assert UpstreamBinding.objects.get().checksum == rotated.token_checksum
 
 
@@ -233,7 +233,7 @@ def test_tokens_of_the_provider_are_encrypted_where_they_are_kept(
     assert call(token).status_code == 200
     kept = dumped()
     assert "session-1" in kept
-    access = unseal(UpstreamGrant.objects.get().access_cipher)
+    access = decrypt(UpstreamGrant.objects.get().access_cipher)
     assert not [one for one in (access, acme.refresh_token, "our-secret", token) if one in kept]
 
 
@@ -255,12 +255,12 @@ def test_last_client_that_is_disconnected_ends_the_access_upstream(
     refresh = get_refresh_token_model().objects.get()
     other = bound_token(refresh.user, refresh.application)
     get_refresh_token_model().revoke_family(refresh.token_family)
-    bindings.release(families=[refresh.token_family])
+    bindings.release_tokens(families=[refresh.token_family])
     assert acme.count("/revoke") == 0
     assert call(other).status_code == 200
     last = UpstreamBinding.objects.get().family
     get_refresh_token_model().revoke_family(last)
-    bindings.release(families=[last])
+    bindings.release_tokens(families=[last])
     assert [one["token"] for one in acme.forms] == ["refresh-1", "access-0"]
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.REVOKED
 
@@ -270,10 +270,10 @@ def test_nothing_is_looked_at_without_a_provider(site: Any, django_assert_num_qu
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
     with django_assert_num_queries(0):
-        assert bindings.check_for_refresh(get_refresh_token_model()().token_family)
-        bindings.look_before_refresh("anything")
-        bindings.bind(get_access_token_model()(resource=[RESOURCE]))
-        bindings.release(checksums=["x"])
+        assert bindings.has_live_access(get_refresh_token_model()().token_family)
+        bindings.renew_before_refresh("anything")
+        bindings.bind_token(get_access_token_model()(resource=[RESOURCE]))
+        bindings.release_tokens(checksums=["x"])
 
 
 @pytest.mark.spec("AUT-31")

@@ -123,7 +123,7 @@ def test_threat_26_keys_that_others_put_into_the_cache_are_nobodys(acme: FakePro
     stolen = {"keys": [stranger.public_key()]}
     for what in ("keys", "metadata"):
         cache.set(f"mcp_django:upstream:{what}:{ISSUER}", stolen)
-        cache.set(outbound.entry_name(f"upstream-{what}", ISSUER), stolen)
+        cache.set(outbound.cache_key(f"upstream-{what}", ISSUER), stolen)
     token = stranger.signed({"events": {LOGOUT_EVENT: {}}, "jti": "1"})
     assert send(token).status_code == 400
     assert statuses() == {"session-1": "live"}

@@ -22,7 +22,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 
 from mcp_django import Context
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream.grants import unseal
+from mcp_django.oauth.upstream.grants import decrypt
 from tests.drivers import message
 from tests.oauth.parties import REDIRECT, RESOURCE, SETTINGS, make_user, pkce
 from tests.oauth.servers import orders
@@ -172,7 +172,7 @@ def initialize(token: str, version: str) -> Any:
 
 def revoke_upstream(provider: Server) -> None:
     """End our access at the provider, as it would by itself."""
-    refresh = unseal(UpstreamGrant.objects.get().refresh_cipher)
+    refresh = decrypt(UpstreamGrant.objects.get().refresh_cipher)
     form = {"token": refresh, "token_type_hint": "refresh_token"}
     credentials = ("our-site", "our-secret")
     with httpx.Client(trust_env=False) as client:
@@ -190,7 +190,7 @@ def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(
     grant = UpstreamGrant.objects.get()
     assert grant.subject
     kept = dumped()
-    secrets = [unseal(grant.access_cipher), unseal(grant.refresh_cipher), ours["access_token"]]
+    secrets = [decrypt(grant.access_cipher), decrypt(grant.refresh_cipher), ours["access_token"]]
     assert not [one for one in secrets if one in kept]
     # It has not been looked at for a while, and is still good.
     UpstreamGrant.objects.update(checked_at=timezone.now() - timedelta(seconds=301))
@@ -218,11 +218,11 @@ def test_threat_26_access_is_given_used_and_revoked_at_a_real_provider(
 @pytest.mark.spec("AUT-31")
 def test_access_is_renewed_at_a_real_provider_that_rotates(acme: Server) -> None:
     ours = connect(acme, make_user(), "2025-11-25")
-    before = unseal(UpstreamGrant.objects.get().refresh_cipher)
+    before = decrypt(UpstreamGrant.objects.get().refresh_cipher)
     for _ in range(2):
         UpstreamGrant.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
         assert post("/mcp", WHOAMI, token=ours["access_token"]).status_code == 200
-    assert unseal(UpstreamGrant.objects.get().refresh_cipher) != before
+    assert decrypt(UpstreamGrant.objects.get().refresh_cipher) != before
 
 
 @pytest.mark.spec("AUT-31")
@@ -252,14 +252,14 @@ def test_tool_uses_the_access_of_its_caller(acme: Server) -> None:
             return str(client.get(f"{acme.url}/files").json()["owner"])
 
     assert call_tool(owner, user=user).text == "ada.at.acme"
-    assert ours["access_token"] != unseal(UpstreamGrant.objects.get().access_cipher)
+    assert ours["access_token"] != decrypt(UpstreamGrant.objects.get().access_cipher)
 
 
 @pytest.mark.spec("AUT-31")
 def test_access_that_is_disconnected_here_is_gone_at_the_provider(acme: Server) -> None:
     user = make_user()
     ours = connect(acme, user, "2025-11-25")
-    access = unseal(UpstreamGrant.objects.get().access_cipher)
+    access = decrypt(UpstreamGrant.objects.get().access_cipher)
     browser = Client()
     browser.force_login(user)
     with httpx.Client(trust_env=False) as client:

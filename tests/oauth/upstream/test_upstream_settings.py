@@ -15,16 +15,16 @@ from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.checks import check_providers, check_servers
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream.conf import UpstreamRefused, problems, provider_settings
-from mcp_django.oauth.upstream.grants import unseal
+from mcp_django.oauth.upstream.conf import UpstreamRefused, find_problems, provider_settings
+from mcp_django.oauth.upstream.grants import decrypt
 from mcp_django.oauth.upstream.provider import endpoints_of
-from mcp_django.storage.cleanup import prune
+from mcp_django.storage.cleanup import delete_expired
 from tests.oauth.parties import make_app, make_token, make_user
 from tests.oauth.upstream.parties import ACME, KEYS, FakeProvider, configured, make_grant
 
 
 def test_complete_provider_has_no_problem(acme: FakeProvider) -> None:
-    assert problems() == []
+    assert find_problems() == []
     settings = provider_settings("acme")
     assert (settings.label, settings.is_openid) == ("Acme", True)
     assert "our-secret" not in repr(settings)
@@ -48,7 +48,7 @@ def test_mistake_in_a_provider_is_named(
     site: Any, changes: dict[str, Any], words: list[str]
 ) -> None:
     site.MCP_DJANGO = {"OAUTH": configured(**changes)}
-    text = " ".join(f"{what} {hint}" for what, hint in problems())
+    text = " ".join(f"{what} {hint}" for what, hint in find_problems())
     assert not [word for word in words if word not in text]
     assert "our-secret" not in text
     with pytest.raises(ImproperlyConfigured):
@@ -57,7 +57,7 @@ def test_mistake_in_a_provider_is_named(
 
 def test_name_of_a_provider_is_part_of_a_url(site: Any) -> None:
     site.MCP_DJANGO = {"OAUTH": {"UPSTREAM": {"a/b": ACME}, "FIELD_KEYS": KEYS}}
-    ((what, hint),) = problems()
+    ((what, hint),) = find_problems()
     assert "'a/b'" in what
     assert "A-Z" in hint
 
@@ -65,7 +65,7 @@ def test_name_of_a_provider_is_part_of_a_url(site: Any) -> None:
 @pytest.mark.parametrize("keys", [[], ["too short"]])
 def test_keys_are_asked_for_with_the_command_that_makes_one(site: Any, keys: list[str]) -> None:
     site.MCP_DJANGO = {"OAUTH": configured(keys=keys)}
-    ((what, hint),) = problems()
+    ((what, hint),) = find_problems()
     assert "FIELD_KEYS" in what
     assert "generate_key" in hint
     assert "too short" not in what
@@ -98,11 +98,11 @@ def test_rotated_keys_open_what_older_ones_closed(acme: FakeProvider, site: Any)
     assert out.getvalue() == "Upstream access re-encrypted with the first key: 1.\n"
     site.MCP_DJANGO = {"OAUTH": configured(keys=[new])}
     grant.refresh_from_db()
-    assert unseal(grant.access_cipher) == "access-0"
-    assert unseal(grant.refresh_cipher) == "refresh-1"
+    assert decrypt(grant.access_cipher) == "access-0"
+    assert decrypt(grant.refresh_cipher) == "refresh-1"
     site.MCP_DJANGO = {"OAUTH": configured()}
     with pytest.raises(UpstreamRefused):
-        unseal(grant.access_cipher)
+        decrypt(grant.access_cipher)
     call_command("mcp_rotate_keys", stdout=out, stderr=err)
     assert err.getvalue().startswith("Not decryptable with any key: 1.")
 
@@ -124,7 +124,7 @@ def test_pruning_keeps_what_a_token_stands_on(acme: FakeProvider) -> None:
             expires_at=timezone.now() + timedelta(minutes=minutes),
         )
     counted: dict[str, int] = {}
-    prune(counted.__setitem__)
+    delete_expired(counted.__setitem__)
     assert counted["upstream_bindings"] == counted["upstream_transactions"] == 1
     assert UpstreamBinding.objects.get() == kept
     assert UpstreamTransaction.objects.get().digest == "new"

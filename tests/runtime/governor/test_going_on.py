@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import ToolError
-from mcp_django.execution.threads import after_commit
+from mcp_django.execution.threads import run_after_commit
 from mcp_django.models import Topic
 from tests.runtime.governor.reading import (
     TOLD,
@@ -63,8 +63,8 @@ def test_what_waits_for_a_commit_is_done_unless_the_call_fails(fails: bool) -> N
     def notify() -> str:
         count_names()
         with transaction.atomic():
-            after_commit(lambda: done.append(1))
-            after_commit(lambda: done.append(2))
+            run_after_commit(lambda: done.append(1))
+            run_after_commit(lambda: done.append(2))
             if fails:
                 raise ToolError("no")
         return "yes"

@@ -16,7 +16,7 @@ from django.test import override_settings
 from mcp_django import Context, MCPServer
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import invoke, threads
-from mcp_django.execution.call import Invocation
+from mcp_django.execution.call import PreparedCall
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.test import MCPClient
 from tests.drivers import PATIENCE, message
@@ -69,17 +69,17 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedPool]:
     """A work pool of one thread, which keeps its connection from call to call."""
     one = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
     for module in (threads, invoke):
-        monkeypatch.setattr(module, "pool", lambda name: one)
+        monkeypatch.setattr(module, "get_pool", lambda name: one)
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
     yield one
     one.submit(connections.close_all).result(PATIENCE)
 
 
-def opened(server: MCPServer, name: str) -> Invocation:
+def opened(server: MCPServer, name: str) -> PreparedCall:
     """An admitted call of a tool, which has not run yet."""
     client = MCPClient(server=server)
     found = client._connection.open(message("tools/call", {"name": name, "arguments": {}}))
-    assert isinstance(found, Invocation)
+    assert isinstance(found, PreparedCall)
     return found
 
 
@@ -87,7 +87,7 @@ async def run(server: MCPServer, name: str) -> str:
     """What a mount of ASGI answers."""
     invocation = await sync_to_async(opened)(server, name)
     async with asyncio.timeout(PATIENCE):
-        result = await invoke.execute(invocation)
+        result = await invoke.run_from_event_loop(invocation)
     return str(result["content"][0]["text"])
 
 
@@ -132,7 +132,7 @@ async def test_a_cancelled_call_leaves_its_thread_as_it_was(thread: BoundedPool)
         return "never"
 
     invocation = await sync_to_async(opened)(server, "wait")
-    running = asyncio.ensure_future(invoke.execute(invocation))
+    running = asyncio.ensure_future(invoke.run_from_event_loop(invocation))
     async with asyncio.timeout(PATIENCE):
         await reads.wait()
     running.cancel()
@@ -225,7 +225,7 @@ async def test_an_async_function_without_a_database_takes_no_thread(thread: Boun
     invocation = opened(reader(plain), "plain")
     thread.submit = None  # type: ignore[assignment,method-assign]
     try:
-        result = await invoke.execute(invocation)
+        result = await invoke.run_from_event_loop(invocation)
     finally:
         del thread.submit
     assert result["content"][0]["text"] == "plain"

@@ -12,7 +12,7 @@ from tests.runtime.governor.test_limits import TOO_MANY_ROWS, TOO_MANY_STATEMENT
 @pytest.fixture
 def _another_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that cannot be told to be read-only, as MySQL cannot."""
-    monkeypatch.setattr(query_limits, "ENFORCED", {})
+    monkeypatch.setattr(query_limits, "ENFORCEMENT_BY_VENDOR", {})
 
 
 @pytest.mark.django_db(transaction=True)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def declaration(made: MCPServer, model: Any = Order) -> Any:
-    (found,) = made.declared(model)
+    (found,) = made.declarations_of(model)
     return found
 
 

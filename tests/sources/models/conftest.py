@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_django import MCPServer
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 from tests.sources.models.offering import offer
 from tests.sources.shop.models import Order
 from tests.transports.conftest import close_asgiref_connections
@@ -22,11 +22,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Each announcement: the URIs in it, and `resources` for the list."""
     found: list[list[str]] = []
 
-    def announce(*topics: Topic) -> None:
+    def announce(*topics: TopicKey) -> None:
         assert {topic.server for topic in topics} == {"shop"}
         found.append([topic.uri or topic.kind for topic in topics])
 
-    monkeypatch.setattr("mcp_django.integrations.models.changes.announce", announce)
+    monkeypatch.setattr("mcp_django.integrations.models.changes.publish", announce)
     return found
 
 

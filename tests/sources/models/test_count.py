@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from mcp_django.schema.compiled import RawOutput
+from mcp_django.schema.compiled import JSONSchemaOutput
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import (
@@ -141,7 +141,7 @@ def test_what_is_counted_fits_the_published_schema() -> None:
     (tool,) = found.list_tools()
     for arguments in ({}, {"group_by": "customer"}, {"group_by": "status", "avg_of": "total"}):
         answer = count(found, **arguments)
-        assert RawOutput(tool["outputSchema"]).dump(answer) == answer
+        assert JSONSchemaOutput(tool["outputSchema"]).dump(answer) == answer
 
 
 @pytest.mark.parametrize(

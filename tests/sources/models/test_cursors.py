@@ -180,12 +180,14 @@ def test_a_forged_cursor_is_refused_in_one_sentence(forge: Any) -> None:
 
 
 def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
-    from mcp_django.execution.call import CURSORS
+    from mcp_django.execution.call import CURSOR_SIGNER
     from mcp_django.protocol.cursors import encode_cursor
 
     order("A"), order("B")
     found = client(Order, **OPTIONS)
-    assert refused(found, encode_cursor(["A"], scope="shop:tools/list:anonymous", signer=CURSORS))
+    assert refused(
+        found, encode_cursor(["A"], scope="shop:tools/list:anonymous", signer=CURSOR_SIGNER)
+    )
 
 
 def test_a_cursor_holds_what_the_page_shows_and_nothing_else() -> None:

@@ -33,7 +33,7 @@ def test_the_decorator_gives_the_class_back() -> None:
 
     assert isinstance(Orders, type)
     assert sorted(made.tools) == ["get_order", "list_orders"]
-    assert made.declared(Order)[0].__class__ is Orders
+    assert made.declarations_of(Order)[0].__class__ is Orders
 
 
 def test_a_class_is_registered_without_the_decorator_for_several_models() -> None:
@@ -59,7 +59,7 @@ def test_unregistering_takes_everything_away(target: Any) -> None:
 
     made.unregister(Orders if target == "Orders" else target)
     assert list(made) == []
-    assert made.declared(Order) == []
+    assert made.declarations_of(Order) == []
     with pytest.raises(NotRegistered):
         made.unregister(Order)
     made.register(Order, Orders)
@@ -71,7 +71,7 @@ def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
     with pytest.raises(AlreadyRegistered, match="The tool 'list_orders' is already registered"):
         made.register(Order, tools(fields=["number"], tools=["get", "list"]))
     assert list(made) == before
-    assert len(made.declared(Order)) == 1
+    assert len(made.declarations_of(Order)) == 1
     made.register(Order, tools(fields=["number"], name="parcel", plural="parcels"))
     assert sorted(made.tools) == ["list_orders", "list_parcels"]
 
@@ -79,7 +79,7 @@ def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
 @pytest.mark.django_db
 def test_a_proxy_and_its_model_are_one() -> None:
     made = serve(OpenOrder, fields=["number"])
-    assert len(made.declared(Order)) == 1
+    assert len(made.declarations_of(Order)) == 1
     order("A1")
     assert reader(made).call_tool("list_open_orders").structured["total"] == 1
 

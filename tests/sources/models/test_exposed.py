@@ -13,7 +13,7 @@ from tests.sources.shop.models import Category, Customer, Order, Product
 
 
 def exposed(model: Any, *fields: str) -> ExposedFields:
-    return serve(model, fields=list(fields)).declared(model)[0].exposed
+    return serve(model, fields=list(fields)).declarations_of(model)[0].exposed
 
 
 def test_the_schema_has_a_member_for_each_field() -> None:
@@ -68,7 +68,7 @@ def test_the_columns_are_the_models_own() -> None:
     ],
 )
 def test_what_is_in_fields_may_be_used(model: Any, fields: list[str], path: str) -> None:
-    assert exposed(model, *fields).require(path, option="x").text == path
+    assert exposed(model, *fields).require_path(path, option="x").text == path
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_what_is_in_fields_may_be_used(model: Any, fields: list[str], path: str)
 )
 def test_what_is_not_in_fields_may_not(model: Any, fields: list[str], path: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="not in fields and would be revealed"):
-        exposed(model, *fields).require(path, option="x")
+        exposed(model, *fields).require_path(path, option="x")

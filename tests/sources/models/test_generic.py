@@ -86,7 +86,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
     with pytest.raises(AlreadyRegistered, match="search_records"):
         server.register(Tag, tools(fields=["word"]))
     assert names(server) == before
-    assert server.declared(Tag) == []
+    assert server.declarations_of(Tag) == []
 
 
 def test_two_models_of_one_name_are_refused() -> None:

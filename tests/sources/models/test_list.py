@@ -114,7 +114,7 @@ def test_a_moment_without_time_zones_has_no_offset() -> None:
 
 
 def test_what_is_listed_fits_the_published_schema() -> None:
-    from mcp_django.schema.compiled import RawOutput
+    from mcp_django.schema.compiled import JSONSchemaOutput
 
     Passport.objects.create(customer=customer("Ada"), country="DE", number="1")
     made = order(customer=Customer.objects.get(name="Ada"))
@@ -123,7 +123,7 @@ def test_what_is_listed_fits_the_published_schema() -> None:
     found = client(Order, fields=fields)
     (tool,) = [one for one in found.list_tools() if one["name"] == "list_orders"]
     answer = found.call_tool("list_orders").structured
-    assert RawOutput(tool["outputSchema"]).dump(answer) == answer
+    assert JSONSchemaOutput(tool["outputSchema"]).dump(answer) == answer
 
 
 # The size of an answer ------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_what_is_denied_is_not_counted_or_added_up(ada: Any) -> None:
 def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_ASKED", 5)
+    monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_CHECKED_OBJECTS", 5)
     found = reader(serve((Order, OwnOrders)), ada)
     refused = found.call_tool("count_orders", check=False)
     assert refused.is_error

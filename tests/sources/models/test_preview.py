@@ -149,7 +149,7 @@ def test_signals_run_and_nothing_that_waits_for_the_commit(heard: list[str]) -> 
 @pytest.mark.django_db(transaction=True)
 def test_subscribers_hear_nothing_of_it(monkeypatch: Any) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("mcp_django.server.announce", told.append)
+    monkeypatch.setattr("mcp_django.server.publish", told.append)
     order("N1")
     server = server_of(Order, fields=ORDER)
 

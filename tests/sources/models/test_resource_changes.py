@@ -12,7 +12,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.storage.versions import Topic
+from mcp_django.storage.versions import TopicKey
 from tests.sources.models.building import customer, order, product
 from tests.sources.models.conftest import Commit
 from tests.sources.models.offering import URI, offer, resource
@@ -201,9 +201,9 @@ def test_without_subscriptions_nothing_listens() -> None:
 
 @db
 def test_several_servers_are_told_apart(monkeypatch: pytest.MonkeyPatch, commit: Commit) -> None:
-    found: list[Topic] = []
+    found: list[TopicKey] = []
     monkeypatch.setattr(
-        "mcp_django.integrations.models.changes.announce", lambda *topics: found.extend(topics)
+        "mcp_django.integrations.models.changes.publish", lambda *topics: found.extend(topics)
     )
     servers = [MCPServer(name, permission=AllowAny) for name in ("one", "two")]
     for server in servers:

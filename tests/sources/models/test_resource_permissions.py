@@ -184,7 +184,7 @@ def test_a_caller_without_credentials_has_no_objects() -> None:
 def test_asking_about_each_object_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_ASKED", 3)
+    monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_CHECKED_OBJECTS", 3)
     for number in ("1", "2", "4", "5"):
         order(number)
     assert listed(guarded(user=person("bob"), size=5)) == [["1"]]

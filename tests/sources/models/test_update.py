@@ -235,7 +235,7 @@ def test_two_writers_at_once_both_write(monkeypatch: Any) -> None:
     """The second comes while the first has read the object and not saved it yet."""
     order("N1", total=5)
     holding, arrived = threading.Event(), threading.Event()
-    begin = writing.begin_writing
+    begin = writing.acquire_sqlite_write_lock
 
     def begin_writing(alias: str, model: Any) -> None:
         if holding.is_set():
@@ -249,7 +249,7 @@ def test_two_writers_at_once_both_write(monkeypatch: Any) -> None:
         saved: Order = form.save()
         return saved
 
-    monkeypatch.setattr(writing, "begin_writing", begin_writing)
+    monkeypatch.setattr(writing, "acquire_sqlite_write_lock", begin_writing)
     server = server_of(Order, fields=ORDER, perform_update=perform_update)
     user = may_all(Order)
     answers: list[Any] = []

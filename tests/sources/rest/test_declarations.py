@@ -166,7 +166,7 @@ def test_hints_follow_the_verb_and_nothing_is_governed(server: MCPServer) -> Non
         "delete_order": changing,
         "ship_order": {"readOnlyHint": False},
     }
-    assert not any(tool.is_governed or tool.atomic for tool in server.tools.values())
+    assert not any(tool.has_read_only_limits or tool.atomic for tool in server.tools.values())
 
 
 def test_permission_and_scopes_narrow_the_server(server: MCPServer, client_of: Caller) -> None:

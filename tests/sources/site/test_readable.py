@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.integrations.html_text import pieces, readable
+from mcp_django.integrations.html_text import html_to_text, split_html
 
 TAGS = st.sampled_from(
     [
@@ -91,12 +91,12 @@ FORM = (
     ],
 )
 def test_a_page_becomes_text(html: str, expected: str) -> None:
-    assert readable(html) == expected
+    assert html_to_text(html) == expected
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_no_page_is_too_broken(html: str) -> None:
-    text = readable(html)
+    text = html_to_text(html)
     assert "csrf" not in text
     assert "\0" not in text
 
@@ -106,7 +106,7 @@ def test_no_page_is_too_broken(html: str) -> None:
     ["<div>", "<b></i>", "<table><tr><td>", "<ul><li>", "<a href=x>", "<p>x", "</", "<", "<a b"],
 )
 def test_a_page_that_is_deep_and_long_is_read(piece: str) -> None:
-    assert readable(piece * 20_000 + "> the end").endswith("the end")
+    assert html_to_text(piece * 20_000 + "> the end").endswith("the end")
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_a_page_that_is_deep_and_long_is_read(piece: str) -> None:
 )
 def test_a_page_that_never_ends_what_it_begins_is_looked_at_once(piece: str) -> None:
     # A parser that goes back for each of them would take hours.
-    looked_at = sum(1 for _ in pieces(piece * 300_000))
+    looked_at = sum(1 for _ in split_html(piece * 300_000))
     assert looked_at <= 2

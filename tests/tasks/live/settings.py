@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from mcp_django.execution.task_worker import framework
+from mcp_django.execution.task_worker import task_framework
 from tests.sessions.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
     *(app for app in INSTALLED_APPS if app != "tests.sessions.apps.SessionsConfig"),  # noqa: F405
-    *([framework()] if framework() == "django_tasks" else []),
+    *([task_framework()] if task_framework() == "django_tasks" else []),
     *(["django_tasks_db"] if find_spec("django_tasks_db") else []),
 ]
 ROOT_URLCONF = "tests.tasks.live.urls"

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from demo_project.airports.loading import load
+from demo_project.airports.loading import load_airports
 from demo_project.airports.progress import ProgressBar
 
 
@@ -21,9 +21,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, limit: int | None, **options: Any) -> None:
-        loaded = load(report=_start_bar, limit=limit)
+        loaded = load_airports(report=_start_bar, limit=limit)
         self.stdout.write(
-            f"Airports: {loaded.airports:,} added, {loaded.already_there:,} already there."
+            f"Airports: {loaded.airports:,} added, {loaded.existing:,} already there."
         )
 
 

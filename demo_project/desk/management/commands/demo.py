@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from demo_project.desk.accounts import DESK, GUEST, create_accounts, issue_token
 from demo_project.desk.first_calls import make_first_calls
-from demo_project.desk.welcome import welcome
+from demo_project.desk.welcome import welcome_text
 
 
 class Command(BaseCommand):
@@ -59,13 +59,13 @@ class Command(BaseCommand):
 
         def greet(port: int) -> None:
             base_url = f"http://{_in_url(host)}:{port}"
-            self.stdout.write(welcome(base_url, guest=guest, desk=desk))
+            self.stdout.write(welcome_text(base_url, guest=guest, desk=desk))
             self.stdout.write(f"\nServing on {base_url}/ (Ctrl-C stops it)")
             # A process that reads the output through a pipe waits for this line.
             self.stdout.flush()
 
         try:
-            serving.serve(
+            serving.run_daphne(
                 ASGIStaticFilesHandler(application), host=host, port=port, when_listening=greet
             )
         except serving.CannotListenError as exc:

@@ -9,7 +9,7 @@ from django.db import router, transaction
 
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream.conf import UpstreamRefused
-from mcp_django.oauth.upstream.grants import reseal
+from mcp_django.oauth.upstream.grants import reencrypt
 
 
 class Command(BaseCommand):
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         """Re-encrypt, and report how many rows cannot be decrypted with any key."""
         done = lost = 0
         for pk in UpstreamGrant.objects.exclude(access_cipher=b"").values_list("pk", flat=True):
-            if _reseal(pk):
+            if _reencrypt(pk):
                 done += 1
             else:
                 lost += 1
@@ -34,14 +34,14 @@ class Command(BaseCommand):
             )
 
 
-def _reseal(pk: int) -> bool:
+def _reencrypt(pk: int) -> bool:
     """Re-encrypt a row, locked against a concurrent renewal; return whether it was decryptable."""
     with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
         grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
         try:
-            changes = {"access_cipher": reseal(grant.access_cipher)}
+            changes = {"access_cipher": reencrypt(grant.access_cipher)}
             if grant.refresh_cipher:
-                changes["refresh_cipher"] = reseal(grant.refresh_cipher)
+                changes["refresh_cipher"] = reencrypt(grant.refresh_cipher)
         except UpstreamRefused:
             return False
         UpstreamGrant.objects.filter(pk=pk).update(**changes)

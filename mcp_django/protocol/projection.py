@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
-from mcp_django.protocol.errors import clip, code_in
+from mcp_django.protocol.errors import clip, error_code_in
 from mcp_django.protocol.headers import Schema, map_subschemas
 from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
 from mcp_django.protocol.revisions import Revision
@@ -46,7 +46,7 @@ def project_result(
         return {}
     if result.get("resultType") == "task":
         return _created_task(result)
-    if method in _ONE_TASK:
+    if method in _SINGLE_TASK_METHODS:
         return _older_task(result)
     projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
     project = _PROJECTIONS.get(method)
@@ -60,7 +60,7 @@ def project_result(
 def _stateless_result(
     method: str, result: Wire, revision: Revision, identity: Wire | None
 ) -> dict[str, Any]:
-    if method in _ACKNOWLEDGED:
+    if method in _EMPTY_TASK_RESULTS:
         result = {}
     elif method == "tasks/get":
         result = _newer_task(result, revision)
@@ -108,7 +108,7 @@ def _with_string_id(meta: Wire) -> dict[str, Any]:
     return {**meta, SUBSCRIPTION_ID: str(meta[SUBSCRIPTION_ID])}
 
 
-def implementation(info: Wire, revision: Revision) -> dict[str, Any]:
+def project_implementation(info: Wire, revision: Revision) -> dict[str, Any]:
     """Return the server or client info without members that the revision lacks."""
     lacks = set()
     if not revision.implementation_title:
@@ -132,7 +132,7 @@ def project_capabilities(capabilities: Wire, revision: Revision) -> dict[str, An
 
 def project_tool(tool: Wire, revision: Revision) -> dict[str, Any]:
     """Return an entry of the list of tools in the format of the revision."""
-    projected = _listed(tool, revision)
+    projected = _project_listed(tool, revision)
     annotations = tool.get("annotations")
     if not revision.tool_annotations:
         projected.pop("annotations", None)
@@ -154,12 +154,12 @@ def _project_schema(schema: Wire, revision: Revision) -> dict[str, Any]:
 
 def project_resource(resource: Wire, revision: Revision) -> dict[str, Any]:
     """Return an entry of the list of resources or templates in the format of the revision."""
-    return _annotated(_listed(resource, revision), revision)
+    return _project_annotations(_project_listed(resource, revision), revision)
 
 
 def project_prompt(prompt: Wire, revision: Revision) -> dict[str, Any]:
     """Return an entry of the list of prompts in the format of the revision."""
-    projected = _listed(prompt, revision)
+    projected = _project_listed(prompt, revision)
     if "arguments" in prompt and not revision.titles:
         projected["arguments"] = [_without(a, {"title"}) for a in prompt["arguments"]]
     return projected
@@ -172,7 +172,7 @@ def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
         return project_block(_audio_as_resource(block), revision)
     if kind == "resource_link" and not revision.resource_links:
         return project_block(_link_as_text(block), revision)
-    projected = _annotated(_listed(block, revision), revision)
+    projected = _project_annotations(_project_listed(block, revision), revision)
     if kind == "resource":
         projected["resource"] = _project_contents(block["resource"], revision)
     return projected
@@ -213,14 +213,14 @@ def _project_structured(
 
 def _project_initialize(projected: dict[str, Any], revision: Revision) -> None:
     projected["capabilities"] = project_capabilities(projected["capabilities"], revision)
-    projected["serverInfo"] = implementation(projected["serverInfo"], revision)
+    projected["serverInfo"] = project_implementation(projected["serverInfo"], revision)
 
 
 def _project_message(message: Wire, revision: Revision) -> dict[str, Any]:
     return {**message, "content": project_block(message["content"], revision)}
 
 
-def _listed(described: Wire, revision: Revision) -> dict[str, Any]:
+def _project_listed(described: Wire, revision: Revision) -> dict[str, Any]:
     lacks = set()
     if not revision.titles:
         lacks.add("title")
@@ -231,7 +231,7 @@ def _listed(described: Wire, revision: Revision) -> dict[str, Any]:
     return _without(described, lacks)
 
 
-def _annotated(projected: dict[str, Any], revision: Revision) -> dict[str, Any]:
+def _project_annotations(projected: dict[str, Any], revision: Revision) -> dict[str, Any]:
     """Remove the annotations that the revision lacks from a resource or block, in place."""
     annotations = projected.get("annotations")
     if annotations is not None and not revision.last_modified:
@@ -249,7 +249,9 @@ def _without(wire: Wire, keys: Collection[str]) -> dict[str, Any]:
 _Projection = Callable[[dict[str, Any], Revision], None]
 
 
-def _each(member: str, project: Callable[[Wire, Revision], dict[str, Any]]) -> _Projection:
+def _project_members(
+    member: str, project: Callable[[Wire, Revision], dict[str, Any]]
+) -> _Projection:
     def project_each(projected: dict[str, Any], revision: Revision) -> None:
         projected[member] = [project(one, revision) for one in projected[member]]
 
@@ -258,14 +260,14 @@ def _each(member: str, project: Callable[[Wire, Revision], dict[str, Any]]) -> _
 
 _PROJECTIONS: Mapping[str, _Projection] = {
     "initialize": _project_initialize,
-    "tools/list": _each("tools", project_tool),
-    "tools/call": _each("content", project_block),
-    "resources/list": _each("resources", project_resource),
-    "resources/templates/list": _each("resourceTemplates", project_resource),
-    "resources/read": _each("contents", _project_contents),
-    "prompts/list": _each("prompts", project_prompt),
-    "prompts/get": _each("messages", _project_message),
-    "tasks/list": _each("tasks", lambda task, revision: _older_task(task)),
+    "tools/list": _project_members("tools", project_tool),
+    "tools/call": _project_members("content", project_block),
+    "resources/list": _project_members("resources", project_resource),
+    "resources/templates/list": _project_members("resourceTemplates", project_resource),
+    "resources/read": _project_members("contents", _project_contents),
+    "prompts/list": _project_members("prompts", project_prompt),
+    "prompts/get": _project_members("messages", _project_message),
+    "tasks/list": _project_members("tasks", lambda task, revision: _older_task(task)),
 }
 
 
@@ -276,7 +278,7 @@ _PROJECTIONS: Mapping[str, _Projection] = {
 # expressed at all.
 
 
-def project_question(
+def project_client_request(
     method: str, params: Wire, revision: Revision, *, elicitation_id: str
 ) -> dict[str, Any]:
     """Return the parameters of a client request in the format of `revision`.
@@ -291,7 +293,7 @@ def project_question(
     return projected
 
 
-def unsayable(method: str, params: Wire, revision: Revision) -> str | None:
+def find_inexpressible(method: str, params: Wire, revision: Revision) -> str | None:
     """Return the part of a client request that `revision` cannot express, `None` if there is none.
 
     The part is a noun phrase for an error message.
@@ -364,9 +366,9 @@ def _older_field(field: Wire) -> dict[str, Any]:
 _OLDER_MEMBERS = ("taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt")
 _OLDER_NAMES = {"ttlMs": "ttl", "pollIntervalMs": "pollInterval"}
 # Methods for which the extension returns an empty result.
-_ACKNOWLEDGED = frozenset({"tasks/update", "tasks/cancel"})
+_EMPTY_TASK_RESULTS = frozenset({"tasks/update", "tasks/cancel"})
 # Methods for which 2025-11-25 returns a task.
-_ONE_TASK = frozenset({"tasks/get", "tasks/cancel"})
+_SINGLE_TASK_METHODS = frozenset({"tasks/get", "tasks/cancel"})
 
 
 def _newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
@@ -376,7 +378,7 @@ def _newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
         projected["result"] = {"resultType": "complete", **task["result"]}
     if "code" in task.get("error", {}):
         error = task["error"]
-        projected["error"] = {**error, "code": code_in(revision, error["code"])}
+        projected["error"] = {**error, "code": error_code_in(revision, error["code"])}
     return projected
 
 
@@ -407,7 +409,7 @@ def _created_task(result: Wire) -> dict[str, Any]:
 # 2025-06-18 and 2025-11-25 require ``type: object`` at the root of ``outputSchema`` and an object
 # as ``structuredContent``; a list or a number is sent as ``{"result": ...}``.
 
-_PLACE = "#/properties/result"
+_WRAPPED_POINTER = "#/properties/result"
 
 
 def is_object_schema(schema: Schema) -> bool:
@@ -422,19 +424,19 @@ def wrap_value(value: Any) -> dict[str, Any]:
 
 def wrap_schema(schema: Schema) -> dict[str, Any]:
     """Return the schema of the values of `schema` after `wrap_value`."""
-    inner = _moved(schema)
+    inner = _move_references(schema)
     # `$schema` is allowed only at the root.
     dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
     return {**dialect, "type": "object", "properties": {"result": inner}, "required": ["result"]}
 
 
-def _moved(schema: Schema) -> dict[str, Any]:
+def _move_references(schema: Schema) -> dict[str, Any]:
     # References below an `$id` are relative to it, wherever the schema is moved.
     if "$id" in schema:
         return dict(schema)
-    moved = map_subschemas(schema, _moved)
+    moved = map_subschemas(schema, _move_references)
     for keyword in ("$ref", "$dynamicRef"):
         reference = moved.get(keyword)
         if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-            moved[keyword] = _PLACE + reference[1:]
+            moved[keyword] = _WRAPPED_POINTER + reference[1:]
     return moved

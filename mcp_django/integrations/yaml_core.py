@@ -31,10 +31,10 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _MAX_DIGITS = 32
 # Half of a surrogate pair: a YAML escape can express it, but a JSON message cannot contain it.
-_HALF = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """Return the value of a YAML document, in types that JSON has.
 
     Raises:
@@ -44,11 +44,11 @@ def parse(text: str) -> Any:
     yaml = _yaml()
     try:
         events = iter(yaml.parse(text, Loader=yaml.SafeLoader))
-        return _Reader(yaml, events).document()
+        return _ValueBuilder(yaml, events).document()
     except SkillError:
         raise
     except yaml.YAMLError as exc:
-        raise SkillError(_told(exc)) from None
+        raise SkillError(_error_text(exc)) from None
     except (ValueError, OverflowError):
         # Raised inside PyYAML, without a line number.
         raise SkillError("it has an escape sequence that is not a valid character.") from None
@@ -65,7 +65,7 @@ def _yaml() -> ModuleType:
     return yaml
 
 
-def _told(exc: Any) -> str:
+def _error_text(exc: Any) -> str:
     mark = getattr(exc, "problem_mark", None)
     why = getattr(exc, "problem", None) or getattr(exc, "reason", None) or "it cannot be read"
     if str(why).startswith("mapping values"):
@@ -74,7 +74,7 @@ def _told(exc: Any) -> str:
     return f"line {mark.line + 2}: {why}" if mark is not None else str(why)
 
 
-class _Reader:
+class _ValueBuilder:
     """Builds a value from the events of a parser, without storing the events."""
 
     def __init__(self, yaml: ModuleType, events: Iterator[Any]) -> None:
@@ -101,10 +101,10 @@ class _Reader:
         if event.tag not in (None, "!"):
             raise SkillError(f"line {line}: tags such as {event.tag} are not supported; remove it.")
         if isinstance(event, self._yaml.ScalarEvent):
-            if _HALF.search(event.value):
+            if _LONE_SURROGATE.search(event.value):
                 raise SkillError(f"line {line}: half of a surrogate pair is not a character.")
             # A style means quotes or a block of text.
-            return event.value if event.style or event.tag else _plain(event.value, line)
+            return event.value if event.style or event.tag else _resolve_scalar(event.value, line)
         if isinstance(event, self._yaml.SequenceStartEvent):
             return self._sequence(depth)
         return self._mapping(depth)
@@ -128,7 +128,7 @@ class _Reader:
         return found
 
 
-def _plain(text: str, line: int) -> Any:
+def _resolve_scalar(text: str, line: int) -> Any:
     """Return the value of an unquoted scalar."""
     if text in _NULLS:
         return None
