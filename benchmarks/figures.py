@@ -48,7 +48,8 @@ class Spread:
     most: float
 
     def __str__(self) -> str:
-        return f"{format_number(self.median)} ({format_number(self.least)} to {format_number(self.most)})"
+        least, most = format_number(self.least), format_number(self.most)
+        return f"{format_number(self.median)} ({least} to {most})"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -95,10 +95,10 @@ class Call:
         work = http.authorize_request(received)
         assert isinstance(work, Work), work
         self.work = work
-        self.incoming = work.invocation.incoming
+        self.request_context = work.invocation.request_context
         self.tool = server.tools[tool]
         self.result = work.invocation.to_result("5")
-        self.reply = json_reply(200, encode_response(self.incoming, self.result))
+        self.reply = json_reply(200, encode_response(self.request_context, self.result))
 
     def authenticate(self) -> None:
         """Authenticate the caller and authorize the connection."""
@@ -164,10 +164,10 @@ def _path(call: Call) -> Sequence[Stage]:
             step=partial(classify, call.request, headers, enabled=versions),
             part=True,
         ),
-        Stage(name="dispatch", step=partial(dispatch, call.incoming), part=True),
+        Stage(name="dispatch", step=partial(dispatch, call.request_context), part=True),
         Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
         Stage(name="call", astep=partial(invoke.run_from_event_loop, call.work.invocation)),
-        Stage(name="respond", step=partial(encode_response, call.incoming, call.result)),
+        Stage(name="respond", step=partial(encode_response, call.request_context, call.result)),
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
         Stage(name="send", astep=call.send),

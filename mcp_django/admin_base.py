@@ -229,7 +229,7 @@ class RevocableAdmin(MCPModelAdmin):
     The package writes these rows, and the admin ends them. Django's own deletion is disabled, since
     it would not end what is still open in other processes.
 
-    A subclass names the action in ``word`` and implements it in ``end``.
+    A subclass names the action in ``action_name`` and implements it in ``end``.
     """
 
     change_form_template = "admin/mcp_django/ending_change_form.html"
@@ -258,7 +258,7 @@ class RevocableAdmin(MCPModelAdmin):
             self.end(request, live)
         return len(live)
 
-    # Permissions ------------------------------------------------------------------------------
+    # Permissions ----------------------------------------------------------------------------------
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return false: rows can be ended but not edited."""
@@ -282,7 +282,7 @@ class RevocableAdmin(MCPModelAdmin):
         """Reject the request: a row is only deleted with its user, or because of its age."""
         raise PermissionDenied
 
-    # Pages ------------------------------------------------------------------------------------
+    # Pages ----------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the confirmation page."""

@@ -29,7 +29,7 @@ PATH_CACHE_MAX_LENGTH = 256
 
 
 class Application:
-    """Dispatches each request to the fast ASGI handler (``LaneHandler``) or to Django."""
+    """Dispatches each request to the fast ASGI handler (``FastASGIHandler``) or to Django."""
 
     def __init__(self, django: Any, handler: FastASGIHandler | None) -> None:
         self._django = django

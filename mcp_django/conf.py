@@ -4,9 +4,9 @@ The setting is one dictionary; every key has a default. ``get_settings()`` cache
 sends ``setting_changed``, so ``override_settings`` works in tests.
 
 The check ``mcp_django.E002`` reports invalid settings, and nothing may fail before that check:
-other checks return no messages meanwhile (``with_settings``), and code that runs before the
-checks, or in checks of other packages, uses the defaults (``defaults_while_wrong``). Code that
-serves requests raises an exception.
+other checks return no messages meanwhile (``skip_if_settings_invalid``), and code that runs before
+the checks, or in checks of other packages, uses the defaults (``use_defaults_if_invalid``). Code
+that serves requests raises an exception.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``MCPServer``: one MCP server of the site, with its components, its permission and its URLs.
 
 A server is a registry with a name, which is also its name in the admin. ``tools``, ``resources``,
-``templates`` and ``prompts`` are the components that code declares; ``offered`` is the catalog
+``templates`` and ``prompts`` are the components that code declares; ``catalog`` is the catalog
 that callers get, with the site owner's overrides applied. ``mcp`` is the default server; it is
 created when it is first used, with the class that the app configuration names.
 """
@@ -81,7 +81,7 @@ class ManagedRegistry(IntegrationRegistry):
         return self._managed.declared_catalog
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Reload the overrides: ``offered`` is at most one second old, and current for a list.
+        """Reload the overrides: ``catalog`` is at most one second old, and current for a list.
 
         Raises:
             Busy: the overrides cannot be loaded, and were never loaded in this process.
@@ -212,12 +212,14 @@ class MCPServer(ManagedRegistry):
             ) from None
 
     def add(self, component: Component) -> None:
-        """Register a component; the first tool with ``polling_fallback=True`` also adds ``get_result``."""
+        """Register a component; the first tool with ``polling_fallback=True`` also adds "
+        "``get_result``.
+        """
         super().add(component)
         if isinstance(component, Tool) and component.polling_fallback:
             task_status.register_get_result(self)
 
-    # Server info ------------------------------------------------------------------------------
+    # Server info ----------------------------------------------------------------------------------
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -279,7 +281,7 @@ class MCPServer(ManagedRegistry):
             return self.name
         return str(getattr(django_settings, "ROOT_URLCONF", self.name)).partition(".")[0]
 
-    # URLs and mounts --------------------------------------------------------------------------
+    # URLs and mounts ------------------------------------------------------------------------------
 
     @property
     def namespace(self) -> str:
@@ -318,7 +320,7 @@ class MCPServer(ManagedRegistry):
         """The endpoint as an ASGI application, for a ``URLRouter`` of Channels."""
         return RawASGIMount(self)
 
-    # Change notifications ---------------------------------------------------------------------
+    # Change notifications -------------------------------------------------------------------------
 
     def notify_resource_updated(self, uri: str, *, using: str | None = None) -> None:
         """Notify the subscribers of a resource that it changed, after the transaction commits.
@@ -342,13 +344,13 @@ class MCPServer(ManagedRegistry):
     def _publish_after_commit(self, topic: TopicKey, using: str | None) -> None:
         run_after_commit(partial(publish, topic), using=using)
 
-    # Nested reads -----------------------------------------------------------------------------
+    # Nested reads ---------------------------------------------------------------------------------
 
     def read_resource(
-        self, incoming: RequestContext, uri: str, interaction: Interaction | None
+        self, request_context: RequestContext, uri: str, interaction: Interaction | None
     ) -> Sequence[ResourceContents]:
         """Read a resource for a running call, as its caller."""
-        return read_contents(incoming, uri, interaction)
+        return read_contents(request_context, uri, interaction)
 
 
 def all_servers() -> Iterator[MCPServer]:

@@ -41,7 +41,9 @@ def welcome_text(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str
         "Claude Code": render_config(CLAUDE_CODE, both),
         "VS Code (.vscode/mcp.json)": render_config(VSCODE, both),
         "Cursor (.cursor/mcp.json)": render_config(CURSOR, both),
-        "MCP Inspector 2 (inspector.json, then the command)": f"{render_config(INSPECTOR, both)}\n{RUN}",
+        "MCP Inspector 2 (inspector.json, then the command)": (
+            f"{render_config(INSPECTOR, both)}\n{RUN}"
+        ),
         "Others": (
             "python manage.py mcp connect lists more clients.\n"
             "python manage.py mcp doctor finds out why a client cannot connect."

@@ -1,6 +1,6 @@
 """Code that several admin pages share: server pages, links, forms, filters, *Update from code*.
 
-``page`` registers a page of each server. A page with the slug ``try`` is served at
+``server_page`` registers a page of each server. A page with the slug ``try`` is served at
 ``…/mcp_django/server/PK/try/`` and at all paths below it, is reversed as
 ``admin:mcp_django_server_try``, and has a button on the change page of its server.
 """

@@ -143,7 +143,7 @@ class _CatalogSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientView:
-    """What a caller sees: the lists, or in ``closed`` why the server rejects every request."""
+    """What a caller sees: the lists, or in ``denials`` why the server rejects every request."""
 
     denials: tuple[str, ...]
     kinds: tuple[ListedKind, ...] = ()
@@ -221,7 +221,7 @@ def _without_rows(call: PreparedCall) -> dict[str, Any]:
         call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
     )
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
-    decoded: dict[str, Any] = json.loads(encode_response(call.incoming, result))
+    decoded: dict[str, Any] = json.loads(encode_response(call.request_context, result))
     return decoded
 
 
@@ -237,8 +237,8 @@ def _kind(
     off: tuple[str, ...],
 ) -> ListedKind:
     entries, error = served.entries(method, member)
-    offered: Mapping[str, Component] = server.catalog.by_kind[kind]
-    shown = [_shown(one, offered[one[identity]], viewpoint) for one in entries]
+    catalog: Mapping[str, Component] = server.catalog.by_kind[kind]
+    shown = [_shown(one, catalog[one[identity]], viewpoint) for one in entries]
     if viewpoint.biggest_first:
         shown.sort(key=lambda one: -one.size)
     keys = {one.key for one in shown}
@@ -279,11 +279,11 @@ def _hidden(
     shown: set[str],
     off: tuple[str, ...],
 ) -> Iterator[HiddenComponent]:
-    offered = server.catalog.by_kind[kind]
-    available = server.declared_catalog.by_kind[kind]
+    catalog = server.catalog.by_kind[kind]
+    declared_catalog = server.declared_catalog.by_kind[kind]
     switched_off = (_("It is disabled in the admin."),)
-    for key in sorted({*available, *off} - shown):
-        component = offered.get(key)
+    for key in sorted({*declared_catalog, *off} - shown):
+        component = catalog.get(key)
         if component is None:
             yield HiddenComponent(key=key, reasons=switched_off)
             continue
@@ -291,9 +291,9 @@ def _hidden(
         yield HiddenComponent(key=key, reasons=tuple(_describe_reasons(found, viewpoint.principal)))
 
 
-def _row_templates(offered: Catalog, viewpoint: Perspective) -> tuple[str, ...]:
+def _row_templates(catalog: Catalog, viewpoint: Perspective) -> tuple[str, ...]:
     """Return the keys of the templates whose rows are in a client's list of resources."""
-    templates = offered.templates.values()
+    templates = catalog.templates.values()
     shown = [one for one in templates if one.entries is not None]
     return tuple(sorted(one.key for one in shown if may_list_entries(viewpoint.principal, one)))
 
@@ -333,7 +333,7 @@ LOGIN, TOKEN, OAUTH_CLIENT = "login", "token", "client"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perspective:
-    """The caller to show lists for; ``other`` is the user name if it is another user."""
+    """The caller to show lists for; ``other_user`` is the user name if it is another user."""
 
     principal: Principal
     revision: Revision

@@ -53,7 +53,7 @@ def path_rows(
     """
     closed: dict[str, list[str]] = {}
 
-    def offered(names: Iterable[str]) -> Iterator[FieldPath]:
+    def catalog(names: Iterable[str]) -> Iterator[FieldPath]:
         for name in names:
             try:
                 path = resolve_path(model, name, label="")
@@ -67,9 +67,9 @@ def path_rows(
             else:
                 yield path
 
-    found = [*offered(_names(model))]
+    found = [*catalog(_names(model))]
     relations = [path for path in found if path.is_relation]
-    found += offered(name for relation in relations for name in _columns_behind(relation))
+    found += catalog(name for relation in relations for name in _columns_behind(relation))
     rows = [_row(path) for path in found]
     known = {row.path for row in rows}
     gone = [name for name in dict.fromkeys(chosen) if name not in known]

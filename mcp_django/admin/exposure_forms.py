@@ -119,11 +119,11 @@ def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
     others = [one for one in decisions.exposures if one.pk != spec.pk]
     made = build_exposures(server, spec.server, [*others, spec])
     principal = principal_for(user)
-    offered = (
+    catalog = (
         apply_override(one, decisions.overrides.get((one.kind, one.key), EMPTY_OVERRIDE))
         for one in made.components_of(spec)
     )
-    components = [one for one in offered if one is not None]
+    components = [one for one in catalog if one is not None]
     return ExposurePreview(
         entries=[_entry(one, principal) for one in components],
         problems=[one.reason for one in made.problems_of(spec)],
@@ -196,8 +196,8 @@ PREVIEW = "_preview"
 class ExposureForm(OptimisticLockForm):
     """Base form: permissions, and a check that the row can be built.
 
-    ``choice`` is the server and target of a new row. ``show`` receives the preview if the user
-    requested one. The form is then never valid, so the admin shows it again and saves nothing.
+    ``choice`` is the server and target of a new row. ``on_preview`` receives the preview if the
+    user requested one. The form is then never valid, so the admin shows it again and saves nothing.
     """
 
     groups = GroupsField(
@@ -464,7 +464,7 @@ class ModelExposureForm(ExposureForm):
             codename(self._model, action): _permission_field(action) for action in options.actions
         }
         for path in options.fields:
-            # ``_problems_of`` reports a field that the model no longer has.
+            # ``_build_errors`` reports a field that the model no longer has.
             with suppress(ImproperlyConfigured):
                 for hop in resolve_path(self._model, path, label="").hops:
                     needed.setdefault(codename(hop.related_model, "view"), "paths")

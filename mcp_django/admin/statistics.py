@@ -99,7 +99,7 @@ def _count_calls(components: Sequence[Component], since: datetime) -> dict[Key, 
 def _sample_start_times(
     components: Sequence[Component], counted: Container[Key], since: datetime
 ) -> dict[Key, datetime]:
-    """Return when the ``SAMPLE``-th latest call of each component was, if there is one."""
+    """Return the time of the ``MEDIAN_SAMPLE_SIZE``-th latest call of each component."""
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
         return {}
@@ -125,7 +125,7 @@ def _medians(
         return {}
     times: dict[Key, list[float]] = defaultdict(list)
     rows = Call._default_manager.filter(reduce(or_, ranges)).exclude(ms=None).order_by()
-    # Calls with the same time can exceed ``SAMPLE`` per component.
+    # Calls with the same time can exceed ``MEDIAN_SAMPLE_SIZE`` per component.
     most = 2 * MEDIAN_SAMPLE_SIZE * len(ranges)
     for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
         if ms is not None:

@@ -1,6 +1,6 @@
 """Base classes for prompts and skills written in the admin: list, form, preview and versions.
 
-``Kind`` has what differs between prompts and skills.
+``TextType`` has what differs between prompts and skills.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class TextForm(OptimisticLockForm):
         return cleaned
 
     def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
-        """Check fields that depend on each other, beyond what ``check`` of the kind checks."""
+        """Check fields that depend on each other, beyond what ``validate`` of the kind checks."""
 
     def _check_version(self, cleaned: dict[str, Any]) -> None:
         newest = self.kind.versions.newest_version(self.instance.pk)
@@ -192,7 +192,7 @@ class TextPages(MCPModelAdmin):
         name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(f"{self.admin_site.name}:{name}", args=args)
 
-    # Preview ----------------------------------------------------------------------------------
+    # Preview --------------------------------------------------------------------------------------
 
     def preview_view(self, request: HttpRequest, object_id: str | None = None) -> HttpResponseBase:
         """Show what a client would get for the submitted form; saves nothing."""
@@ -220,7 +220,7 @@ class TextPages(MCPModelAdmin):
             request, f"{self.kind.noun}_preview", gettext("Preview"), shown, **context
         )
 
-    # Versions ---------------------------------------------------------------------------------
+    # Versions -------------------------------------------------------------------------------------
 
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show all versions, the newest first."""
@@ -284,7 +284,7 @@ class TextPages(MCPModelAdmin):
         self.message_user(request, done, messages.SUCCESS)
         return redirect(self.url_of("versions", row.pk))
 
-    # What these pages share -------------------------------------------------------------------
+    # What these pages share -----------------------------------------------------------------------
 
     def _row(self, request: HttpRequest, object_id: str) -> Any:
         if not self.has_view_or_change_permission(request):
@@ -412,7 +412,7 @@ class TextAdmin(TextPages):
             return self.kind.invalid_message % {"why": exc}
         return ""
 
-    # Changes ----------------------------------------------------------------------------------
+    # Changes --------------------------------------------------------------------------------------
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, with a new version if its content has changed."""

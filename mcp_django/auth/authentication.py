@@ -3,7 +3,7 @@
 An invalid token is an error, never an anonymous request: its owner has to learn that it does not
 work. An authenticated caller may be cached for ``TOKEN_CACHE_SECONDS``, in the process only; this
 is disabled by default. ``LocalCaller`` is the caller of a process that serves one client (stdio),
-and ``advertised`` returns the authorization extensions of a server.
+and ``authorization_extensions`` returns the authorization extensions of a server.
 """
 
 from __future__ import annotations

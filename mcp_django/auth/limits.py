@@ -54,7 +54,7 @@ def count_event(name: str, key: str, *, limit: int, seconds: int, count: int = 1
 
 
 def check_limit(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
-    """Return what ``take`` would return now, without counting anything."""
+    """Return what ``count_event`` would return now, without counting anything."""
     entry, left = _current_window(name, key, seconds)
     try:
         counted = cache.get(entry, 0)
@@ -65,7 +65,7 @@ def check_limit(name: str, key: str, *, limit: int, seconds: int, count: int = 1
 
 
 def uncount_event(name: str, key: str, *, seconds: int, count: int = 1) -> None:
-    """Undo what ``take`` has counted for an event that did not happen after all."""
+    """Undo what ``count_event`` has counted for an event that did not happen after all."""
     entry, _ = _current_window(name, key, seconds)
     try:
         cache.decr(entry, count)
@@ -141,7 +141,7 @@ class AcceptedCredentials:
         return owner if until > time.monotonic() else None
 
     def add(self, fingerprint: bytes, owner: str = "") -> None:
-        """Remember an accepted credential for ``GOOD_SECONDS``."""
+        """Remember an accepted credential for ``ACCEPTED_SECONDS``."""
         with self._lock:
             self._until[fingerprint] = (time.monotonic() + ACCEPTED_SECONDS, owner)
             self._until.move_to_end(fingerprint)

@@ -156,11 +156,11 @@ def can_connect(user: Any, server: Any, client_id: str) -> bool:
         Busy: the overrides are not known, and cannot be loaded.
     """
     server.refresh()
-    offered = server.catalog
+    catalog = server.catalog
     principal = principal_for(user, client_id=client_id)
     try:
-        guards = (*parse_permissions(server.permission), *offered.extra_permissions)
-        may_enter = offered.is_enabled and all(guard.has_permission(principal) for guard in guards)
+        guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
+        may_enter = catalog.is_enabled and all(guard.has_permission(principal) for guard in guards)
     except Exception:
         logger.exception("A permission of the server %r raised an exception.", server.name)
         return False

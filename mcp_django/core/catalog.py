@@ -1,9 +1,9 @@
 """The catalog of a server: what code declares, with the site owner's overrides applied.
 
-A ``Collection`` contains the components that code declares. In the admin the site owner adds
-components and overrides declared ones (``mcp_django.overrides``); the result is ``Offered``, from
-which callers are served. It is an immutable snapshot: code that uses one is not affected by later
-changes of the registry or the override rows. ``Server`` is the interface that the runtime
+A ``ComponentCollection`` contains the components that code declares. In the admin the site owner
+adds components and overrides declared ones (``mcp_django.overrides``); the result is ``Catalog``,
+from which callers are served. It is an immutable snapshot: code that uses one is not affected by
+later changes of the registry or the override rows. ``Server`` is the interface that the runtime
 requires of a server.
 """
 
@@ -33,7 +33,7 @@ from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 class Catalog:
     """The catalog: the components of a server by kind and name, and the overrides of the server.
 
-    ``guards`` are permissions required in addition to the server's own. ``title`` and
+    ``extra_permissions`` are permissions required in addition to the server's own. ``title`` and
     ``instructions`` are empty unless they are overridden.
     """
 
@@ -317,7 +317,7 @@ class Server(Protocol):
         """The catalog: what code declares, with the site owner's overrides applied."""
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Reload overrides: ``offered`` is at most one second old, and current for a list."""
+        """Reload overrides: ``catalog`` is at most one second old, and current for a list."""
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -338,5 +338,5 @@ class Server(Protocol):
     def identity(self) -> dict[str, Any]:
         """Return ``serverInfo``: name, version and the optional members."""
 
-    def read_resource(self, incoming: Any, uri: str, interaction: Any) -> Any:
+    def read_resource(self, request_context: Any, uri: str, interaction: Any) -> Any:
         """Read a resource for a running call, as part of the same interaction."""

@@ -497,7 +497,7 @@ class Context(_ClientRequests):
         self._port.close_stream(seconds)
 
     async def aclose_stream(self, seconds: float = 1.0) -> None:
-        """``hang_up`` for async code."""
+        """``close_stream`` for async code."""
         self._port.close_stream(seconds)
 
     def read_resource(self, uri: str) -> Sequence[ResourceContents]:

@@ -263,7 +263,7 @@ class GeneratedArgument:
 def build_arguments(
     function_name: str, arguments: Mapping[str, GeneratedArgument]
 ) -> SignatureArguments:
-    """Return the arguments of a generated function with the name ``of``."""
+    """Return the arguments of a generated function with the name ``function_name``."""
 
     def declared() -> None:
         """Do nothing; only the signature is used."""

@@ -211,7 +211,8 @@ def _check_content(content: Any) -> None:
     """Check the content as a whole, before its members are validated.
 
     Raises:
-        MalformedAnswer: it is not an object, or contains a list longer than ``MAX_CHOSEN``.
+        MalformedAnswer: it is not an object, or contains a list longer than
+        ``MAX_SELECTED_VALUES``.
     """
     if not isinstance(content, Mapping):
         raise MalformedAnswer("content must be an object")
@@ -467,7 +468,8 @@ def _check_block(block: Any) -> dict[str, Any]:
     kind = block.get("type") if isinstance(block, Mapping) else None
     if not isinstance(kind, str) or kind not in REQUIRED_MEMBERS:
         raise MalformedAnswer(
-            f"content must be a block of type {', '.join(REQUIRED_MEMBERS)}, or an array of such blocks"
+            f"content must be a block of type {', '.join(REQUIRED_MEMBERS)}, or an array of "
+            "such blocks"
         )
     for member, types in REQUIRED_MEMBERS[kind].items():
         if not isinstance(block.get(member), types):

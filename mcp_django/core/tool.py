@@ -43,9 +43,9 @@ class Tool(Component):
 
     With ``task`` a call can (``"optional"``) or must (``"required"``) run as a task, for at most
     ``task_ttl`` seconds. With ``ask`` it sends client requests ``"before"`` the task begins (at
-    ``ctx.task.begin()``) or ``"during"`` it. With ``handle`` clients without support for tasks
-    immediately get a handle, for polling with the tool ``get_result``; the output schema is then
-    not published.
+    ``ctx.task.begin()``) or ``"during"`` it. With ``polling_fallback`` clients without support for
+    tasks immediately get a handle, for polling with the tool ``get_result``; the output schema is
+    then not published.
     """
 
     kind: ClassVar[str] = "tool"

@@ -1,10 +1,10 @@
 """Approvals: tools whose calls a person must approve before they run.
 
-The tool's function needs no code for it. Before it runs, the approval guard (``Gate``) looks for
-an approval of this exact call and uses it up. Without one, the call is stored until a person
-approves or denies it on a page of the site, in the site's own session (``transports.site_pages``).
-A client that supports URL elicitation is asked to open the page; any other client gets the URL in
-a tool result.
+The tool's function needs no code for it. Before it runs, the approval guard (``ApprovalGuard``)
+looks for an approval of this exact call and uses it up. Without one, the call is stored until a
+person approves or denies it on a page of the site, in the site's own session
+(``transports.site_pages``). A client that supports URL elicitation is asked to open the page; any
+other client gets the URL in a tool result.
 
 An approval is bound to the exact arguments. The page shows all of them except secrets: arguments
 that are too long to review are rejected, and invisible or text-reversing characters are escaped.
@@ -49,12 +49,12 @@ MAX_NAME = 255
 
 
 def guard_for(
-    incoming: RequestContext, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
+    request_context: RequestContext, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
 ) -> ApprovalGuard | None:
     """Return the approval guard of a call, ``None`` if the call needs no approval."""
     if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_dry_run(arguments)):
         return None
-    return ApprovalGuard(incoming, tool, raw)
+    return ApprovalGuard(request_context, tool, raw)
 
 
 class ApprovalPageQuestion(ElicitURL):
@@ -77,8 +77,8 @@ class ApprovalPageQuestion(ElicitURL):
 class ApprovalGuard:
     """The approval guard: lets one call run once a person has approved it."""
 
-    def __init__(self, incoming: RequestContext, tool: Tool, raw: bytes) -> None:
-        self._incoming = incoming
+    def __init__(self, request_context: RequestContext, tool: Tool, raw: bytes) -> None:
+        self._incoming = request_context
         self._tool = tool
         self._raw = raw
         self._used_pk: int | None = None
@@ -136,7 +136,7 @@ class ApprovalGuard:
             arguments_digest=approval_digest(server, name, arguments),
         )
 
-    # Asking -----------------------------------------------------------------------------------
+    # Asking ---------------------------------------------------------------------------------------
 
     def _request_approval(
         self,
@@ -187,7 +187,7 @@ class ApprovalGuard:
             raise ToolError(_result_text(result["content"]))
         return stored_preview(self._tool, result)
 
-    # Telling the caller -----------------------------------------------------------------------
+    # Telling the caller ---------------------------------------------------------------------------
 
     def _send_to_page(self, invocation: PreparedCall, row: Approval) -> bool:
         """Ask the caller to open the page; return whether that was possible and is answered.
@@ -288,17 +288,17 @@ def _display_text(value: Any) -> str:
 PERMISSION = "mcp_django.decide_approval"
 
 
-def page_url(incoming: RequestContext, code: str) -> str:
+def page_url(request_context: RequestContext, code: str) -> str:
     """Return the URL of the page: absolute if the site's is known, empty without a page.
 
     A server that is mounted only by ``server.asgi`` has no page.
     """
-    request = incoming.http_request()
+    request = request_context.http_request()
     match = getattr(request, "resolver_match", None)
     # The mount's path may have variables of its own, such as a language or a tenant.
     variables = match.kwargs if match is not None else {}
     try:
-        mount = reverse(f"{incoming.server.namespace}:endpoint", kwargs=variables)
+        mount = reverse(f"{request_context.server.namespace}:endpoint", kwargs=variables)
     except NoReverseMatch:
         return ""
     path = f"{mount.rstrip('/')}/approvals/{code}"

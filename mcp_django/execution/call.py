@@ -1,7 +1,7 @@
-"""The request context (``Incoming``) and the outcomes that a handler returns for it.
+"""The request context (``RequestContext``) and the outcomes that a handler returns for it.
 
-A handler returns a result, or one of these: an ``Invocation``, a prepared call of a component; a
-``Listening``, a stream of changes; or an ``Awaiting``, the wait for the result of a task.
+A handler returns a result, or one of these: an ``PreparedCall``, a prepared call of a component; a
+``ListenRequest``, a stream of changes; or an ``TaskResultWait``, the wait for the result of a task.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class RequestContext:
     the transport sends a single response and nothing else (WSGI), or the client accepts nothing
     else. ``can_ask`` is true where the server can send a client request (elicitation, sampling,
     roots) while it serves this request; stateless revisions do not need that. For the call log,
-    ``origin`` is where the request came from (``client``, ``admin``, ``command``), ``acting`` the
-    user who makes the call if that is not the principal, ``transport`` the name of the transport,
-    and ``entry`` the call record.
+    ``origin`` is where the request came from (``client``, ``admin``, ``command``), ``acting_user``
+    the user who makes the call if that is not the principal, ``transport`` the name of the
+    transport, and ``call_record`` the call record.
     """
 
     server: Server
@@ -94,12 +94,12 @@ class RequestContext:
 class PreparedCall:
     """A prepared call of a component: authorized, with valid arguments, and not yet run.
 
-    ``conclude`` converts the returned value to a result. ``excuse`` converts an exception to a
+    ``to_result`` converts the returned value to a result. ``to_error`` converts an exception to a
     result, or raises the JSON-RPC error for it. ``interaction`` holds the client requests of the
     call (elicitation, sampling, roots); without one the function cannot send any.
     """
 
-    incoming: RequestContext
+    request_context: RequestContext
     component: Component
     arguments: Mapping[str, Any]
     to_result: Callable[[Any], dict[str, Any]]
@@ -124,32 +124,36 @@ class PreparedCall:
     @property
     def wants_stream(self) -> bool:
         """Whether the component is slow, or the client asked for messages that it can send."""
-        incoming = self.incoming
-        asked = incoming.envelope.progress_token is not None or incoming.asked_for_logs
+        request_context = self.request_context
+        asked = (
+            request_context.envelope.progress_token is not None or request_context.asked_for_logs
+        )
         talks = self.component.function.context_parameter is not None
         return self.component.slow or (asked and talks)
 
     def context(self, port: ClientPort | None = None) -> Context:
         """Return the ``Context`` for the component's function."""
-        incoming, interaction = self.incoming, self.interaction
+        request_context, interaction = self.request_context, self.interaction
         if interaction is not None:
             port = interaction.replay_port(port)
         if (
             port is None
-            and not incoming.can_stream
-            and incoming.envelope.progress_token is not None
+            and not request_context.can_stream
+            and request_context.envelope.progress_token is not None
         ):
             port = UnstreamedPort()
         return Context(
-            server=incoming.server.unwrapped,
-            principal=incoming.principal,
-            protocol_version=incoming.revision.version,
-            client=incoming.envelope.client_info,
-            trace=incoming.envelope.trace,
-            request=incoming.http_request,
-            read_resource=lambda uri: incoming.server.read_resource(incoming, uri, interaction),
+            server=request_context.server.unwrapped,
+            principal=request_context.principal,
+            protocol_version=request_context.revision.version,
+            client=request_context.envelope.client_info,
+            trace=request_context.envelope.trace,
+            request=request_context.http_request,
+            read_resource=lambda uri: request_context.server.read_resource(
+                request_context, uri, interaction
+            ),
             port=port or NullPort(),
-            session=incoming.session,
+            session=request_context.session,
             asker=interaction,
             cancellation=self.cancellation,
             task=self.task,
@@ -160,7 +164,7 @@ class PreparedCall:
 class ListenRequest:
     """An authorized ``subscriptions/listen``: the part of the request that the server honors."""
 
-    incoming: RequestContext
+    request_context: RequestContext
     kinds: frozenset[str]
     uris: tuple[str, ...]
     tasks: tuple[str, ...] = ()
@@ -170,7 +174,7 @@ class ListenRequest:
 class TaskResultWait:
     """An authorized ``tasks/result`` of an unfinished task, answered when the task ends."""
 
-    incoming: RequestContext
+    request_context: RequestContext
     task_id: str
     cancellation: Cancellation = field(default_factory=Cancellation)
 

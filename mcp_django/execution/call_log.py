@@ -1,12 +1,13 @@
 """The call log: one record for every use of a component.
 
 The record of a call that may write is written before the call runs and updated at its end; any
-other record is written at the end only. ``kept`` is for a thread, ``akept`` for the event loop,
-which must not wait for the database: there a short-task thread writes what must be written now.
+other record is written at the end only. ``log_call`` is for a thread, ``alog_call`` for the event
+loop, which must not wait for the database: there a short-task thread writes what must be written
+now.
 
 ``execution.pipeline`` opens the ``Entry`` of a request, its handler notes the component that it
 found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
-that is rejected earlier is recorded by ``turned_away``.
+that is rejected earlier is recorded by ``log_rejected``.
 """
 
 from __future__ import annotations
@@ -67,20 +68,20 @@ def log_call(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
         LogUnavailable: the call may write, and its record could not be written first; nothing has
             run.
     """
-    entry = invocation.call_record
-    if not entry.is_open:
-        if entry.is_written and entry.writes:
+    call_record = invocation.call_record
+    if not call_record.is_open:
+        if call_record.is_written and call_record.writes:
             raise LogUnavailable  # it timed out before its thread began
         return work()
     try:
-        _begin_record(entry)
+        _begin_record(call_record)
         result = work()
     except BaseException as exc:
-        _end_record(entry, _outcome_of_exception(entry, exc, invocation))
+        _end_record(call_record, _outcome_of_exception(call_record, exc, invocation))
         raise
-    meaning = _outcome_of_return(entry, result, invocation)
+    meaning = _outcome_of_return(call_record, result, invocation)
     if meaning is not None:
-        _end_record(entry, meaning)
+        _end_record(call_record, meaning)
     return result
 
 
@@ -91,29 +92,29 @@ async def alog_call(
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
-    """``kept`` for the event loop; without ``runs_here`` the work calls ``kept`` in a thread."""
-    entry = invocation.call_record
-    if not entry.is_open:
+    """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
+    call_record = invocation.call_record
+    if not call_record.is_open:
         return await work()
     if runs_here:
-        await _abegin_record(entry, own_thread=own_thread)
+        await _abegin_record(call_record, own_thread=own_thread)
     try:
         result = await work()
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(entry, _outcome_of_exception(entry, exc, invocation))
+            _queue_end(call_record, _outcome_of_exception(call_record, exc, invocation))
         raise
     except BaseException as exc:
         await _aend_record(
-            entry, _outcome_of_exception(entry, exc, invocation), own_thread=own_thread
+            call_record, _outcome_of_exception(call_record, exc, invocation), own_thread=own_thread
         )
         raise
     # The thread that ran the work may have ended the record already.
-    if entry.is_open:
-        meaning = _outcome_of_return(entry, result, invocation)
+    if call_record.is_open:
+        meaning = _outcome_of_return(call_record, result, invocation)
         if meaning is not None:
-            await _aend_record(entry, meaning, own_thread=own_thread)
+            await _aend_record(call_record, meaning, own_thread=own_thread)
     return result
 
 
@@ -128,17 +129,21 @@ def end_rejected(entry: CallRecord, exc: BaseException) -> None:
     _end_record(entry, meaning)
 
 
-def end_answered(entry: CallRecord, result: Result) -> None:
+def end_answered(call_record: CallRecord, result: Result) -> None:
     """Log a request that was answered without running a function."""
-    if entry.is_open:
-        entry.size = _size(result)
-        _end_record(entry, entry.preset_outcome or _outcome_of_result(entry, result))
+    if call_record.is_open:
+        call_record.size = _size(result)
+        _end_record(
+            call_record, call_record.preset_outcome or _outcome_of_result(call_record, result)
+        )
 
 
-def log_abandoned(entry: CallRecord) -> None:
+def log_abandoned(call_record: CallRecord) -> None:
     """Log a call that was abandoned: it did not finish, or the client sent no answer."""
-    reason = "the client did not answer" if entry.was_asked else "the call did not finish"
-    _queue_end(entry, CallOutcome("asked" if entry.was_asked else "cancelled", None, reason))
+    reason = "the client did not answer" if call_record.was_asked else "the call did not finish"
+    _queue_end(
+        call_record, CallOutcome("asked" if call_record.was_asked else "cancelled", None, reason)
+    )
 
 
 # The outcome of a call ----------------------------------------------------------------------------
@@ -155,26 +160,26 @@ def _outcome_of_exception(
 
 
 def _outcome_of_return(
-    entry: CallRecord, result: Result, invocation: PreparedCall
+    call_record: CallRecord, result: Result, invocation: PreparedCall
 ) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
-    if entry.preset_outcome is None and result.get("resultType") == "input_required":
-        if not invocation.incoming.revision.stateless:
-            entry.pause()
+    if call_record.preset_outcome is None and result.get("resultType") == "input_required":
+        if not invocation.request_context.revision.stateless:
+            call_record.pause()
             return None
-        entry.size = _size(result)
+        call_record.size = _size(result)
         return CallOutcome("asked")
-    entry.size = _size(result)
-    return entry.preset_outcome or _with_cancellation_note(
-        _outcome_of_result(entry, result), invocation
+    call_record.size = _size(result)
+    return call_record.preset_outcome or _with_cancellation_note(
+        _outcome_of_result(call_record, result), invocation
     )
 
 
-def _outcome_of_result(entry: CallRecord, result: Result) -> CallOutcome:
-    if entry.size is None:
+def _outcome_of_result(call_record: CallRecord, result: Result) -> CallOutcome:
+    if call_record.size is None:
         return CallOutcome("failed", None, "the result cannot be encoded as JSON")
     if result.get("isError"):
-        return entry.error_outcome or CallOutcome("error")
+        return call_record.error_outcome or CallOutcome("error")
     return CallOutcome("ok")
 
 
@@ -227,25 +232,25 @@ def _begin_record(entry: CallRecord) -> None:
         raise LogUnavailable
 
 
-def _needs_begin(entry: CallRecord) -> bool:
+def _needs_begin(call_record: CallRecord) -> bool:
     if call_log.is_disabled:
         return False
-    return entry.writes or _has_start_receivers()
+    return call_record.writes or _has_start_receivers()
 
 
-def _end_record(entry: CallRecord, meaning: CallOutcome) -> None:
+def _end_record(call_record: CallRecord, meaning: CallOutcome) -> None:
     """Write the record: now where that is possible and necessary, otherwise soon."""
-    if not entry.claim_end() or call_log.is_disabled:
+    if not call_record.claim_end() or call_log.is_disabled:
         return
-    fields = _fields(entry, meaning)
+    fields = _fields(call_record, meaning)
     if is_on_loop():
-        call_log.add(QueuedRow(fields, entry.pk, _finish_sender(entry.pk)))
+        call_log.add(QueuedRow(fields, call_record.pk, _finish_sender(call_record.pk)))
         return
-    _send_call_finished(fields, pk=entry.pk)
-    if entry.pk is None and not call_log.is_immediate():
+    _send_call_finished(fields, pk=call_record.pk)
+    if call_record.pk is None and not call_log.is_immediate():
         call_log.add(QueuedRow(fields))
     else:
-        _write(fields, entry.pk)
+        _write(fields, call_record.pk)
 
 
 def _write(fields: Fields, pk: int | None) -> None:
@@ -264,10 +269,10 @@ def _write(fields: Fields, pk: int | None) -> None:
         call_log.add(QueuedRow(fields, pk))
 
 
-def _queue_end(entry: CallRecord, meaning: CallOutcome) -> None:
-    if entry.claim_end() and not call_log.is_disabled:
-        fields = _fields(entry, meaning)
-        call_log.add(QueuedRow(fields, entry.pk, _finish_sender(entry.pk)))
+def _queue_end(call_record: CallRecord, meaning: CallOutcome) -> None:
+    if call_record.claim_end() and not call_log.is_disabled:
+        fields = _fields(call_record, meaning)
+        call_log.add(QueuedRow(fields, call_record.pk, _finish_sender(call_record.pk)))
 
 
 def _fields(entry: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
@@ -294,15 +299,15 @@ async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
         raise
 
 
-async def _aend_record(entry: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
-    hops = entry.pk is not None or call_log.is_stopping or call_log.is_under_test()
+async def _aend_record(call_record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
+    hops = call_record.pk is not None or call_log.is_stopping or call_log.is_under_test()
     if not own_thread or hops or _has_finish_receivers():
         try:
-            await _in_thread(partial(_end_record, entry, meaning), own_thread=own_thread)
+            await _in_thread(partial(_end_record, call_record, meaning), own_thread=own_thread)
         except Busy:
-            _queue_end(entry, meaning)
+            _queue_end(call_record, meaning)
     else:
-        _queue_end(entry, meaning)
+        _queue_end(call_record, meaning)
 
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
@@ -446,7 +451,7 @@ def _log_rejected_request(
     principal: Principal,
     revision: Revision,
 ) -> None:
-    incoming = RequestContext(
+    request_context = RequestContext(
         # Only the name of an unknown server is read.
         server=server or cast(Server, _UnknownServer()),
         request=request,
@@ -454,22 +459,22 @@ def _log_rejected_request(
         principal=principal,
         transport=transport,
     )
-    incoming.call_record.begin(incoming)
+    request_context.call_record.begin(request_context)
     name = _requested_name(request)
-    incoming.call_record.note_name(name)
+    request_context.call_record.note_name(name)
     if server is not None and request.method == "resources/read":
-        _note_template(server, name, incoming.call_record)
-    end_rejected(incoming.call_record, exc)
+        _note_template(server, name, request_context.call_record)
+    end_rejected(request_context.call_record, exc)
 
 
-def _note_template(server: Server, uri: str, entry: CallRecord) -> None:
+def _note_template(server: Server, uri: str, call_record: CallRecord) -> None:
     """Record the template instead of a URI that contains the values of its variables."""
     try:
         check_uri(uri)
     except ValueError:
         return
     if (found := server.catalog.find_resource(uri)) is not None:
-        entry.note_component(found[0], uri=uri)
+        call_record.note_component(found[0], uri=uri)
 
 
 def _requested_name(request: Request) -> str:
@@ -525,7 +530,7 @@ def _log_record(fields: Fields) -> None:
 
 
 def traced(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
-    """``kept`` within the tracing span of the request, if it has one.
+    """``log_call`` within the tracing span of the request, if it has one.
 
     Raises:
         MCPError: the work raised it, or the call cannot be logged and so does not run.
@@ -539,7 +544,7 @@ def traced(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=invocation.incoming.revision.stateless)
+    operation.end_returned(result, is_stateless=invocation.request_context.revision.stateless)
     return result
 
 
@@ -550,7 +555,7 @@ async def atraced(
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
-    """``akept`` within the span; without ``runs_here`` the work calls ``observed`` in a thread."""
+    """``alog_call`` in the span; without ``runs_here`` the work calls ``traced`` in a thread."""
     operation = invocation.call_record.operation
     if operation is None:
         return await alog_call(invocation, work, runs_here=runs_here, own_thread=own_thread)
@@ -565,12 +570,12 @@ async def atraced(
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=invocation.incoming.revision.stateless)
+    operation.end_returned(result, is_stateless=invocation.request_context.revision.stateless)
     return result
 
 
-def end_rejected_with_span(entry: CallRecord, exc: Exception) -> None:
+def end_rejected_with_span(call_record: CallRecord, exc: Exception) -> None:
     """Log an authorized call that does not run because another call of its batch was rejected."""
-    if entry.operation is not None:
-        entry.operation.end_raised(exc)
-    end_rejected(entry, exc)
+    if call_record.operation is not None:
+        call_record.operation.end_raised(exc)
+    end_rejected(call_record, exc)

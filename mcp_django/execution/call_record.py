@@ -1,7 +1,7 @@
-"""``Entry``: the record of one use of a component, from the request to its row in the call log.
+"""``CallRecord``: the record of one use of a component, from the request to its row.
 
-An ``Entry`` is not part of a reference cycle. If a call is never run or is abandoned, ``__del__``
-therefore logs its record as soon as the last reference is gone.
+An ``CallRecord`` is not part of a reference cycle. If a call is never run or is abandoned,
+``__del__`` therefore logs its record as soon as the last reference is gone.
 
 The log always gets the names of the arguments and a keyed digest; it gets their values if the site
 owner enables that, and never a secret. The recorded reason for an exception contains no argument.
@@ -79,32 +79,32 @@ MAX_PATH = 120
 
 
 class CallRecord:
-    """The data of one use of a component; nothing is logged before ``open`` is called."""
+    """The data of one use of a component; nothing is logged before ``begin`` is called."""
 
     # Every request creates an entry, whatever its method, so ``__init__`` sets little.
     __slots__ = (
         "_clock",
-        "_pending",
         "_elapsed",
+        "_pending",
+        "arguments",
         "at",
-        "error_outcome",
         "component",
         "envelope",
-        "arguments",
+        "error_outcome",
         "kind",
-        "preset_outcome",
         "name",
         "operation",
         "origin",
         "pk",
+        "preset_outcome",
         "principal",
         "problems",
         "server",
         "session",
         "size",
-        "usage",
         "transport",
         "uri",
+        "usage",
         "was_asked",
     )
 
@@ -131,24 +131,24 @@ class CallRecord:
         """Whether a record was begun and has been written."""
         return not self._pending and hasattr(self, "kind")
 
-    # The request --------------------------------------------------------------------------------
+    # The request ----------------------------------------------------------------------------------
 
-    def begin(self, incoming: RequestContext) -> None:
+    def begin(self, request_context: RequestContext) -> None:
         """Begin a record, if the request is for a component and calls are logged."""
-        kind = COMPONENT_METHODS.get(incoming.request.method)
+        kind = COMPONENT_METHODS.get(request_context.request.method)
         if kind is None or not get_settings().log_calls:
             return
         self.kind = kind
         self.at = timezone.now()
         self._clock: float | None = time.perf_counter()
         self._elapsed = 0.0
-        self.server = incoming.server
-        self.principal = incoming.principal
-        self.envelope = incoming.envelope
-        row = getattr(incoming.session, "row", None)
+        self.server = request_context.server
+        self.principal = request_context.principal
+        self.envelope = request_context.envelope
+        row = getattr(request_context.session, "row", None)
         self.session = row.digest if row is not None else ""
-        self.origin = (incoming.origin, incoming.acting_user)
-        self.transport = incoming.transport
+        self.origin = (request_context.origin, request_context.acting_user)
+        self.transport = request_context.transport
         self.component: Component | None = None
         self.name = self.uri = ""
         self.arguments: bytes | Mapping[str, Any] = {}
@@ -166,7 +166,7 @@ class CallRecord:
         """Discard the record, since the request is handled again elsewhere."""
         self._pending.clear()
 
-    # The component ------------------------------------------------------------------------------
+    # The component --------------------------------------------------------------------------------
 
     def note_name(self, name: str) -> None:
         """Note the requested name, which may not exist."""
@@ -212,7 +212,7 @@ class CallRecord:
         if self._pending:
             self.preset_outcome = CallOutcome(outcome, None, reason)
 
-    # The run ------------------------------------------------------------------------------------
+    # The run --------------------------------------------------------------------------------------
 
     @property
     def writes(self) -> bool:
@@ -333,7 +333,7 @@ def outcome_of_failure(exc: Exception) -> CallOutcome:
 
 
 def outcome_after_run(exc: BaseException, cause: CallOutcome | None) -> CallOutcome:
-    """Return the outcome of an exception after the run; ``cause`` is that of the function."""
+    """Return the outcome of an exception after the run; ``error_outcome`` is the function's."""
     if isinstance(exc, asyncio.CancelledError):
         return CallOutcome("cancelled")
     if not isinstance(exc, MCPError):
@@ -356,19 +356,19 @@ STARTED = CallOutcome("started")
 _END_OF_HOST = re.compile("[/?#]")
 
 
-def begin_columns(entry: CallRecord) -> dict[str, Any]:
+def begin_columns(call_record: CallRecord) -> dict[str, Any]:
     """Return the columns that are known before the function runs."""
-    principal, envelope = entry.principal, entry.envelope
-    component = entry.component
+    principal, envelope = call_record.principal, call_record.envelope
+    component = call_record.component
     client = envelope.client_info or {}
-    origin, acting = entry.origin
+    origin, acting = call_record.origin
     user = principal.user
     return {
-        "at": entry.at,
-        "server": _clean_text(entry.server.name, 100),
-        "kind": component.kind if component is not None else entry.kind,
+        "at": call_record.at,
+        "server": _clean_text(call_record.server.name, 100),
+        "kind": component.kind if component is not None else call_record.kind,
         "component": _clean_text(
-            component.key if component is not None else _requested_name(entry), 500
+            component.key if component is not None else _requested_name(call_record), 500
         ),
         "origin": origin,
         "user_key": principal.user_key[:128],
@@ -377,68 +377,75 @@ def begin_columns(entry: CallRecord) -> dict[str, Any]:
         "client_id": _clean_text(principal.client_id, 255),
         "client": _client_label(client) or _clean_text(principal.client_name, 255),
         "revision": envelope.revision.version,
-        "transport": entry.transport,
-        "session": entry.session,
-        "trace_id": _trace_id(entry),
-        "writes": entry.writes,
+        "transport": call_record.transport,
+        "session": call_record.session,
+        "trace_id": _trace_id(call_record),
+        "writes": call_record.writes,
         "outcome": STARTED.outcome,
-        **_arguments(entry),
+        **_arguments(call_record),
     }
 
 
-def end_columns(entry: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
+def end_columns(call_record: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
     """Return the columns that are known at the end of the call."""
-    code, revision = meaning.code, entry.envelope.revision
+    code, revision = meaning.code, call_record.envelope.revision
     return {
         "outcome": meaning.outcome,
         "code": None if code is None else error_code_in(revision, code),
-        "reason": _clean_text("; ".join(filter(None, (_alias_note(entry), meaning.reason))), 255),
-        "ms": entry.ms,
-        "rows": entry.usage.rows if entry.usage is not None else None,
-        "bytes": entry.size,
-        "problems": [escape_to_one_line(one) for one in entry.problems],
+        "reason": _clean_text(
+            "; ".join(filter(None, (_alias_note(call_record), meaning.reason))), 255
+        ),
+        "ms": call_record.ms,
+        "rows": call_record.usage.rows if call_record.usage is not None else None,
+        "bytes": call_record.size,
+        "problems": [escape_to_one_line(one) for one in call_record.problems],
     }
 
 
-def _arguments(entry: CallRecord) -> dict[str, Any]:
-    values = decode_arguments(entry.arguments)
+def _arguments(call_record: CallRecord) -> dict[str, Any]:
+    values = decode_arguments(call_record.arguments)
     found: dict[str, Any] = {
         "argument_names": argument_names(values),
         "arguments_digest": arguments_digest(values),
         "arguments": None,
         "uri": "",
     }
-    component = entry.component
-    if component is not None and logs_arguments(component, entry.server):
+    component = call_record.component
+    if component is not None and logs_arguments(component, call_record.server):
         found["arguments"] = loggable_arguments(values, component)
-        if entry.uri and not has_secrets(component):
-            found["uri"] = _clean_text(entry.uri, 2000)
+        if call_record.uri and not has_secrets(component):
+            found["uri"] = _clean_text(call_record.uri, 2000)
     return found
 
 
-def _alias_note(entry: CallRecord) -> str:
+def _alias_note(call_record: CallRecord) -> str:
     """Return a note with the alias that the call used, as declared and so without values."""
-    component = entry.component
-    if component is None or not component.aliases or entry.name == component.key:
+    component = call_record.component
+    if component is None or not component.aliases or call_record.name == component.key:
         return ""
-    found = [one for one in component.aliases if one == entry.name]
-    if isinstance(component, ResourceTemplate) and component.template.match(entry.name) is None:
+    found = [one for one in component.aliases if one == call_record.name]
+    if (
+        isinstance(component, ResourceTemplate)
+        and component.template.match(call_record.name) is None
+    ):
         found = [
-            one.template for one in component.alias_templates if one.match(entry.name) is not None
+            one.template
+            for one in component.alias_templates
+            if one.match(call_record.name) is not None
         ]
     return f"called as {found[0]}" if found else ""
 
 
-def _trace_id(entry: CallRecord) -> str:
+def _trace_id(call_record: CallRecord) -> str:
     """Return the trace id of the call's span, or the client's without a span."""
-    known = entry.operation.trace_id if entry.operation is not None else ""
-    return known or entry.envelope.trace.get("traceparent", "--").split("-")[1][:32]
+    known = call_record.operation.trace_id if call_record.operation is not None else ""
+    return known or call_record.envelope.trace.get("traceparent", "--").split("-")[1][:32]
 
 
-def _requested_name(entry: CallRecord) -> str:
+def _requested_name(call_record: CallRecord) -> str:
     """Return the name of an unknown component; of a URI, which may contain values, its start."""
-    name = entry.name
-    if entry.kind != "resource" or getattr(entry.server, "log_arguments", False):
+    name = call_record.name
+    if call_record.kind != "resource" or getattr(call_record.server, "log_arguments", False):
         return name
     scheme, _, rest = name.partition(":")
     if not rest.startswith("//"):

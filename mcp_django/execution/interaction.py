@@ -59,15 +59,15 @@ class Interaction:
 
     def __init__(
         self,
-        incoming: RequestContext,
+        request_context: RequestContext,
         component: Component,
         arguments: bytes,
         retry_params: RetryParams,
     ) -> None:
-        self._incoming = incoming
+        self._incoming = request_context
         self._component = component
-        self._client = _ClientCapabilities(incoming, component)
-        if not incoming.revision.stateless:
+        self._client = _ClientCapabilities(request_context, component)
+        if not request_context.revision.stateless:
             # These members have no meaning there: answers are messages of their own.
             retry_params = RetryParams()
         self._arguments = arguments
@@ -84,7 +84,7 @@ class Interaction:
         self._port: _ReplayPort | None = None
         self._client.require_capabilities(component.needs)
 
-    # What a component sees --------------------------------------------------------------------
+    # What a component sees ------------------------------------------------------------------------
 
     @property
     def interaction_id(self) -> str:
@@ -142,7 +142,7 @@ class Interaction:
         self._starts_task = True
         raise InputRequired
 
-    # Answers ----------------------------------------------------------------------------------
+    # Answers --------------------------------------------------------------------------------------
 
     def _answer(self, position: int, question: Question, answer: Mapping[str, Any] | None) -> Any:
         if answer is None:
@@ -203,7 +203,7 @@ class Interaction:
             still = {k: one for k, one in self._state.asked.items() if one.position < position}
             self._state = replace(self._state, asked=still)
 
-    # Questions --------------------------------------------------------------------------------
+    # Questions ------------------------------------------------------------------------------------
 
     def _count_correction(self, problem: str) -> None:
         corrections = self._current_state.corrections + 1
@@ -275,7 +275,7 @@ class Interaction:
             logs=port.log_count if port else known.logs,
         )
 
-    # State ------------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------------------
 
     @property
     def _current_state(self) -> RequestState:
@@ -320,8 +320,8 @@ NEEDS_STREAM = (
 class _ClientCapabilities:
     """Checks which questions the client of one request supports, and in which form."""
 
-    def __init__(self, incoming: RequestContext, component: Component) -> None:
-        self._incoming = incoming
+    def __init__(self, request_context: RequestContext, component: Component) -> None:
+        self._incoming = request_context
         self._component = component
 
     @property
@@ -331,11 +331,11 @@ class _ClientCapabilities:
 
     def supports(self, name: str) -> bool:
         """Return whether the client declares this capability and can be reached."""
-        incoming = self._incoming
+        request_context = self._incoming
         if not (self.has_channel or self._learns_from_error(name)):
             return False
-        return incoming.revision.defines_capability(name) and declares_capability(
-            incoming.envelope.client_capabilities, name
+        return request_context.revision.defines_capability(name) and declares_capability(
+            request_context.envelope.client_capabilities, name
         )
 
     def _learns_from_error(self, name: str) -> bool:
@@ -504,15 +504,15 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
     return state
 
 
-def state_subject(incoming: RequestContext, component: Component, arguments: bytes) -> str:
+def state_subject(request_context: RequestContext, component: Component, arguments: bytes) -> str:
     """Return the digest that a state of this request is bound to; argument order is ignored.
 
     Numbers are parsed as decimals: as floats, two amounts could be equal, and some not finite.
     """
     names = (
-        incoming.principal.key,
-        incoming.server.name,
-        incoming.request.method,
+        request_context.principal.key,
+        request_context.server.name,
+        request_context.request.method,
         component.key,
     )
     exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)

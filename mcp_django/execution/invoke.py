@@ -1,6 +1,6 @@
 """Runs the component's function, sync or async.
 
-``run`` is for a thread, ``arun`` for the event loop; both end in ``conclude`` or ``excuse``.
+``run`` is for a thread, ``arun`` for the event loop; both end in ``to_result`` or ``excuse``.
 Every exception of the function is caught here, so that it ends its own call and nothing else.
 """
 
@@ -287,8 +287,12 @@ async def _in_work_thread(invocation: PreparedCall, port: ClientPort | None) -> 
 
 def _thread_share_key(invocation: PreparedCall) -> str | None:
     """Return whose share of the threads a call uses; ``None`` for a process's only client."""
-    incoming = invocation.incoming
-    return None if incoming.transport in SINGLE_CLIENT_TRANSPORTS else incoming.principal.user_key
+    request_context = invocation.request_context
+    return (
+        None
+        if request_context.transport in SINGLE_CLIENT_TRANSPORTS
+        else request_context.principal.user_key
+    )
 
 
 async def timeout_result(invocation: PreparedCall) -> dict[str, Any]:

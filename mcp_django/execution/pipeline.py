@@ -3,8 +3,8 @@
     bytes → transport → jsonrpc.decode → envelope.classify → authenticate
           → dispatch → handler → policy.admit → Invocation → invoke.run → shapes → bytes
 
-A handler returns a result, a prepared call of the component's function that the transport runs
-(an ``Invocation``), a stream (a ``Listening``) or the wait for a task (an ``Awaiting``).
+A handler returns a result, a prepared call of the component's function that the transport runs (an
+``PreparedCall``), a stream (a ``ListenRequest``) or the wait for a task (an ``TaskResultWait``).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ WORK_METHODS = frozenset(
 )
 
 
-def dispatch(incoming: RequestContext) -> Outcome:
+def dispatch(request_context: RequestContext) -> Outcome:
     """Call the handler of the request's method and return its outcome.
 
     Raises:
@@ -75,12 +75,12 @@ def dispatch(incoming: RequestContext) -> Outcome:
         AccessRefused: the caller has to authenticate, or needs another scope.
         Busy: the admin overrides of the server are not loaded, and cannot be read.
     """
-    operation = telemetry.begin_operation(incoming)
+    operation = telemetry.begin_operation(request_context)
     if operation is None:
-        return _dispatch(incoming)
+        return _dispatch(request_context)
     with operation.activate():
         try:
-            outcome = _dispatch(incoming)
+            outcome = _dispatch(request_context)
         except SynchronousOnlyOperation:
             operation.discard()
             raise
@@ -93,90 +93,92 @@ def dispatch(incoming: RequestContext) -> Outcome:
     return outcome
 
 
-def _dispatch(incoming: RequestContext) -> Outcome:
-    name = incoming.request.method
-    method = methods.lookup(name, incoming.revision)
+def _dispatch(request_context: RequestContext) -> Outcome:
+    name = request_context.request.method
+    method = methods.lookup(name, request_context.revision)
     if method is None or method.name not in HANDLERS:
-        raise MethodNotFound(f"No method {name[:80]!r} in {incoming.revision.version}.")
+        raise MethodNotFound(f"No method {name[:80]!r} in {request_context.revision.version}.")
     if method.name not in COMPONENT_METHODS:
-        return _call_handler(incoming, method)
-    incoming.call_record.begin(incoming)
+        return _call_handler(request_context, method)
+    request_context.call_record.begin(request_context)
     try:
-        outcome = _call_handler(incoming, method)
+        outcome = _call_handler(request_context, method)
     except SynchronousOnlyOperation:
         # The request is dispatched again in a thread.
-        incoming.call_record.discard()
+        request_context.call_record.discard()
         raise
     except Exception as exc:
-        call_log.end_rejected(incoming.call_record, exc)
+        call_log.end_rejected(request_context.call_record, exc)
         raise
     if isinstance(outcome, dict):
-        call_log.end_answered(incoming.call_record, outcome)
+        call_log.end_answered(request_context.call_record, outcome)
     return outcome
 
 
-def _refresh_catalog(incoming: RequestContext, method: Method) -> None:
+def _refresh_catalog(request_context: RequestContext, method: Method) -> None:
     """Refresh the server's catalog, and authorize the connection again if it changed."""
-    if incoming.is_authorized and not method.is_list:
+    if request_context.is_authorized and not method.is_list:
         return
-    server = incoming.server
+    server = request_context.server
     before = server.catalog
     server.refresh(is_list=method.is_list)
     if server.catalog is not before:
-        authorize_connection(server, incoming.principal)
+        authorize_connection(server, request_context.principal)
 
 
-def _call_handler(incoming: RequestContext, method: Method) -> Outcome:
+def _call_handler(request_context: RequestContext, method: Method) -> Outcome:
     if method.name != "server/discover":
         # Does not query the database, so that clients can probe; the result names no component.
-        _refresh_catalog(incoming, method)
+        _refresh_catalog(request_context, method)
     if method.capability:
-        offered = incoming.server.catalog
+        catalog = request_context.server.catalog
         if method.capability not in listing.component_capabilities(
-            offered, can_stream=incoming.can_stream
+            catalog, can_stream=request_context.can_stream
         ):
             raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
-        and incoming.revision.extensions
-        and method.extension not in listing.server_extensions(incoming.server)
+        and request_context.revision.extensions
+        and method.extension not in listing.server_extensions(request_context.server)
     ):
         # A revision without extensions defines the method itself, or not at all.
         raise MethodNotFound(f"This server does not support {method.extension}.")
     try:
-        return HANDLERS[method.name](incoming)
+        return HANDLERS[method.name](request_context)
     except TooManyRequests as exc:
-        limited_result = quotas.limited_tool_result(incoming.request, exc)
-        incoming.call_record.preset("limited")
+        limited_result = quotas.limited_tool_result(request_context.request, exc)
+        request_context.call_record.preset("limited")
         if limited_result is None:
             raise
         return limited_result
 
 
-def encode_response(incoming: RequestContext, result: dict[str, Any]) -> bytes:
+def encode_response(request_context: RequestContext, result: dict[str, Any]) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
     Raises:
         InternalError: the site's function returned something that cannot be encoded as JSON.
     """
     projected = projection.project_result(
-        incoming.request.method,
+        request_context.request.method,
         result,
-        incoming.revision,
-        identity=incoming.server.identity(),
-        output_schema=_output_schema(incoming),
+        request_context.revision,
+        identity=request_context.server.identity(),
+        output_schema=_output_schema(request_context),
     )
     try:
-        return jsonrpc.encode(jsonrpc.build_result(incoming.request.id, projected))
+        return jsonrpc.encode(jsonrpc.build_result(request_context.request.id, projected))
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
-        logger.exception("The result of %s cannot be encoded as JSON.", incoming.request.method)
+        logger.exception(
+            "The result of %s cannot be encoded as JSON.", request_context.request.method
+        )
         raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
 
 
-def _output_schema(incoming: RequestContext) -> Mapping[str, Any] | None:
+def _output_schema(request_context: RequestContext) -> Mapping[str, Any] | None:
     """Return the called tool's output schema, which decides how older revisions wrap its value."""
-    if incoming.revision.stateless or incoming.request.method != "tools/call":
+    if request_context.revision.stateless or request_context.request.method != "tools/call":
         return None
-    tool = incoming.server.catalog.find_tool(tools.tool_name(incoming.request))
+    tool = request_context.server.catalog.find_tool(tools.tool_name(request_context.request))
     return tool.output.json_schema if tool is not None and tool.output is not None else None

@@ -1,11 +1,11 @@
 """Authorization: who may connect to a server, see a component and use it.
 
-All access checks are in this module. ``visible`` is the check for lists and subscriptions,
-``admit`` for use and completion. A component that the caller may not see is answered exactly like
-one that does not exist, and causes the same database queries: in both cases the permissions of
+All access checks are in this module. ``is_visible`` is the check for lists and subscriptions,
+``authorize`` for use and completion. A component that the caller may not see is answered exactly
+like one that does not exist, and causes the same database queries: in both cases the permissions of
 all components of the kind are checked.
 
-The first ``Reason`` denies access. Code that explains a denial to the site owner lists all
+The first ``DenialReason`` denies access. Code that explains a denial to the site owner lists all
 reasons from the same functions, so the explanation always agrees with the check.
 """
 
@@ -97,8 +97,8 @@ def authorize(
     """Return whether the caller may use the component; if not, answer as if it did not exist.
 
     ``component`` is ``None`` if it does not exist. Response times do not tell the two apart, since
-    in both cases the permissions of all components in ``among`` are checked. The ``entry`` of the
-    call log records the reason.
+    in both cases the permissions of all components in ``siblings`` are checked. The ``call_record``
+    of the call log records the reason.
 
     Raises:
         AuthenticationRequired: the caller has no credentials, and credentials might give access.
@@ -152,7 +152,7 @@ def depends_on_caller(server: Server, component: Component) -> bool:
 class DenialReason:
     """One reason to deny access.
 
-    ``disabled``: the server is disabled in the admin. ``permission``: the permission ``guard``
+    ``disabled``: the server is disabled in the admin. ``permission``: the permission ``permission``
     denies access. ``rule``: ``OAUTH["CAN_CONNECT"]`` does. ``scopes``: the credential lacks
     ``scopes``.
     """
@@ -170,10 +170,10 @@ def connection_denials(server: Server, principal: Principal) -> Iterator[DenialR
     Raises:
         AccessRefused: a permission denies access with an exception of its own.
     """
-    offered = server.catalog
-    if not offered.is_enabled:
+    catalog = server.catalog
+    if not catalog.is_enabled:
         yield DenialReason(kind="disabled")
-    for guard in (*parse_permissions(server.permission), *offered.extra_permissions):
+    for guard in (*parse_permissions(server.permission), *catalog.extra_permissions):
         if not guard.has_permission(principal):
             yield DenialReason(kind="permission", permission=guard)
     if principal.audience:

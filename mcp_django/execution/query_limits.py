@@ -49,7 +49,7 @@ _thread_state = _ThreadState()
 
 
 @contextmanager
-def limit_queries(component: Component, entry: CallRecord | None = None) -> Iterator[None]:
+def limit_queries(component: Component, call_record: CallRecord | None = None) -> Iterator[None]:
     """Limit the database use of this thread, if the component is read-only and enforced.
 
     A nested call belongs to the outer one: it shares its limits and may not write, whatever it
@@ -58,7 +58,7 @@ def limit_queries(component: Component, entry: CallRecord | None = None) -> Iter
     if not component.has_read_only_limits:
         yield
         return
-    _enter_limited_call(component, entry)
+    _enter_limited_call(component, call_record)
     succeeded = False
     try:
         yield
@@ -69,7 +69,7 @@ def limit_queries(component: Component, entry: CallRecord | None = None) -> Iter
 
 @asynccontextmanager
 async def limit_shared_thread(
-    component: Component, entry: CallRecord | None = None
+    component: Component, call_record: CallRecord | None = None
 ) -> AsyncIterator[None]:
     """Limit an async call whose database work runs in a thread that other calls use too.
 
@@ -79,7 +79,7 @@ async def limit_shared_thread(
     if not component.has_read_only_limits:
         yield
         return
-    await sync_to_async(_enter_limited_call)(component, entry)
+    await sync_to_async(_enter_limited_call)(component, call_record)
     succeeded = False
     try:
         yield
@@ -88,11 +88,11 @@ async def limit_shared_thread(
         await sync_to_async(_leave_limited_call)(succeeded=succeeded)
 
 
-def _enter_limited_call(component: Component, entry: CallRecord | None) -> None:
+def _enter_limited_call(component: Component, call_record: CallRecord | None) -> None:
     if _thread_state.call is None:
         call = _LimitedCall(component)
-        if entry is not None:
-            entry.note_usage(call.usage)
+        if call_record is not None:
+            call_record.note_usage(call.usage)
         call.start()
         _thread_state.call = call
     _thread_state.depth += 1
@@ -315,7 +315,7 @@ class LimitReached(ToolError):
 class WriteRefused(Exception):
     """A component that is declared read-only tried to write, which is a bug of the component.
 
-    ``told`` is the message for the client.
+    ``client_message`` is the message for the client.
     """
 
     def __init__(self, component: Component, sql: str) -> None:

@@ -47,19 +47,19 @@ TaskMode: TypeAlias = Literal["", "task", "handle"]
 """Answer a call with its result, with a task, or with a handle for the tool ``get_result``."""
 
 
-def has_task_tools(offered: Catalog) -> bool:
+def has_task_tools(catalog: Catalog) -> bool:
     """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
-    return any(tool.task for tool in offered.tools.values())
+    return any(tool.task for tool in catalog.tools.values())
 
 
-def declares_tasks(incoming: RequestContext) -> bool:
+def declares_tasks(request_context: RequestContext) -> bool:
     """Return whether the revision has extensions and the request declares the tasks extension."""
-    return incoming.revision.extensions and declares_extension(
-        incoming.envelope.client_capabilities, TASKS
+    return request_context.revision.extensions and declares_extension(
+        request_context.envelope.client_capabilities, TASKS
     )
 
 
-def _task_mode(incoming: RequestContext, tool: Tool, *, is_requested: bool) -> TaskMode:
+def _task_mode(request_context: RequestContext, tool: Tool, *, is_requested: bool) -> TaskMode:
     """Return whether a call is answered with its result, a task or a handle.
 
     Raises:
@@ -68,18 +68,18 @@ def _task_mode(incoming: RequestContext, tool: Tool, *, is_requested: bool) -> T
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
     if not tool.task:
-        if is_requested and has_task_tools(incoming.server.catalog):
+        if is_requested and has_task_tools(request_context.server.catalog):
             raise MethodNotFound(
                 f"The tool {tool.name!r} does not run as a task; omit params.task."
             )
         return ""
-    if is_requested or declares_tasks(incoming):
+    if is_requested or declares_tasks(request_context):
         return "task"
     if tool.polling_fallback:
         return "handle"
     if tool.task == "optional":
         return ""
-    if incoming.revision.tasks:
+    if request_context.revision.tasks:
         raise MethodNotFound(f"The tool {tool.name!r} runs only as a task; send params.task.")
     raise MissingCapability(
         f"The tool {tool.name!r} runs only as a task; the client must declare {TASKS}.",
@@ -120,7 +120,7 @@ class DeferredTask(CurrentTask):
 class TaskPlan:
     """How a call becomes a task: as one that the client sees, or as a handle."""
 
-    incoming: RequestContext
+    request_context: RequestContext
     tool: Tool
     mode: TaskMode
     ttl: timedelta | None = None
@@ -128,7 +128,7 @@ class TaskPlan:
     @property
     def is_requested(self) -> bool:
         """Whether the client requested a task, so that it accepts only a task or an error."""
-        return self.mode == "task" and self.incoming.revision.tasks
+        return self.mode == "task" and self.request_context.revision.tasks
 
     def prepare(
         self, prepare_call: Callable[[], PreparedCall | dict[str, Any]], raw: bytes
@@ -162,7 +162,7 @@ class TaskPlan:
 
     def _create_task(self, raw: bytes, state: bytes) -> dict[str, Any]:
         row = _create_task(
-            self.incoming,
+            self.request_context,
             self.tool,
             raw,
             state=state,
@@ -185,25 +185,27 @@ def _result_text(result: dict[str, Any]) -> str:
     return text
 
 
-def plan_task(incoming: RequestContext, tool: Tool, task_param: msgspec.Raw) -> TaskPlan | None:
+def plan_task(
+    request_context: RequestContext, tool: Tool, task_param: msgspec.Raw
+) -> TaskPlan | None:
     """Return how this call becomes a task, ``None`` if it does not.
 
-    ``asked_for`` is ``params.task`` of the request, which is used only in 2025-11-25.
+    ``task_param`` is ``params.task`` of the request, which is used only in 2025-11-25.
 
     Raises:
         MCPError: the tool runs only as a task, which the client did not request or does not
             support, or the client requests a task from a tool without tasks.
     """
-    is_requested = incoming.revision.tasks and bytes(task_param) != b"null"
-    mode = _task_mode(incoming, tool, is_requested=is_requested)
+    is_requested = request_context.revision.tasks and bytes(task_param) != b"null"
+    mode = _task_mode(request_context, tool, is_requested=is_requested)
     if not mode:
         return None
     ttl = _requested_ttl(task_param) if is_requested else None
-    return TaskPlan(incoming=incoming, tool=tool, mode=mode, ttl=ttl)
+    return TaskPlan(request_context=request_context, tool=tool, mode=mode, ttl=ttl)
 
 
 def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
-    """Return the requested lifetime; ``_time_to_live`` limits it."""
+    """Return the requested lifetime; ``_allowed_ttl`` limits it."""
     try:
         ttl = msgspec.json.decode(task_param, type=_TaskRequest).ttl
         if ttl is not None and ttl <= 0:
@@ -222,7 +224,7 @@ def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
 
 
 def _create_task(
-    incoming: RequestContext,
+    request_context: RequestContext,
     tool: Tool,
     raw: bytes,
     *,
@@ -242,25 +244,25 @@ def _create_task(
         InvalidParams: the client's capabilities are too long to store.
         InternalError: the task was not accepted, and its row is marked as failed.
     """
-    settings, envelope = get_settings(), incoming.envelope
+    settings, envelope = get_settings(), request_context.envelope
     row = task_rows.create_task(
-        server=incoming.server.name,
+        server=request_context.server.name,
         tool=tool.name,
         arguments=raw,
-        principal=incoming.principal,
-        user=task_runs.user_row(incoming.principal),
-        network=anonymous_network(incoming.principal, incoming.http_request),
+        principal=request_context.principal,
+        user=task_runs.user_row(request_context.principal),
+        network=anonymous_network(request_context.principal, request_context.http_request),
         capabilities=trim_capabilities(envelope.client_capabilities),
         client_info=trim_client_info(envelope.client_info or {}),
         trace=envelope.trace,
-        protocol_version=incoming.revision.version,
+        protocol_version=request_context.revision.version,
         state=state.decode(),
         ttl=_allowed_ttl(tool, ttl),
         poll=timedelta(seconds=settings.task_poll_seconds),
-        session_pk=getattr(getattr(incoming.session, "row", None), "pk", None),
+        session_pk=getattr(getattr(request_context.session, "row", None), "pk", None),
         engine=settings.task_backend,
         caller={
-            **task_runs.caller_details(incoming),
+            **task_runs.caller_details(request_context),
             "by_handle": by_handle,
             "approval": tool.approval,
         },

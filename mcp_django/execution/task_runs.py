@@ -104,7 +104,7 @@ class TaskRun:
         self._message: str | None = None
         self._lock = threading.Lock()
 
-    # Reports of the function ------------------------------------------------------------------
+    # Reports of the function ----------------------------------------------------------------------
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Set the task's status message, which is written at most once a second."""
@@ -119,7 +119,7 @@ class TaskRun:
     def close_stream(self, seconds: float) -> None:
         """Do nothing, since a task has no connection to close."""
 
-    # Called by the lease thread ---------------------------------------------------------------
+    # Called by the lease thread -------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Set ``ctx.cancelled``, and interrupt an async function."""
@@ -136,7 +136,7 @@ class TaskRun:
         """Stop renewing the lease."""
         lease_renewer.remove(self)
 
-    # The run ----------------------------------------------------------------------------------
+    # The run --------------------------------------------------------------------------------------
 
     def perform(self) -> None:
         """Run the function and write its result, its error or its questions to the row."""
@@ -252,27 +252,31 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> PreparedCall | dict[
     principal = _restore_principal(row)
     if principal is None:
         raise AuthenticationRequired("The caller of this task may not use the site any more.")
-    incoming = _request_context(row, server, principal)
-    operation = telemetry.begin_operation(incoming)
-    incoming.call_record.begin(incoming)
+    request_context = _request_context(row, server, principal)
+    operation = telemetry.begin_operation(request_context)
+    request_context.call_record.begin(request_context)
     try:
-        outcome = _prepare_authorized_call(row, incoming, cancellation)
+        outcome = _prepare_authorized_call(row, request_context, cancellation)
     except Exception as exc:
-        call_log.end_rejected(incoming.call_record, exc)
+        call_log.end_rejected(request_context.call_record, exc)
         if operation is not None:
             operation.end_raised(exc)
         raise
     if isinstance(outcome, dict):
-        call_log.end_answered(incoming.call_record, outcome)
+        call_log.end_answered(request_context.call_record, outcome)
         if operation is not None:
             operation.end_returned(outcome)
     return outcome
 
 
 def _prepare_authorized_call(
-    row: Task, incoming: RequestContext, cancellation: Cancellation
+    row: Task, request_context: RequestContext, cancellation: Cancellation
 ) -> PreparedCall | dict[str, Any]:
-    server, principal, entry = incoming.server, incoming.principal, incoming.call_record
+    server, principal, entry = (
+        request_context.server,
+        request_context.principal,
+        request_context.call_record,
+    )
     raw = row.arguments.encode()
     entry.note_name(row.tool)
     server.refresh()
@@ -293,21 +297,21 @@ def _prepare_authorized_call(
         return results.tool_error(str(exc))
     # If approval was required when the task was created, the approval was used up then.
     if tool.approval != row.caller.get("approval", "") and guard_for(
-        incoming, tool, raw, arguments
+        request_context, tool, raw, arguments
     ):
         unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
         entry.note_exception(unasked)
         return results.tool_error(str(unasked))
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         component=tool,
         arguments=arguments,
         cancellation=cancellation,
         interaction=_TaskInteraction(
-            incoming, tool, raw, state=row.state, answers=_new_answers(row)
+            request_context, tool, raw, state=row.state, answers=_new_answers(row)
         ),
         to_result=partial(results.tool_result, tool),
-        to_error=partial(results.tool_failure, tool, incoming.revision),
+        to_error=partial(results.tool_failure, tool, request_context.revision),
         task=_RunningTask(row.pk),
         # The time limit is the task's lifetime, which the lease thread checks.
         timeout_seconds=row.ttl_ms / 1000,
@@ -375,15 +379,15 @@ def user_row(principal: Principal) -> Any:
     return user if user.is_authenticated and isinstance(user, models.Model) else None
 
 
-def caller_details(incoming: RequestContext) -> dict[str, Any]:
+def caller_details(request_context: RequestContext) -> dict[str, Any]:
     """Return the caller's attributes that have no column of their own."""
-    principal = incoming.principal
+    principal = request_context.principal
     expires = principal.expires_at
     return {
         **{name: getattr(principal, name) for name in PRINCIPAL_FIELDS},
         "expires_at": expires.isoformat() if expires is not None else None,
-        "origin": incoming.origin,
-        "acting": incoming.acting_user,
+        "origin": request_context.origin,
+        "acting": request_context.acting_user,
     }
 
 
@@ -426,7 +430,7 @@ class _TaskInteraction(Interaction):
 
     def __init__(
         self,
-        incoming: RequestContext,
+        request_context: RequestContext,
         tool: Tool,
         arguments: bytes,
         *,
@@ -437,14 +441,14 @@ class _TaskInteraction(Interaction):
         responses = {
             key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
         }
-        super().__init__(incoming, tool, arguments, RetryParams(input_responses=responses))
+        super().__init__(request_context, tool, arguments, RetryParams(input_responses=responses))
         self._is_first = False
         if state:
             self._state = msgspec.json.decode(state, type=RequestState)
         else:
             self._state = RequestState(
-                subject=state_subject(incoming, tool, arguments),
-                interaction_id=new_interaction(incoming.principal),
+                subject=state_subject(request_context, tool, arguments),
+                interaction_id=new_interaction(request_context.principal),
             )
         self._answered = dict(self._state.answered)
 

@@ -123,7 +123,7 @@ def _format_time(row: Task, value: datetime) -> str:
 
 
 def may_read_result(
-    offered: Catalog,
+    catalog: Catalog,
     principal: Principal,
     row: Task | None,
     *,
@@ -138,21 +138,21 @@ def may_read_result(
     Raises:
         AccessRefused: a credential with more scopes would be authorized.
     """
-    tool = offered.find_tool(row.tool) if row is not None else None
+    tool = catalog.find_tool(row.tool) if row is not None else None
     may_use = authorize(
-        principal, tool, siblings=offered.tools.values(), permission_cache=permission_cache
+        principal, tool, siblings=catalog.tools.values(), permission_cache=permission_cache
     )
     if row is None or tool is not None:
         return may_use
-    return (offered.declared_catalog or offered).find_tool(row.tool) is None
+    return (catalog.declared_catalog or catalog).find_tool(row.tool) is None
 
 
-def unreadable_tools(offered: Catalog, principal: Principal) -> list[str]:
+def unreadable_tools(catalog: Catalog, principal: Principal) -> list[str]:
     """Return the names of tools, including aliases, whose results the caller may not read."""
     return [
         name
-        for one in (offered.declared_catalog or offered).tools.values()
-        if (current := offered.tools.get(one.name)) is None or not is_visible(principal, current)
+        for one in (catalog.declared_catalog or catalog).tools.values()
+        if (current := catalog.tools.get(one.name)) is None or not is_visible(principal, current)
         for name in (one.name, *one.aliases)
     ]
 
@@ -227,6 +227,7 @@ def register_get_result(collection: ComponentCollection) -> None:
         collection.add(declare.build_tool(get_result, {"title": "Get a result", "read_only": True}))
     elif known.callable is not get_result:
         raise AlreadyRegistered(
-            f"A tool with polling_fallback=True reserves the name {TOOL_NAME!r} for the tool that returns results "
+            f"A tool with polling_fallback=True reserves the name {TOOL_NAME!r} for the tool "
+            "that returns results "
             f"by handle; give the tool from {known.origin} another name."
         )

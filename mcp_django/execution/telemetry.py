@@ -1,15 +1,15 @@
 """OpenTelemetry: a span and a duration metric for every request, if its API is installed.
 
 ``execution.pipeline`` begins the ``Operation`` of a request, its handler notes the component that
-it found, and ``observed`` and ``aobserved`` run the function inside the span and end it. Names
+it found, and ``traced`` and ``atraced`` run the function inside the span and end it. Names
 follow the semantic conventions for the Model Context Protocol
 (open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md).
 
 Text that a client invents never becomes a span name or a metric attribute, so the cardinality is
 bounded: there are only so many methods, components, revisions and transports.
 
-Only ``execution.otel`` imports the API, at the first request. Without the API, ``begin`` costs one
-cache lookup.
+Only ``execution.otel`` imports the API, at the first request. Without the API, ``begin_operation``
+costs one cache lookup.
 """
 
 from __future__ import annotations
@@ -131,17 +131,17 @@ class Operation:
     """A request or notification of a client, recorded as a span and a duration metric.
 
     It is not part of a reference cycle, so if it is abandoned, ``__del__`` ends it when the last
-    reference is gone, like an ``Entry`` of the call log. ``own`` are the attributes of the span
-    that the metric does not get.
+    reference is gone, like an ``Entry`` of the call log. ``span_attributes`` are the attributes of
+    the span that the metric does not get.
     """
 
     __slots__ = (
-        "_started",
         "_component",
-        "_pending",
         "_instruments",
-        "_metric_attributes",
         "_method",
+        "_metric_attributes",
+        "_pending",
+        "_started",
         "failure_reason",
         "logs_arguments",
         "span",
@@ -179,7 +179,7 @@ class Operation:
         """The trace id of the span; empty without a trace."""
         return self.span.trace_id
 
-    # Notes of the handlers ----------------------------------------------------------------------
+    # Notes of the handlers ------------------------------------------------------------------------
 
     def note_session(self, version: str, session: str = "") -> None:
         """Note the revision and the session that the handshake negotiated."""
@@ -217,7 +217,7 @@ class Operation:
         wanted = component.log_arguments
         return self.logs_arguments if wanted is None else wanted
 
-    # End ----------------------------------------------------------------------------------------
+    # End ------------------------------------------------------------------------------------------
 
     def note_exception(self, exc: Exception) -> None:
         """Note the exception of the component's function, before it is converted to a result."""
@@ -271,7 +271,7 @@ class Operation:
         if getattr(self, "_pending", None):
             self._end(CANCELLED)
 
-    # Client requests ----------------------------------------------------------------------------
+    # Client requests ------------------------------------------------------------------------------
 
     def begin_client_request(self, method: str, request_id: str) -> _ClientRequestSpan:
         """Begin the span of a request to the client, as a child of this one."""
@@ -383,30 +383,30 @@ def trace_client_requests(operation: Operation | None) -> Iterator[_ClientReques
 T = TypeVar("T")
 
 
-def begin_operation(incoming: RequestContext) -> Operation | None:
+def begin_operation(request_context: RequestContext) -> Operation | None:
     """Begin the operation of a request; ``None`` if there is nothing to record or propagate."""
     found = get_instruments()
     # Without an SDK an operation is only needed to propagate the client's trace context.
-    if found is None or (not incoming.envelope.trace and found.is_noop):
+    if found is None or (not request_context.envelope.trace and found.is_noop):
         return None
-    request, row = incoming.request, getattr(incoming.session, "row", None)
+    request, row = request_context.request, getattr(request_context.session, "row", None)
     method = _known_method(request.method)
     operation = Operation(
         found,
         method,
-        _common_attributes(method, incoming.revision.version, incoming.transport),
+        _common_attributes(method, request_context.revision.version, request_context.transport),
         _identity_attributes(request.id, row.digest if row is not None else ""),
-        trace=incoming.envelope.trace,
-        logs_arguments=incoming.server.log_arguments,
+        trace=request_context.envelope.trace,
+        logs_arguments=request_context.server.log_arguments,
     )
-    if operation.span.is_recording and incoming.transport in ("http", "sse"):
-        _set_client_address(operation, incoming)
-    incoming.call_record.operation = operation
+    if operation.span.is_recording and request_context.transport in ("http", "sse"):
+        _set_client_address(operation, request_context)
+    request_context.call_record.operation = operation
     return operation
 
 
-def _set_client_address(operation: Operation, incoming: RequestContext) -> None:
-    request = incoming.http_request()
+def _set_client_address(operation: Operation, request_context: RequestContext) -> None:
+    request = request_context.http_request()
     address = client_ip(request) if request is not None else None
     if address is not None:
         operation.span.set_attributes({"client.address": address})

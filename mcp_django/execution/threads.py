@@ -85,7 +85,7 @@ class BoundedPool:
         # Its lock protects the queue; threads wait on it for a job that may begin.
         self._ready = threading.Condition(threading.Lock())
 
-    # For callers ------------------------------------------------------------------------------
+    # For callers ----------------------------------------------------------------------------------
 
     async def run(self, function: Callable[[], T], *, key: str | None = None) -> T:
         """Run a function in a thread, with the current context variables, and return its result.
@@ -130,7 +130,7 @@ class BoundedPool:
             self._ready.notify_all()
             return self._ready.wait_for(lambda: not self._thread_count, timeout=seconds)
 
-    # The queue --------------------------------------------------------------------------------
+    # The queue ------------------------------------------------------------------------------------
 
     def _enqueue(self, job: _Job) -> _Job:
         with self._ready:
@@ -204,7 +204,7 @@ class BoundedPool:
             data={"retryAfter": int(self.queue_seconds) or 1},
         )
 
-    # The threads ------------------------------------------------------------------------------
+    # The threads ----------------------------------------------------------------------------------
 
     def _run_jobs(self) -> None:
         while (job := self._wait_for_job()) is not None:
@@ -267,7 +267,7 @@ class _Job:
     """One function that waits for a thread or runs in one.
 
     ``is_taken`` is set under the lock of the pool: by the thread that takes the job, or when the
-    job is withdrawn. ``is_given_up`` is set when its caller does not wait any more.
+    job is withdrawn. ``is_abandoned`` is set when its caller does not wait any more.
     """
 
     __slots__ = ("deliver", "function", "is_abandoned", "is_taken", "key", "pool")
@@ -466,8 +466,9 @@ def run_with_request_signals(function: Callable[[], T], **details: Any) -> T:
 class LeasedThread(Executor):
     """An executor with one tool thread for one async call, taken when first needed.
 
-    An async function that does not use the ORM takes no thread. ``around`` returns the context
-    manager in which the thread does all its work for the call; ``key`` identifies the caller.
+    An async function that does not use the ORM takes no thread. ``component_transactions`` returns
+    the context manager in which the thread does all its work for the call; ``key`` identifies the
+    caller.
     """
 
     def __init__(
@@ -636,7 +637,7 @@ _deferred = _Deferred()
 
 
 def defer_after_commit() -> None:
-    """Defer ``after_commit`` functions during a read-only call, since they may write rows."""
+    """Defer ``run_after_commit`` functions during a read-only call, since they may write rows."""
     _deferred.waiting = []
 
 
@@ -670,7 +671,7 @@ async def retry_while_busy(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def run_with_retry(work: Callable[[], T]) -> T:
-    """Run ``at_desk`` for a write that must not be lost; retry while the database is unavailable.
+    """Run work in a short-task thread; retry while the database is unavailable.
 
     The work may have been done although it failed, so it must be idempotent.
     """

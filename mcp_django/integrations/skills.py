@@ -287,7 +287,8 @@ def _read_frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[
         home = folder.rpartition("/")[2] or root.name
         if frontmatter["name"] != home:
             raise SkillError(
-                f"{path}: the name is {frontmatter['name']!r} but the folder is {home!r}; use one name."
+                f"{path}: the name is {frontmatter['name']!r} but the folder is {home!r}; use "
+                "one name."
             )
         found[path] = frontmatter
     return found
@@ -380,7 +381,8 @@ def _check_optional_fields(frontmatter: Mapping[str, Any]) -> None:
     for key in metadata:
         if str(key).startswith(RESERVED_PREFIX):
             raise SkillError(
-                f"metadata has the key {key!r:.80}; keys that begin with {RESERVED_PREFIX} are reserved "
+                f"metadata has the key {key!r:.80}; keys that begin with {RESERVED_PREFIX} are "
+                "reserved "
                 "for the protocol.",
                 field="metadata",
             )

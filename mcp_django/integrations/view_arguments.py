@@ -88,7 +88,7 @@ class FormValues:
     def pairs(
         self, arguments: dict[str, Any], *, current: Mapping[str, Any] | None = None
     ) -> Pairs:
-        """Return the names and texts to send; ``current`` has the values of fields left out.
+        """Return the names and texts to send; ``current_values`` has the values of fields left out.
 
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
@@ -237,7 +237,8 @@ class TypedValues:
             self.json_schema = portable_input(self._shape)
         except (*_NOT_BUILDABLE, ValueError) as exc:
             raise ImproperlyConfigured(
-                f"{', '.join(hints)}: JSON cannot express a type ({error_reason(exc)}); use str, int, "
+                f"{', '.join(hints)}: JSON cannot express a type ({error_reason(exc)}); use "
+                "str, int, "
                 "bool, date, Literal or a similar type."
             ) from exc
 

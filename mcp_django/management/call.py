@@ -342,8 +342,8 @@ class _CallClient:
             "params": {**params, "_meta": envelope},
         }
 
-    def _port(self, incoming: RequestContext) -> StreamPort:
-        return StreamPort(incoming, self._listener)
+    def _port(self, request_context: RequestContext) -> StreamPort:
+        return StreamPort(request_context, self._listener)
 
 
 def _revision(server: MCPServer) -> Revision:

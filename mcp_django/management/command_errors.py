@@ -165,7 +165,7 @@ class _LastResortHandler(logging.Handler):
         self._kept.setdefault(f"{message} {sentence}", [sentence, *names])
 
     def write_kept(self, error_text: str) -> None:
-        """Write the kept records that ``told``, the text of the command's own error, omits."""
+        """Write the kept records that ``error_text``, the command's own error, omits."""
         for line, said in self._kept.items():
             if not any(one in error_text for one in said):
                 self._stderr.write(line, style_func=str)

@@ -122,7 +122,8 @@ def _list_clients(command: BaseCommand, *, is_json: bool) -> None:
 def _find_client(slug: str) -> KnownClient:
     if slug not in CLIENTS:
         raise CommandError(
-            f"No client named {slug!r}.{suggest_similar(slug, CLIENTS)} The clients are: {', '.join(CLIENTS)}."
+            f"No client named {slug!r}.{suggest_similar(slug, CLIENTS)} The clients are: "
+            f"{', '.join(CLIENTS)}."
         )
     return CLIENTS[slug]
 

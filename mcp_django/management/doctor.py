@@ -157,7 +157,8 @@ def _hosts(names: Sequence[str] | None) -> list[HostProfile]:
     for name in names or ():
         if name not in HOSTS:
             raise CommandError(
-                f"No host named {name!r}.{suggest_similar(name, HOSTS)} The hosts are: {', '.join(HOSTS)}."
+                f"No host named {name!r}.{suggest_similar(name, HOSTS)} The hosts are: "
+                f"{', '.join(HOSTS)}."
             )
     return [HOSTS[name] for name in names] if names else [*HOSTS.values()]
 

@@ -274,7 +274,7 @@ def _from_django_response(response: HttpResponseBase) -> ProbeResponse:
     return ProbeResponse(status=response.status_code, headers=headers, body=body)
 
 
-# ``Chart``: the findings for one host -------------------------------------------------------------
+# ``HostReport``: the findings for one host --------------------------------------------------------
 
 Verdict = Literal["ok", "failed", "warned", "skipped"]
 MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped": "-"}

@@ -91,7 +91,8 @@ def declared_servers(name: str | None) -> list[MCPServer]:
             import_module(urlconf)
         except Exception as exc:
             raise CommandError(
-                f"ROOT_URLCONF {urlconf!r} cannot be imported: {describe_exception(exc)}\n{TRACEBACK_HINT}"
+                f"ROOT_URLCONF {urlconf!r} cannot be imported: "
+                f"{describe_exception(exc)}\n{TRACEBACK_HINT}"
             ) from exc
     known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
@@ -146,7 +147,8 @@ def find_component(
     what = kind.name if kind else "component"
     where = f" on server {server!r}" if server else ""
     raise CommandError(
-        f"There is no {what} {name!r}{where}.{suggest_similar(name, known)} See: manage.py mcp list."
+        f"There is no {what} {name!r}{where}.{suggest_similar(name, known)} See: manage.py mcp "
+        "list."
     )
 
 
@@ -241,8 +243,8 @@ def _load_overrides(server: MCPServer) -> None:
 
 def _components_of(server: MCPServer) -> list[Component]:
     """Return all components, with overrides applied; disabled ones as declared."""
-    offered = server.catalog.by_kind
-    return [offered[one.kind].get(one.key, one) for one in server.declared_catalog]
+    catalog = server.catalog.by_kind
+    return [catalog[one.kind].get(one.key, one) for one in server.declared_catalog]
 
 
 def is_in_catalog(server: MCPServer, component: Component) -> bool:
@@ -540,7 +542,8 @@ def permission_error(
             if exc is not None:
                 name = _permission_name(guard)
                 return CommandError(
-                    f"The permission {name} of the {owner} raised {describe_exception(exc)}\n{TRACEBACK_HINT}"
+                    f"The permission {name} of the {owner} raised "
+                    f"{describe_exception(exc)}\n{TRACEBACK_HINT}"
                 )
     return None
 

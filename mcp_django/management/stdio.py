@@ -128,7 +128,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @cache
 def _exit_after_deadline() -> None:
-    """Exit after ``LAST_RESORT_SECONDS``, even if a thread or the event loop is blocked."""
+    """Exit after ``EXIT_DEADLINE_SECONDS``, even if a thread or the event loop is blocked."""
     timer = threading.Timer(EXIT_DEADLINE_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

@@ -106,7 +106,8 @@ class NonInteractiveAnswerer:
             return _accepted(rest)
         asked = "\n".join(f"  {line}" for line in describe_request(question))
         raise CommandError(
-            f"{question.server_title} asks for input, but no terminal is available to answer:\n{asked}\n"
+            f"{question.server_title} asks for input, but no terminal is available to "
+            f"answer:\n{asked}\n"
             f"Answer with {_example(question)}; repeat the option for each request, in their "
             "order. --no-input acts as a client without elicitation, sampling and roots."
         )

@@ -33,7 +33,7 @@ def require(condition: object, message: str) -> None:
     """Check a condition of an assertion.
 
     Raises:
-        NotAccepted: if ``holds`` is false, with ``otherwise`` as its message.
+        NotAccepted: if ``condition`` is false, with ``message`` as its message.
     """
     if not condition:
         raise InvalidAssertion(message)

@@ -147,8 +147,8 @@ def reject_request(
 ) -> HttpResponse:
     """Return the redirect to the client with an error, for a request the user has approved.
 
-    ``error`` is a key of ``DESCRIPTIONS``. Client and redirect URI are checked again; if they are
-    no longer valid, the user sees an error page instead.
+    ``error`` is a key of ``UPSTREAM_ERRORS``. Client and redirect URI are checked again; if they
+    are no longer valid, the user sees an error page instead.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
@@ -310,7 +310,7 @@ def _upstream_redirect(
     """Return a redirect to the provider of ``server.upstream`` if the user is not connected to it.
 
     Return ``None`` if the client can get its code. When the user returns from the provider,
-    ``finish`` or ``refuse`` completes the request.
+    ``finish_request`` or ``reject_request`` completes the request.
 
     Raises:
         ImproperlyConfigured: if the server names a provider that is not configured.

@@ -1,4 +1,4 @@
-"""Admin classes for the toolkit's models, with the permission checks of ``ActingAdmin``.
+"""Admin classes for the toolkit's models, with the permission checks of ``DelegationAdmin``.
 
 With the toolkit's own classes, a staff user who may change access tokens can assign one to a
 superuser, and one who may change applications can set the secret of a machine client.

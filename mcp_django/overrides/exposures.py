@@ -279,7 +279,7 @@ WRITE_HOOKS = (
 
 
 class ExposedModel(ModelComponents[M]):
-    """Base class of every exposed model; ``declaration_of`` adds the options of the row."""
+    """Base class of every exposed model; ``build_declaration`` adds the options of the row."""
 
     server: StagingRegistry
     _row_permissions: ClassVar[tuple[BasePermission, ...]] = ()
@@ -288,7 +288,7 @@ class ExposedModel(ModelComponents[M]):
     def __str__(self) -> str:
         return f"exposure of {self.model._meta.label}"
 
-    # Rules --------------------------------------------------------------------------------------
+    # Rules ----------------------------------------------------------------------------------------
 
     @property
     def _code_registrations(self) -> list[ModelComponents[Any]]:
@@ -332,7 +332,7 @@ class ExposedModel(ModelComponents[M]):
         )
         return (*super().permissions_for(action), *self._row_permissions, *needed, *by_code)
 
-    # Signals ------------------------------------------------------------------------------------
+    # Signals --------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Do nothing: ``model_signals`` connects, whether or not the process has this server."""
@@ -347,7 +347,7 @@ class ExposedModel(ModelComponents[M]):
         changes: ModelSignalReceivers | None = getattr(self, "_changes", None)
         return changes.receivers if changes is not None else ()
 
-    # What the admin may not expose --------------------------------------------------------------
+    # What the admin may not expose ----------------------------------------------------------------
 
     def check(self) -> None:
         """Reject what only code may expose."""
@@ -463,7 +463,7 @@ REGISTER: Mapping[str, Callable[[ExposureSpec, StagingRegistry], None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildProblem:
-    """Why a row, or one of its components, is not in the catalog; ``is_whole`` for the row."""
+    """Why a row, or one of its components, is not in the catalog; ``affects_row`` for the row."""
 
     spec: ExposureSpec
     reason: str
@@ -498,8 +498,8 @@ class BuildResult:
 
     def completions(self) -> dict[tuple[str, str, str], Any]:
         """Return the completions of the built components."""
-        offered = {(one.kind, one.key) for some in self.components.values() for one in some}
-        return {key: one for key, one in self.registry.completions.items() if key[:2] in offered}
+        catalog = {(one.kind, one.key) for some in self.components.values() for one in some}
+        return {key: one for key, one in self.registry.completions.items() if key[:2] in catalog}
 
 
 def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> BuildResult:
@@ -565,7 +565,7 @@ _build_cache: WeakKeyDictionary[Registry, tuple[Any, BuildResult]] = WeakKeyDict
 
 
 def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> BuildResult:
-    """Return the cached result of ``build`` for these specs and this state of the code.
+    """Return the cached result of ``build_exposures`` for these specs and this state of the code.
 
     The cache holds one result per server. Problems are logged once per build.
     """

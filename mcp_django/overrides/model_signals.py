@@ -51,7 +51,8 @@ MAX_WAITING = 200
 class PendingSignal:
     """The signal of an object that was saved before the exposed models were known to be current.
 
-    ``heard_by`` is the number of the newest listener at that time; later ones did not receive it.
+    ``seen_sequence`` is the number of the newest listener at that time; later ones did not receive
+    it.
     """
 
     sender: type[Model]

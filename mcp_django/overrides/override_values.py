@@ -1,7 +1,7 @@
 """The values of override and exposure rows, and a component with its override applied.
 
 An override never allows more than code does. A row may contain anything, since the database can be
-written without the admin, so rows are read strictly. The ``flaw`` of an exposure row describes its
+written without the admin, so rows are read strictly. The ``error`` of an exposure row describes its
 invalid data, and such a row is not in the catalog: an invalid list of groups must not give every
 user access.
 """
@@ -115,7 +115,7 @@ MAX_NAMES = 500
 class ExposureSpec:
     """The values of one exposure row; hashable, so that results can be cached.
 
-    ``options`` is JSON text, and ``flaw`` describes the invalid data of the row.
+    ``options`` is JSON text, and ``error`` describes the invalid data of the row.
     """
 
     pk: int

@@ -1,7 +1,7 @@
 """The catalog of a server: declared components with the site owner's overrides applied.
 
-``Managed`` caches the catalog of one server until code or the site owner changes something. Every
-change in the admin increments the version of one topic in the database. A process reads that
+``ServerCatalog`` caches the catalog of one server until code or the site owner changes something.
+Every change in the admin increments the version of one topic in the database. A process reads that
 version at most once a second, and always before it returns a list: a client that was notified of a
 change requests the list immediately, perhaps from another process.
 """
@@ -503,8 +503,8 @@ def publish_change(changed: Iterable[tuple[str, str]]) -> None:
     The change then applies in this process, and clients and other processes are notified.
 
     Each item is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Code that
-    changes rows that ``read`` reads must call this, without lists if the lists stay the same.
-    ``changed`` is evaluated when the transaction commits.
+    changes rows that ``read_overrides`` reads must call this, without lists if the lists stay the
+    same. ``changed`` is evaluated when the transaction commits.
     """
     # The version changes in the same transaction, so that no process misses a disabled component.
     increment_versions([OVERRIDES])

@@ -1,8 +1,8 @@
 """Writes rows for declared components, so that the admin can show and override them.
 
-``compare`` returns the differences without writing them; ``sync`` writes them. A row whose
-component is gone stays, with the time in ``missing_since``: otherwise its overrides would be lost.
-``catalog_rows`` determines when rows are written; viewing a page never writes them.
+``compare_rows`` returns the differences without writing them; ``sync_rows`` writes them. A row
+whose component is gone stays, with the time in ``missing_since``: otherwise its overrides would be
+lost. ``catalog_rows`` determines when rows are written; viewing a page never writes them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def sync_rows(servers: Iterable[SyncedServer], *, can_miss: bool = True) -> Diff
 
 
 def compare_rows(servers: Iterable[SyncedServer]) -> Difference:
-    """Return what ``sync`` would change, according to the database for reads.
+    """Return what ``sync_rows`` would change, according to the database for reads.
 
     Raises:
         Busy: the admin's additions to the catalog cannot be loaded.
@@ -282,8 +282,8 @@ def _declaring_object(function: Callable[..., Any]) -> Any:
 #   involved. Under WSGI the server must support threads, as for the call log;
 # - after the commit of an admin form that changes the catalog, in the thread of that request.
 #
-# The button *Update from code* calls ``sync`` directly. Under a test runner only the button and
-# tests that call ``sync`` write rows, so that a test finds only the rows that it wrote.
+# The button *Update from code* calls ``sync_rows`` directly. Under a test runner only the button
+# and tests that call ``sync_rows`` write rows, so that a test finds only the rows that it wrote.
 #
 # A forked child and ``reset`` forget what was written. A write that fails raises no exception; it
 # is logged once until a write succeeds, and tried again a minute later. Nothing is written for a
@@ -315,14 +315,14 @@ class CatalogRows:
         post_migrate.connect(self._on_post_migrate, sender=config, dispatch_uid=uid)
         request_finished.connect(self._on_request_finished, dispatch_uid=uid)
 
-    # When the site is migrated ------------------------------------------------------------------
+    # When the site is migrated --------------------------------------------------------------------
 
     def _on_post_migrate(self, *, using: str, **kwargs: Any) -> None:
         is_ours = using == router.db_for_write(tables.Component)
         if is_ours and not call_log.is_under_test():
             self._write_or_log(partial(self._write_unless_unmigrated, can_miss=False))
 
-    # When the process serves --------------------------------------------------------------------
+    # When the process serves ----------------------------------------------------------------------
 
     def _on_request_finished(self, *, sender: Any, **kwargs: Any) -> None:
         # Tool threads send this signal too, also in management commands.
@@ -352,7 +352,7 @@ class CatalogRows:
         if declared.digest != self._written:
             self._write_unless_unmigrated()
 
-    # When the admin changes the catalog ---------------------------------------------------------
+    # When the admin changes the catalog -----------------------------------------------------------
 
     def write_after_commit(self) -> None:
         """Write after the current transaction commits, or immediately without one."""

@@ -473,6 +473,7 @@ def _progress_token(fields: Mapping[str, Any]) -> str | int | None:
     if isinstance(token, int) and not isinstance(token, bool):
         return token
     raise InvalidParams(
-        f"params._meta: {PROGRESS_TOKEN!r} must be an integer or a string of at most {MAX_ID_LENGTH} "
+        f"params._meta: {PROGRESS_TOKEN!r} must be an integer or a string of at most "
+        f"{MAX_ID_LENGTH} "
         "characters"
     )

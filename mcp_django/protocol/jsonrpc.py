@@ -1,8 +1,8 @@
 """Decoding and encoding of JSON-RPC messages (JSON-RPC 2.0, RFC 8259).
 
-``decode`` never raises: any bytes give a message or a ``Failure``. Parameters stay raw JSON until
-their type is known; then ``read_params`` decodes them. If a member occurs twice in an object, the
-last one counts, as everywhere in the package.
+``decode`` never raises: any bytes give a message or a ``DecodingFailure``. Parameters stay raw JSON
+until their type is known; then ``read_params`` decodes them. If a member occurs twice in an object,
+the last one counts, as everywhere in the package.
 
 Received messages are structs, sent messages are dictionaries. ``envelope`` checks which messages
 are allowed at which revision.

@@ -274,8 +274,8 @@ _PROJECTIONS: Mapping[str, _Projection] = {
 # Client requests ----------------------------------------------------------------------------------
 
 # The format of elicitation and sampling requests differs between the handshake revisions. What an
-# older revision lacks is removed or expressed differently; ``unsayable`` returns what cannot be
-# expressed at all.
+# older revision lacks is removed or expressed differently; ``find_inexpressible`` returns what
+# cannot be expressed at all.
 
 
 def project_client_request(

@@ -1,7 +1,7 @@
 """Sanitizing of untrusted text for storage, logs and display.
 
 Databases cannot store NUL and lone surrogates, so ``storable`` replaces them. Untrusted text may
-contain invisible characters, so ``visible`` and ``one_line`` escape them.
+contain invisible characters, so ``escape_invisible`` and ``escape_to_one_line`` escape them.
 """
 
 from __future__ import annotations

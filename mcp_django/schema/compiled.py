@@ -128,7 +128,7 @@ def _check_names(value: Any, schema: Schema) -> Iterator[ValidationProblem]:
 
 # Both libraries report the keyword and the schema that a value violates. The messages are made from
 # these, because the libraries' own messages differ. They use the same words as the messages that
-# ``schema.problems`` makes from pydantic's errors.
+# ``schema.find_problems`` makes from pydantic's errors.
 
 _RULES: Mapping[str, str] = {
     "minimum": "must be at least {limit}",

@@ -42,7 +42,7 @@ FormClass = type[forms.BaseForm]
 class FormArguments:
     """Parses arguments with a form class, which may be a model form.
 
-    With ``is_made_elsewhere``, a view creates the form and may pass more than data. ``without``
+    With ``is_created_by_view``, a view creates the form and may pass more than data. ``excluded``
     names fields that have no argument.
     """
 

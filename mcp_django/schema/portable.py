@@ -2,8 +2,8 @@
 
 A single schema with a reference, a type array or an array without ``items`` makes some hosts drop a
 tool, and others drop the whole server. ``portable_input`` and ``portable_output`` rewrite schemas
-from pydantic or other sources; ``strict`` converts a portable schema to the dialect in which every
-member is required; ``lint`` reports what hosts will still reject.
+from pydantic or other sources; ``to_strict`` converts a portable schema to the dialect in which
+every member is required; ``lint`` reports what hosts will still reject.
 
 The functions return new dictionaries and are idempotent. The published schema may accept more than
 the original, but not less (except that it may allow only one of ``null`` and omitting an optional

@@ -159,7 +159,8 @@ def _resolve_hint(function: AnyCallable, name: str, hint: Any) -> Any:
         return get_type_hints(carrier, globalns=namespace, include_extras=True)[name]
     except (NameError, AttributeError) as exc:
         raise ImproperlyConfigured(
-            f"{function_name(function)} declares {name!r} as {format_hint(hint)}, which cannot be resolved "
+            f"{function_name(function)} declares {name!r} as {format_hint(hint)}, which cannot "
+            "be resolved "
             f"({exc}). Define or import the type at the top level of the module, not inside "
             "a function or under TYPE_CHECKING."
         ) from exc
@@ -360,7 +361,8 @@ def _build(
         what = f"{culprit.name!r} as {format_hint(culprit.hint)}" if culprit else "its parameters"
         reason = error_reason(exc)
         raise ImproperlyConfigured(
-            f"{function_name(function)} declares {what}, which cannot be read from JSON: {reason}. Use "
+            f"{function_name(function)} declares {what}, which cannot be read from JSON: "
+            f"{reason}. Use "
             "strings, numbers, lists, dataclasses or pydantic models, and the key of a database "
             "object."
         ) from exc
@@ -410,7 +412,8 @@ def _reject_paths(function: AnyCallable, shape: Schema) -> None:
     for path, member in walk(shape):
         if member.get("format") in _PATH_FORMATS:
             raise ImproperlyConfigured(
-                f"{function_name(function)} takes a file system path at {'/'.join(map(str, path))}. A "
+                f"{function_name(function)} takes a file system path at "
+                f"{'/'.join(map(str, path))}. A "
                 "model could choose any path; use a str and open the file through a Django "
                 "storage, which allows only paths inside its own directory."
             )
@@ -499,7 +502,8 @@ class TypedOutput:
             self.json_schema = portable_output(_value_schema(self._shape))
         except _NOT_WRITABLE as exc:
             raise ImproperlyConfigured(
-                f"The result type {format_hint(annotation)} cannot be written as JSON: {error_reason(exc)}. "
+                f"The result type {format_hint(annotation)} cannot be written as JSON: "
+                f"{error_reason(exc)}. "
                 "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
             ) from exc
         members = [member for _, member in walk(self._shape)]

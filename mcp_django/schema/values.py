@@ -249,7 +249,8 @@ def _result_path(path: Path) -> str:
 def _unsupported_type(value: Any, path: Path, instead: str) -> TypeError:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return TypeError(
-        f"{_result_path(path)} is of type {name}, which cannot be converted to JSON; return {instead}."
+        f"{_result_path(path)} is of type {name}, which cannot be converted to JSON; return "
+        f"{instead}."
     )
 
 

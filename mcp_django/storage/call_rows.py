@@ -44,7 +44,7 @@ _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 @dataclass(frozen=True, slots=True)
 class QueuedRow:
-    """A row to write, or with ``pk`` the end of an existing one; ``tell`` is called before."""
+    """A row to write, or with ``pk`` the end of an existing one; ``receiver`` is called before."""
 
     fields: Fields
     pk: int | None = None
@@ -189,7 +189,7 @@ class CallLog:
         self._starting = threading.Lock()
         self._flush_delay = FLUSH_SECONDS
 
-    # In the thread of a call --------------------------------------------------------------------
+    # In the thread of a call ----------------------------------------------------------------------
 
     def is_immediate(self) -> bool:
         """Return whether a thread that may use the database has to write any row immediately.
@@ -267,7 +267,7 @@ class CallLog:
             finally:
                 self._starting.release()
 
-    # The end ------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Write the rows that were added before; return whether the thread tried to in time."""
@@ -295,7 +295,7 @@ class CallLog:
         self.is_stopping = True
         self.flush()
 
-    # In the thread that writes ------------------------------------------------------------------
+    # In the thread that writes --------------------------------------------------------------------
 
     def _run_writer(self, bell: WakeQueue, lines: deque[QueuedRow]) -> None:
         waiting: deque[QueuedRow] = deque()
@@ -336,14 +336,14 @@ class CallLog:
         return None
 
     def _collect(self, lines: deque[QueuedRow], waiting: deque[QueuedRow]) -> None:
-        """Take the added rows, and call ``tell`` of each."""
+        """Take the added rows, and call ``receiver`` of each."""
         while lines:
             try:
                 line = lines.popleft()
             except IndexError:
                 # The oldest was dropped meanwhile.
                 break
-            # Without ``tell``, which is called once, however often the write is retried.
+            # Without ``receiver``, which is called once, however often the write is retried.
             waiting.append(QueuedRow(line.fields, line.pk))
             if line.receiver is not None:
                 try:

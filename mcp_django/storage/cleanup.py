@@ -1,7 +1,8 @@
 """Cleanup: delete expired rows, and anonymize a user in the call log and the approvals.
 
 Rows are changed and deleted in chunks, so that no lock lasts long. At most one process starts the
-automatic sweep within ``SWEEP_SECONDS``. Other apps add their own expired rows through ``extra``.
+automatic sweep within ``SWEEP_SECONDS``. Other apps add their own expired rows through
+``extra_cleanups``.
 """
 
 from __future__ import annotations

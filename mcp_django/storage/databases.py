@@ -1,11 +1,11 @@
 """The database of this package's rows: its alias, clock, transactions, thread and leases.
 
-All rows are in the database that the router chooses for writing sessions (``alias``); the call
-log and the security log may be routed to another one. Times are computed by the database's own
+All rows are in the database that the router chooses for writing sessions (``write_alias``); the
+call log and the security log may be routed to another one. Times are computed by the database's own
 clock, since the clocks of workers differ.
 
 A transaction of this package (``atomic``) begins with its write, so that SQLite can wait for the
-lock. ``insist`` retries it after a conflict with another one, as may happen under
+lock. ``retry_on_conflict`` retries it after a conflict with another one, as may happen under
 ``REPEATABLE READ`` and ``SERIALIZABLE``. The transaction that Django opens around a test does not
 count as a transaction of the site.
 

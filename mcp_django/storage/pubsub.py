@@ -206,7 +206,7 @@ class Hub:
         self._versions: dict[TopicKey, int] = {}
         """The last seen version of each topic, or its number if it is numbered."""
         self._preparing: Counter[TopicKey] = Counter()
-        """Topics in calls of ``ready``; a topic of unknown version is not notified meanwhile."""
+        """Topics in calls of ``prepare``; a topic of unknown version is not notified meanwhile."""
         self._poll_lock = asyncio.Lock()
         self._poll_count = 0
         self._did_poll_succeed = False
@@ -216,7 +216,7 @@ class Hub:
         self._supervisor: asyncio.Task[None] | None = None
         self._is_database_down = False
         self._revoked_version = -1
-        """The version of ``SENT_AWAY`` when the topics of callers were last compared."""
+        """The version of ``REVOKED`` when the topics of callers were last compared."""
         self.seen_number: int | None = None
         """The number of the last change that was notified, ``None`` before the first poll."""
         self.restores = 0
@@ -286,7 +286,7 @@ class Hub:
         """Return the number of the last notified change of a topic, 0 if there is none."""
         return self._versions.get(topic, 0)
 
-    # Notifications ----------------------------------------------------------------------------
+    # Notifications --------------------------------------------------------------------------------
 
     def notify(self, topic: TopicKey) -> None:
         """Notify the listeners of a topic soon; for any thread."""
@@ -379,7 +379,7 @@ class Hub:
             except Exception:
                 logger.exception("A listener of %s failed.", topic)
 
-    # Polling and the other work of the supervisor ---------------------------------------------
+    # Polling and the other work of the supervisor -------------------------------------------------
 
     async def _supervise(self) -> None:
         while self._supervisor is asyncio.current_task():

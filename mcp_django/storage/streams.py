@@ -2,7 +2,7 @@
 
 The module does not know about connections. Each function for a stream is one short transaction
 that begins with its write; call it in a thread. A process whose stream was closed as lost gets
-``Fenced`` when it writes.
+``LeaseLost`` when it writes.
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ class GetStreamState:
 class GetStreamEnd:
     """The end of one GET stream.
 
-    ``heard`` is the number of the last change that the client is assumed to know, ``None`` if the
-    session's row has it already.
+    ``seen_number`` is the number of the last change that the client is assumed to know, ``None`` if
+    the session's row has it already.
     """
 
     number: int
@@ -253,7 +253,7 @@ def open_get_stream(session_pk: int, number: int, *, replaced: int | None = None
     """Create a GET stream, the newest of its session.
 
     The stream ``replaced``, from which the client has reconnected, is closed. If there are more
-    than ``MAX_STANDING``, those of dead processes are closed, and then the oldest.
+    than ``MAX_GET_STREAMS``, those of dead processes are closed, and then the oldest.
     """
     retry_on_conflict(ensure_heartbeat)
     if retry_on_conflict(partial(_insert_get_stream, session_pk, number, replaced)):

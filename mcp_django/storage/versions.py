@@ -21,7 +21,7 @@ from mcp_django.storage.databases import atomic, rows, tables
 
 # The maximum number of topics that get one number together; databases limit query parameters.
 MAX_NUMBERED: Final = 500
-# How long ``number`` waits for other transactions, each of which takes a few milliseconds.
+# How long ``assign_number`` waits for other transactions, each of which takes a few milliseconds.
 LOCK_SECONDS: Final = 5
 # How many changes are read with one query; more than the changes with the same number.
 PAGE_SIZE: Final = 5000
@@ -58,7 +58,7 @@ class TopicKey:
 
     @property
     def is_revocation(self) -> bool:
-        """Whether it changes when a caller's access is revoked; polls read ``SENT_AWAY`` first."""
+        """Whether it changes when a caller's access is revoked; polls read ``REVOKED`` first."""
         return self.kind in ("credential", "user")
 
 

@@ -312,8 +312,10 @@ class MCPClient(_TaskMethods):
         if not isinstance(opened, ListenRequest):
             result_of(cast(Response, opened))
             raise TypeError("The server answered subscriptions/listen without a stream.")
-        incoming = opened.incoming
-        place = listen_stream.acquire_stream_slot(incoming.principal, incoming.http_request)
+        request_context = opened.request_context
+        place = listen_stream.acquire_stream_slot(
+            request_context.principal, request_context.http_request
+        )
         stream = listen_stream.subscription_events(opened, place)
         try:
             yield _messages(stream)

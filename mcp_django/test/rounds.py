@@ -123,8 +123,8 @@ class Rounds:
     def _hear(self, message: dict[str, Any]) -> None:
         self._recorder.post(message)
 
-    def _make_port(self, incoming: RequestContext) -> StreamPort:
-        return StreamPort(incoming, self._recorder)
+    def _make_port(self, request_context: RequestContext) -> StreamPort:
+        return StreamPort(request_context, self._recorder)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""

@@ -47,7 +47,7 @@ def run_work(work: Work) -> Reply | Stream:
     """Run a call in this thread and return its reply or stream."""
     invocation = work.invocation
     try:
-        if invocation.incoming.revision.stateless:
+        if invocation.request_context.revision.stateless:
             return _answered(work, invoke.run(invocation))
         with cancellation_poller.poll_during(invocation):
             result = invoke.run_until_cancelled(invocation)
@@ -62,7 +62,7 @@ def run_work(work: Work) -> Reply | Stream:
 
 async def arun_work(work: Work) -> Reply | Stream:
     """Run a call from the event loop and return its reply or stream."""
-    if work.invocation.incoming.revision.stateless:
+    if work.invocation.request_context.revision.stateless:
         return await _afinish(work)
     # A client that disconnects does not cancel its call in a session.
     task = asyncio.get_running_loop().create_task(_run_polled(work))
@@ -95,15 +95,15 @@ def _answered(work: Work, result: Result) -> Reply | Stream:
         return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":
         return work.ask(result)
-    body = encode_response(work.invocation.incoming, result)
+    body = encode_response(work.invocation.request_context, result)
     return Reply(status=200, headers=work.headers, body=body)
 
 
 def _failed(work: Work, exc: MCPError) -> Reply:
-    incoming = work.invocation.incoming
+    request_context = work.invocation.request_context
     if _is_cancelled(work):
         exc = RequestCancelled()
-    reply = error_reply(exc, incoming.request.id, incoming.revision)
+    reply = error_reply(exc, request_context.request.id, request_context.revision)
     extra = tuple(pair for pair in work.headers if pair not in reply.headers)
     return replace(reply, headers=(*reply.headers, *extra))
 
@@ -111,7 +111,7 @@ def _failed(work: Work, exc: MCPError) -> Reply:
 def _is_cancelled(work: Work) -> bool:
     """Return whether the client of a session cancelled the call; its result is then discarded."""
     call = work.invocation
-    return call.cancellation.requested_by_client and not call.incoming.revision.stateless
+    return call.cancellation.requested_by_client and not call.request_context.revision.stateless
 
 
 def _cancelled(work: Work) -> Reply:
@@ -124,7 +124,7 @@ def _cancelled(work: Work) -> Reply:
 
 def stream(invocation: PreparedCall) -> AsyncGenerator[bytes, None]:
     """Return a call's messages as server-sent events: its notifications, then its response."""
-    return encode_events(invocation.incoming, messages(invocation))
+    return encode_events(invocation.request_context, messages(invocation))
 
 
 async def messages(
@@ -181,10 +181,10 @@ def _cancel_on_revocation(
         revoked.set()
         running.cancel()
 
-    incoming = invocation.incoming
+    request_context = invocation.request_context
     with listen.watch_access(
-        incoming.server,
-        incoming.principal,
+        request_context.server,
+        request_context.principal,
         end,
         after=listen.SHORT_SECONDS,
         ends_at_expiry=False,
@@ -195,7 +195,7 @@ def _cancel_on_revocation(
 async def _run_to_response(
     invocation: PreparedCall, mailbox: Mailbox, answers: ClientAnswers | None, first: Result | None
 ) -> bytes:
-    port = StreamPort(invocation.incoming, mailbox)
+    port = StreamPort(invocation.request_context, mailbox)
     result = first or await invoke.run_from_event_loop(invocation, port)
     while answers is not None and result.get("resultType") == "input_required":
         interaction = invocation.interaction
@@ -203,7 +203,7 @@ async def _run_to_response(
         asked = result["inputRequests"]
         interaction.resume(await ask_client(invocation, asked, answers, mailbox.put))
         result = await invoke.run_from_event_loop(invocation, port)
-    return encode_response(invocation.incoming, result)
+    return encode_response(invocation.request_context, result)
 
 
 def _outgoing(message: Any) -> Outgoing:
@@ -229,7 +229,7 @@ class InFlight:
     work: Work | None = None
     deadline: float | None = None
     view: object = None
-    """The view for which ``LaneHandler`` has already checked the request's head."""
+    """The view for which ``FastASGIHandler`` has already checked the request's head."""
     refusal: Reply | None = None
     """The reply to a request that was rejected before its body was read completely."""
     body: bytes = b""
@@ -263,7 +263,7 @@ async def _timed_out(work: Work) -> Reply:
     """Return the reply to a call whose thread missed the deadline."""
     try:
         result = await invoke.timeout_result(work.invocation)
-        body = encode_response(work.invocation.incoming, result)
+        body = encode_response(work.invocation.request_context, result)
         return Reply(status=200, headers=work.headers, body=body)
     except MCPError as exc:
         return _failed(work, exc)

@@ -1,10 +1,10 @@
 """The fast ASGI handler, which runs Django's middleware in one thread, and the raw ASGI mount.
 
 Django's own ASGI handler switches between a thread and the event loop at every synchronous
-middleware, which costs ten times as much and uses a thread for every open stream. ``LaneHandler``
-runs the whole middleware chain and the view in one pooled thread, releases the thread, and sends
-streams from the event loop. Middleware sees every request, including one that is rejected before
-its body was read; the body of such a request is empty.
+middleware, which costs ten times as much and uses a thread for every open stream.
+``FastASGIHandler`` runs the whole middleware chain and the view in one pooled thread, releases the
+thread, and sends streams from the event loop. Middleware sees every request, including one that is
+rejected before its body was read; the body of such a request is empty.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class CancelledParams(msgspec.Struct, rename="camel"):
 
 def register_call(session_pk: int, call: C) -> C:
     """Register a call, so it can be cancelled by its request id while it runs; return the call."""
-    _running_calls.add(session_pk, json.dumps(call.incoming.request.id), call.cancellation)
+    _running_calls.add(session_pk, json.dumps(call.request_context.request.id), call.cancellation)
     return call
 
 
@@ -91,7 +91,7 @@ def apply_stored_cancellations(session_pk: int) -> None:
 
 
 def _apply_stored_cancellations_of(session_pks: Iterable[int]) -> None:
-    """Run ``collect`` for several sessions; cancel all calls of sessions that have ended."""
+    """Apply stored cancellations for several sessions; cancel all calls of ended sessions."""
     wanted = set(session_pks)
     for session_pk in wanted - sessions.live_sessions(wanted):
         for request_id in _running_calls.of(session_pk):
@@ -167,7 +167,7 @@ class _CancellationPoller:
     @contextmanager
     def poll_during(self, call: PreparedCall) -> Iterator[None]:
         """Poll for cancellations of a call while it runs, if it belongs to a stored session."""
-        session = call.incoming.session
+        session = call.request_context.session
         if not isinstance(session, StoredSession):
             yield
             return

@@ -82,7 +82,7 @@ async def ask_client(
             params = project_client_request(
                 method,
                 question["params"],
-                invocation.incoming.revision,
+                invocation.request_context.revision,
                 elicitation_id=invocation.interaction.elicitation_id(key),
             )
             send(
@@ -300,8 +300,8 @@ async def task_result_messages(
         with (
             drain.idle_stream(waiting.end) as draining,
             listen.watch_access(
-                awaiting.incoming.server,
-                awaiting.incoming.principal,
+                awaiting.request_context.server,
+                awaiting.request_context.principal,
                 waiting.revoke,
                 after=listen.SHORT_SECONDS,
                 ends_at_expiry=False,
@@ -324,8 +324,10 @@ async def task_result_messages(
                     yield KEEPALIVE
         for message in await waiting.ask(row):
             yield Outgoing(jsonrpc.encode(message))
-        result = task_status.call_result(row, awaiting.incoming.server, awaiting.incoming.revision)
-        yield Outgoing(encode_response(awaiting.incoming, result), is_response=True)
+        result = task_status.call_result(
+            row, awaiting.request_context.server, awaiting.request_context.revision
+        )
+        yield Outgoing(encode_response(awaiting.request_context, result), is_response=True)
     finally:
         leave()
         waiting.stop()
@@ -337,7 +339,7 @@ class _TaskResultStream:
     def __init__(self, awaiting: TaskResultWait, answers: ClientAnswers | None) -> None:
         self.notified = asyncio.Event()
         self.is_revoked = False
-        self._incoming = awaiting.incoming
+        self._incoming = awaiting.request_context
         self._task_id = awaiting.task_id
         self._answers = answers
         self._sent_status: tuple[str, str] | None = None

@@ -104,7 +104,7 @@ class Conversation:
         self._session_tasks: SessionTasks | None = None
         self._batches: set[asyncio.Task[None]] = set()
 
-    # Incoming messages ------------------------------------------------------------------------
+    # Incoming messages ----------------------------------------------------------------------------
 
     async def process_line(self, line: Line) -> None:
         """Process one line; return when the next one may be read.
@@ -230,7 +230,7 @@ class Conversation:
         error = error_object(exc, self._local.revision)
         return jsonrpc.encode(jsonrpc.build_error(request_id, error))
 
-    # Outgoing messages ------------------------------------------------------------------------
+    # Outgoing messages ----------------------------------------------------------------------------
 
     async def _serve(
         self, request: Request, respond: Respond, barrier: _BatchBarrier | None
@@ -248,7 +248,7 @@ class Conversation:
     ) -> None:
         opened = await self._opening.open(request, barrier)
         if isinstance(opened, PreparedCall):
-            answers = self._local.answers if opened.incoming.session is not None else None
+            answers = self._local.answers if opened.request_context.session is not None else None
             await self._send_all(respond, answer.messages(opened, answers=answers))
         elif isinstance(opened, TaskResultWait):
             answers = self._local.answers
@@ -256,8 +256,10 @@ class Conversation:
                 respond, client_requests.task_result_messages(opened, answers=answers)
             )
         elif isinstance(opened, ListenRequest):
-            incoming = opened.incoming
-            place = listen.acquire_stream_slot(incoming.principal, incoming.http_request)
+            request_context = opened.request_context
+            place = listen.acquire_stream_slot(
+                request_context.principal, request_context.http_request
+            )
             farewell = b"\n" + listen.cancellation_message(opened)
             await self._send_all(
                 respond, listen.subscription_messages(opened, place), farewell=farewell
@@ -283,7 +285,7 @@ class Conversation:
                 self._open.pop(closes, None)
             await self._write(body + b"\n")
 
-    # Shutdown ---------------------------------------------------------------------------------
+    # Shutdown -------------------------------------------------------------------------------------
 
     def end_subscriptions(self) -> None:
         """Cancel the subscriptions; the client has disconnected."""
@@ -386,7 +388,7 @@ class _RequestOpener:
                 told = quotas.limited_tool_result(request, exc)
                 if told is None or not isinstance(opened, PreparedCall):
                     raise
-                return encode_response(opened.incoming, told)
+                return encode_response(opened.request_context, told)
         return opened
 
     def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
@@ -405,11 +407,13 @@ class _RequestOpener:
     def _open_for(
         self, principal: Principal, request: Request, usage_batch: UsageBatch | None = None
     ) -> Opened:
-        incoming = replace(self._session.incoming(principal, request), usage_batch=usage_batch)
-        outcome = dispatch(incoming)
+        request_context = replace(
+            self._session.request_context(principal, request), usage_batch=usage_batch
+        )
+        outcome = dispatch(request_context)
         if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
             return outcome
-        return encode_response(incoming, outcome)
+        return encode_response(request_context, outcome)
 
 
 # Batches on a channel -----------------------------------------------------------------------------

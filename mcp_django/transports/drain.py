@@ -91,7 +91,7 @@ class Drain:
             self._held.discard(holder)
 
     def call_when_released(self, then: Callable[[], Any]) -> bool:
-        """Schedule ``then`` on the running loop for when no ``hold`` block is left.
+        """Schedule ``then`` on the running loop for when no ``hold_process`` block is left.
 
         Return ``False``, and do not schedule it, without such a block or a running loop.
         """

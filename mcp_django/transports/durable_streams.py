@@ -66,7 +66,7 @@ async def run_stream(
     """Run a call whose stream row already exists, and yield its events as they are produced."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
-        yield priming_event(encode_event_id(number, 0), call.incoming.revision)
+        yield priming_event(encode_event_id(number, 0), call.request_context.revision)
         async with aclosing(stream.live()) as live:
             async for event in live:
                 yield event
@@ -279,7 +279,7 @@ class OwnedStream:
         """Whether the connection could not keep up and has to continue from the database."""
         self.last_sent = 0
         self._session_pk = session_pk
-        self._incoming = call.incoming
+        self._incoming = call.request_context
         self._cancellation = call.cancellation
         self._messages = messages
         self._seq = 0
@@ -304,7 +304,7 @@ class OwnedStream:
         call.cancellation.add_callback(call_on_loop(self.cancel))
         _owned[number] = self
 
-    # The call ---------------------------------------------------------------------------------
+    # The call -------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -397,7 +397,7 @@ class OwnedStream:
         self._changed.set()
         notify(_written(self.number))
 
-    # Writing ----------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def _emit(self, body: bytes, *, final: bool) -> None:
         self._seq += 1
@@ -452,7 +452,7 @@ class OwnedStream:
         if self._live is None or self._is_closing:
             notify(_written(self.number))
 
-    # The connection ---------------------------------------------------------------------------
+    # The connection -------------------------------------------------------------------------------
 
     def close_stream(self, seconds: float) -> None:
         """Close the connection; the client reconnects with the id of its last event.
@@ -517,7 +517,7 @@ def _encode(number: int, seq: int, body: bytes) -> bytes:
     return sse.encode_event(body, id=encode_event_id(number, seq))
 
 
-# ``Together``: one write for many items -----------------------------------------------------------
+# ``WriteCoalescer``: one write for many items -----------------------------------------------------
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
 """Streamable HTTP (2026-07-28): the sync core shared by the sync and async HTTP mounts.
 
-``look`` checks the head of a request and ``receive`` parses its body, without database queries.
-``admit`` authorizes the caller and returns the outcome; it may query the database, so an async
-mount runs it in a thread. None of them runs the site's own functions: the mount does that
-(``Work``, run by ``transports.answer``), or the stream (``Stream``).
-``Reading`` reads the request body for the ASGI mounts.
+``check_request_head`` checks the head of a request and ``parse_request`` parses its body, without
+database queries. ``authorize_request`` authorizes the caller and returns the outcome; it may query
+the database, so an async mount runs it in a thread. None of them runs the site's own functions: the
+mount does that (``Work``, run by ``transports.answer``), or the stream (``Stream``). ``BodyReader``
+reads the request body for the ASGI mounts.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
     """Check and parse a request.
 
     It depends only on its arguments and the settings, and runs no database query. For a POST, the
-    mount has already checked the head with ``look``.
+    mount has already checked the head with ``check_request_head``.
     """
     if exchange.verb != "POST":
         return check_request_head(server, exchange) or ParsedRequest(
@@ -227,7 +227,7 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         return SessionRequest(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
-    incoming = RequestContext(
+    request_context = RequestContext(
         server=server,
         request=message,
         envelope=route.envelope,
@@ -239,9 +239,9 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         is_authorized=True,
     )
     try:
-        return _outcome(incoming, exchange)
+        return _outcome(request_context, exchange)
     except MCPError as exc:
-        return error_reply(exc, incoming.request.id, incoming.revision)
+        return error_reply(exc, request_context.request.id, request_context.revision)
 
 
 def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
@@ -268,14 +268,14 @@ def _without_message(call: SessionRequest) -> Outcome:
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
-def _outcome(incoming: RequestContext, exchange: Exchange) -> Outcome:
-    outcome = dispatch(incoming)
+def _outcome(request_context: RequestContext, exchange: Exchange) -> Outcome:
+    outcome = dispatch(request_context)
     if isinstance(outcome, ListenRequest):
         return _listen(outcome, exchange)
     # Only a request in a session waits for a task.
     assert not isinstance(outcome, TaskResultWait)
     if not isinstance(outcome, PreparedCall):
-        return json_reply(200, encode_response(incoming, outcome))
+        return json_reply(200, encode_response(request_context, outcome))
     call = replace(outcome, cancellation=exchange.cancellation)
     wants_stream = call.wants_stream and exchange.can_stream
     if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
@@ -288,10 +288,10 @@ def _listen(listening: ListenRequest, exchange: Exchange) -> Outcome:
         return jsonrpc_error_reply(
             406,
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
-            request_id=listening.incoming.request.id,
+            request_id=listening.request_context.request.id,
         )
     place = listen.acquire_stream_slot(
-        listening.incoming.principal, listening.incoming.http_request
+        listening.request_context.principal, listening.request_context.http_request
     )
     return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, listening, place))
 

@@ -118,7 +118,7 @@ class SessionRequest:
         session = self.session(None)
         return LATEST_HANDSHAKE if isinstance(session, Reply) else session.revision
 
-    # POST -------------------------------------------------------------------------------------
+    # POST -----------------------------------------------------------------------------------------
 
     def post(self, message: Member | Batch) -> Outcome:
         """Process a posted message or batch and return its outcome."""
@@ -190,7 +190,7 @@ class SessionRequest:
             )
         return StoredSession(row)
 
-    def incoming(
+    def request_context(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
     ) -> RequestContext:
         """Return a request of the session as the runtime's request context.
@@ -232,20 +232,20 @@ class SessionRequest:
     ) -> bytes | PreparedCall | TaskResultWait:
         """Dispatch a request; return the response, a call to run or a task to wait for.
 
-        The request's quota usage is added to the ``tally``, if there is one; then the call must not
-        run before ``tally.take``.
+        The request's quota usage is added to the ``usage_batch``, if there is one; then the call
+        must not run before ``usage_batch.consume``.
 
         Raises:
             MCPError: the request is rejected.
         """
         if request.method == "initialize":
             raise InvalidRequest("initialize must not be part of a batch.")
-        incoming = self.incoming(session, request, usage_batch)
-        outcome = dispatch(incoming)
+        request_context = self.request_context(session, request, usage_batch)
+        outcome = dispatch(request_context)
         if isinstance(outcome, (PreparedCall, TaskResultWait)):
             return outcome
         assert not isinstance(outcome, ListenRequest)
-        return encode_response(incoming, outcome)
+        return encode_response(request_context, outcome)
 
     def _stream(
         self, session: StoredSession, call: PreparedCall, first: Result | None = None
@@ -267,7 +267,7 @@ class SessionRequest:
         call: PreparedCall | TaskResultWait,
         messages: Callable[..., Messages],
     ) -> Stream:
-        request_id = json.dumps(call.incoming.request.id)
+        request_id = json.dumps(call.request_context.request.id)
         number = streams.open_stream(session.row.pk, request_id=request_id)
         answers = client_requests.StoredAnswers(session.row.pk, number)
         return Stream(
@@ -299,7 +299,7 @@ class SessionRequest:
         elif message.method == "notifications/cancelled":
             cancellation.cancel_request(session.row.pk, message)
 
-    # GET --------------------------------------------------------------------------------------
+    # GET ------------------------------------------------------------------------------------------
 
     def get(self) -> Outcome:
         """Return the GET stream of a session, or the rest of an interrupted stream.
@@ -347,7 +347,7 @@ class SessionRequest:
         )
         return _streaming(partial(_with_stream_slot, place, rest))
 
-    # DELETE -----------------------------------------------------------------------------------
+    # DELETE ---------------------------------------------------------------------------------------
 
     def delete(self) -> Reply:
         """End a session, in every process.
@@ -442,7 +442,7 @@ def _authorize_members(
             elif member.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 with suppress(MCPError):
-                    authorize_subscription(call.incoming(session, member))
+                    authorize_subscription(call.request_context(session, member))
         except AccessRefused as exc:
             refusals.append(exc)
     if refusals:
@@ -477,7 +477,7 @@ def _quota_exceeded_reply(
             entries.append(
                 _error(session, exc, member.id)
                 if told is None
-                else encode_response(call.incoming(session, member), told)
+                else encode_response(call.request_context(session, member), told)
             )
         elif isinstance(member, DecodingFailure):
             entries.append(_error(session, member.error, member.id))
@@ -511,13 +511,13 @@ def _run(call: PreparedCall) -> bytes:
     try:
         if not _is_cancelled(call):
             with cancellation_poller.poll_during(call):
-                found = encode_response(call.incoming, invoke.run_until_cancelled(call))
+                found = encode_response(call.request_context, invoke.run_until_cancelled(call))
     except MCPError as exc:
-        found = failure(call.incoming, exc)
+        found = failure(call.request_context, exc)
     except asyncio.CancelledError:
         if not _is_cancelled(call):
             raise
-    return failure(call.incoming, RequestCancelled()) if _is_cancelled(call) else found
+    return failure(call.request_context, RequestCancelled()) if _is_cancelled(call) else found
 
 
 def _is_cancelled(call: PreparedCall) -> bool:
@@ -528,7 +528,7 @@ def _stream_all(
     session: StoredSession, running: list[PreparedCall], finished: list[bytes]
 ) -> Stream:
     """Return one stream for all calls; each response is an event, and the last one ends it."""
-    ids = [call.incoming.request.id for call in running]
+    ids = [call.request_context.request.id for call in running]
     number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
     answers = client_requests.StoredAnswers(session.row.pk, number)
     work = partial(_batch_messages, running, finished, answers)
@@ -600,7 +600,7 @@ async def _queue_messages(
                     await said.put(message)
     except MCPError as exc:
         if not _is_cancelled(call):
-            await said.put(Outgoing(failure(call.incoming, exc), is_response=True))
+            await said.put(Outgoing(failure(call.request_context, exc), is_response=True))
 
 
 def _error(session: StoredSession, exc: MCPError, request_id: RequestId | None) -> bytes:

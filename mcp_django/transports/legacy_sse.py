@@ -252,7 +252,7 @@ class _Connection:
 
     ``end`` closes the stream. It is called when the session has ended, when ``may_stay`` returns
     false, and when serving messages has failed. ``may_stay`` is called regularly, and immediately
-    when one of ``departures`` is notified.
+    when one of ``revoked_topics`` is notified.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ a mailbox, but no thread and no database connection.
 
 A stream ends when its caller loses its authorization. This is checked when pub/sub notifies that
 access was revoked (a credential was revoked, a user deactivated), at least once a minute, and when
-the credential expires. ``watching`` does the same for streams of other kinds.
+the credential expires. ``watch_access`` does the same for streams of other kinds.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ MAX_AGE_SECONDS = 3600
 class StreamSlot:
     """One of the open streams of a caller, counted under each of the caller's keys.
 
-    A stream calls ``give_back`` when it ends. For a stream that never started, the finalizer of
+    A stream calls ``release`` when it ends. For a stream that never started, the finalizer of
     this object does.
     """
 
@@ -155,7 +155,7 @@ def _release_slot(keys: Iterable[str]) -> None:
 
 def subscription_events(listening: ListenRequest, place: StreamSlot) -> AsyncGenerator[bytes, None]:
     """Return the messages of a subscription as server-sent events."""
-    return encode_events(listening.incoming, subscription_messages(listening, place))
+    return encode_events(listening.request_context, subscription_messages(listening, place))
 
 
 async def subscription_messages(listening: ListenRequest, place: StreamSlot) -> Messages:
@@ -237,7 +237,7 @@ class ListenSubscription:
 
     def __init__(self, listening: ListenRequest) -> None:
         self._listening = listening
-        self._incoming = listening.incoming
+        self._incoming = listening.request_context
         self._uris = frozenset(listening.uris)
         self.tasks = _TaskNotices(listening.tasks)
 
@@ -281,7 +281,7 @@ class ListenSubscription:
     async def begin(self) -> bool:
         """Leave out unreadable resources; return whether the caller is still authorized.
 
-        Call it after subscribing to ``departures``, so that no revocation is missed.
+        Call it after subscribing to ``revocation_topics``, so that no revocation is missed.
 
         Raises:
             Busy: no thread became free for the check.
@@ -431,14 +431,16 @@ class _TaskNotices:
         """Return whether a topic is one of the requested tasks."""
         return topic in self._by_topic
 
-    async def at_first(self, incoming: RequestContext) -> list[dict[str, Any]]:
+    async def at_first(self, request_context: RequestContext) -> list[dict[str, Any]]:
         """Return the tasks that finished or needed input before the stream started."""
-        found = [await self.of(topic, incoming) for topic in self._by_topic]
+        found = [await self.of(topic, request_context) for topic in self._by_topic]
         return [one for one in found if one is not None and one["status"] != task_rows.WORKING]
 
-    async def of(self, topic: TopicKey, incoming: RequestContext) -> dict[str, Any] | None:
+    async def of(self, topic: TopicKey, request_context: RequestContext) -> dict[str, Any] | None:
         """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
-        return await run_in_short_thread(partial(_described, incoming, self._by_topic[topic]))
+        return await run_in_short_thread(
+            partial(_described, request_context, self._by_topic[topic])
+        )
 
     async def close_lost(self) -> None:
         """Close tasks whose worker is lost, which is published like any change."""
@@ -446,8 +448,8 @@ class _TaskNotices:
             await run_in_short_thread(partial(task_rows.close_expired, [*self._by_topic.values()]))
 
 
-def _described(incoming: RequestContext, task_id: str) -> dict[str, Any] | None:
-    row = readable_task_after_wait(incoming, task_id)
+def _described(request_context: RequestContext, task_id: str) -> dict[str, Any] | None:
+    row = readable_task_after_wait(request_context, task_id)
     return None if row is None else task_status.task_details(row)
 
 
@@ -564,7 +566,7 @@ class _GetStream:
         self._ends = loop.time() + self._subscription.lifetime()
         self._spoke = loop.time()
 
-    # Start and end ----------------------------------------------------------------------------
+    # Start and end --------------------------------------------------------------------------------
 
     async def begin(self) -> bytes:
         """Create the stream's row and return the stream's first bytes."""
@@ -605,10 +607,10 @@ class _GetStream:
         await _ends.add(GetStreamEnd(self._number, self._pk, self._received_position()))
 
     def wake(self) -> None:
-        """Make ``due`` return."""
+        """Make ``next_events`` return."""
         self._woken.set()
 
-    # Subscribing ------------------------------------------------------------------------------
+    # Subscribing ----------------------------------------------------------------------------------
 
     def _on_notification(self, topic: TopicKey) -> None:
         """Record a notification of the pub/sub hub; called on the event loop."""
@@ -633,7 +635,7 @@ class _GetStream:
     def _subscribed(self, sight: GetStreamState | None) -> SessionSubscription:
         call = self._call
         request = Request(0, "subscriptions/listen")
-        incoming = RequestContext(
+        request_context = RequestContext(
             server=call.server,
             request=request,
             envelope=session_envelope(self._session, request),
@@ -642,11 +644,15 @@ class _GetStream:
         )
         if sight is None or not sight.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
-            return SessionSubscription(ListenRequest(incoming=incoming, kinds=frozenset(), uris=()))
-        offered = capabilities(call.server, can_stream=True)
-        kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in offered)
+            return SessionSubscription(
+                ListenRequest(request_context=request_context, kinds=frozenset(), uris=())
+            )
+        catalog = capabilities(call.server, can_stream=True)
+        kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in catalog)
         uris = tuple(sight.uris)
-        return SessionSubscription(ListenRequest(incoming=incoming, kinds=kinds, uris=uris))
+        return SessionSubscription(
+            ListenRequest(request_context=request_context, kinds=kinds, uris=uris)
+        )
 
     async def _reload(self) -> None:
         """Reload the rows: the stream may have ended, been superseded, or have new topics.
@@ -704,17 +710,17 @@ class _GetStream:
         """Check which resources the caller may read; with ``ask``, authorize the caller again."""
         subscription = self._subscribed(sight)
         if ask is not None:
-            is_admitted = await retry_while_busy(partial(ask, subscription))
+            is_authorized = await retry_while_busy(partial(ask, subscription))
             self._recheck = asyncio.get_running_loop().time() + seconds_until_recheck()
             self._principal = subscription.principal
         else:
-            is_admitted = True
+            is_authorized = True
             subscription.inherit(self._subscription)
             await retry_while_busy(partial(subscription.open, self._subscription.uris))
         self._subscription = subscription
-        return is_admitted
+        return is_authorized
 
-    # Sending ----------------------------------------------------------------------------------
+    # Sending --------------------------------------------------------------------------------------
 
     async def next_events(self) -> list[bytes]:
         """Wait for changes; return the events to send, or a keep-alive if one is due."""
@@ -773,7 +779,7 @@ class _GetStream:
         return sse.encode_event(jsonrpc.encode(self._subscription.notice(topic)), id=event_id)
 
     def mark_sent(self) -> None:
-        """Record that all events returned by ``due`` have been written."""
+        """Record that all events returned by ``next_events`` have been written."""
         now = asyncio.get_running_loop().time()
         is_news = not self._sent_positions or self._sent_positions[-1][1] != self._position
         if is_news and self._position <= self._seen:

@@ -122,12 +122,12 @@ class LocalSession:
             raise InvalidRequest("Send one message at a time; this session has no batches.")
         classify(batch, None, enabled=self._enabled)
 
-    def incoming(self, principal: Principal, request: Request) -> RequestContext:
+    def request_context(self, principal: Principal, request: Request) -> RequestContext:
         """Return a request, which has no headers, as the runtime's request context.
 
         Raises:
             MCPError: the request is invalid; format the error for
-                ``revision_of(request, self.revision)``.
+                ``error_revision_of(request, self.revision)``.
         """
         route = classify(request, None, enabled=self._enabled)
         if isinstance(route, Stateless):
@@ -285,17 +285,19 @@ async def notify_changes(
 
 def _subscription(server: Server, session: MemorySession, caller: Principal) -> SessionSubscription:
     request = Request(0, "subscriptions/listen")
-    incoming = RequestContext(
+    request_context = RequestContext(
         server=server,
         request=request,
         envelope=session_envelope(session, request),
         principal=caller,
         session=session,
     )
-    offered = capabilities(server, can_stream=True)
-    kinds = frozenset(kind for kind in LISTS if kind in offered)
+    catalog = capabilities(server, can_stream=True)
+    kinds = frozenset(kind for kind in LISTS if kind in catalog)
     uris = tuple(session.uris)
-    return SessionSubscription(ListenRequest(incoming=incoming, kinds=kinds, uris=uris))
+    return SessionSubscription(
+        ListenRequest(request_context=request_context, kinds=kinds, uris=uris)
+    )
 
 
 async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:

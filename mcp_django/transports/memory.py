@@ -44,7 +44,7 @@ class MemoryConnection:
 
     ``answer`` answers client requests of the handshake revisions: it gets the requests by key and
     returns the answers by key, or ``None`` to leave them unanswered. ``origin`` and ``acting``
-    are recorded in the call log (``Incoming``).
+    are recorded in the call log (``RequestContext``).
 
     Raises:
         AccessRefused: from every method, if the caller has to authenticate or lacks a scope.
@@ -80,7 +80,7 @@ class MemoryConnection:
                 result = invoke.run(opened, port)
             return _final(opened, result)
         except MCPError as exc:
-            return _failed(opened.incoming, exc)
+            return _failed(opened.request_context, exc)
 
     async def arequest(self, message: dict[str, Any]) -> Response:
         """Send a request from an event loop and wait for its response.
@@ -100,22 +100,22 @@ class MemoryConnection:
                 result = await _arun(opened, port)
             return _final(opened, result)
         except MCPError as exc:
-            return _failed(opened.incoming, exc)
+            return _failed(opened.request_context, exc)
 
     def _await(self, awaiting: TaskResultWait) -> Response:
         """Wait for a task and return its response; ``answer`` answers its client requests."""
-        incoming = awaiting.incoming
+        request_context = awaiting.request_context
         try:
-            row = wait_for_task(incoming)
+            row = wait_for_task(request_context)
             while row.questions:
                 answers = self._answer(row.questions) if self._answer is not None else None
                 if answers is None:
                     raise InvalidRequest("The task needs input, but has no answer.")
                 store_answers(row, dict(answers))
-                row = wait_for_task(incoming)
-            return _decoded(encode_response(incoming, task_outcome(incoming, row)))
+                row = wait_for_task(request_context)
+            return _decoded(encode_response(request_context, task_outcome(request_context, row)))
         except MCPError as exc:
-            return _failed(incoming, exc)
+            return _failed(request_context, exc)
 
     def open(
         self, message: dict[str, Any]
@@ -137,20 +137,20 @@ class MemoryConnection:
         try:
             if self.session.is_initialize(request):
                 return _decoded(self.session.initialize(request))
-            incoming = self.session.incoming(self._principal, request)
+            request_context = self.session.request_context(self._principal, request)
         except MCPError as exc:
             return _error(exc, request.id, error_revision_of(request, self.session.revision))
         try:
-            outcome = dispatch(incoming)
+            outcome = dispatch(request_context)
         except MCPError as exc:
-            return _failed(incoming, exc)
+            return _failed(request_context, exc)
         if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
             return outcome
-        return _decoded(encode_response(incoming, outcome))
+        return _decoded(encode_response(request_context, outcome))
 
     def _answer_requests(self, call: PreparedCall, result: Result) -> bool:
         """Return whether a call's client requests were answered, so that it has to run again."""
-        if call.incoming.session is None or result.get("resultType") != "input_required":
+        if call.request_context.session is None or result.get("resultType") != "input_required":
             return False
         assert call.interaction is not None
         answers = self._answer(result["inputRequests"]) if self._answer is not None else None
@@ -160,12 +160,12 @@ class MemoryConnection:
         return True
 
     def _port(self, invocation: PreparedCall) -> ClientPort | None:
-        return self._make_port(invocation.incoming) if self._make_port else None
+        return self._make_port(invocation.request_context) if self._make_port else None
 
     def _only_response(self, opened: Response | ListenRequest) -> Response:
         if isinstance(opened, ListenRequest):
             return _failed(
-                opened.incoming,
+                opened.request_context,
                 InvalidRequest("This request is answered with a stream, not with one response."),
             )
         return opened
@@ -179,13 +179,13 @@ async def _arun(call: PreparedCall, port: ClientPort | None) -> Result:
 
 def _final(call: PreparedCall, result: Result) -> Response:
     """Return the response to a call, including client requests that were left unanswered."""
-    if call.incoming.session is not None and result.get("resultType") == "input_required":
-        return jsonrpc.build_result(call.incoming.request.id, result)
-    return _decoded(encode_response(call.incoming, result))
+    if call.request_context.session is not None and result.get("resultType") == "input_required":
+        return jsonrpc.build_result(call.request_context.request.id, result)
+    return _decoded(encode_response(call.request_context, result))
 
 
-def _failed(incoming: RequestContext, exc: MCPError) -> Response:
-    return _error(exc, incoming.request.id, incoming.revision)
+def _failed(request_context: RequestContext, exc: MCPError) -> Response:
+    return _error(exc, request_context.request.id, request_context.revision)
 
 
 def _error(exc: MCPError, request_id: RequestId | None, revision: Revision | None) -> Response:

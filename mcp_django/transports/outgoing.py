@@ -40,14 +40,14 @@ Messages = AsyncGenerator[Outgoing, None]
 """The messages of a response. The generator raises an ``MCPError`` if the request fails."""
 
 
-def failure(incoming: RequestContext, exc: MCPError) -> bytes:
+def failure(request_context: RequestContext, exc: MCPError) -> bytes:
     """Return the encoded error response to a request."""
-    error = error_object(exc, incoming.revision)
-    return jsonrpc.encode(jsonrpc.build_error(incoming.request.id, error))
+    error = error_object(exc, request_context.revision)
+    return jsonrpc.encode(jsonrpc.build_error(request_context.request.id, error))
 
 
 async def encode_events(
-    incoming: RequestContext, messages: Messages
+    request_context: RequestContext, messages: Messages
 ) -> AsyncGenerator[bytes, None]:
     """Encode messages as server-sent events; an error after the start is an event too."""
     try:
@@ -55,7 +55,7 @@ async def encode_events(
             async for message in messages:
                 yield sse.encode_event(message.body) if message.body else sse.KEEPALIVE_COMMENT
     except MCPError as exc:
-        yield sse.encode_event(failure(incoming, exc))
+        yield sse.encode_event(failure(request_context, exc))
 
 
 # Mailbox: a bounded queue -------------------------------------------------------------------------
@@ -167,8 +167,8 @@ class CloseStream:
 class StreamPort:
     """Queues the progress and log messages that the client requested."""
 
-    def __init__(self, incoming: RequestContext, mailbox: Outbox) -> None:
-        self._incoming = incoming
+    def __init__(self, request_context: RequestContext, mailbox: Outbox) -> None:
+        self._incoming = request_context
         self._mailbox = mailbox
         self._lock = threading.Lock()
         self._progress = -math.inf

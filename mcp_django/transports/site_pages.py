@@ -198,7 +198,7 @@ class DatabaseProbe:
             self.answered.set()
 
     def wait(self) -> bool:
-        """Wait for the query; return whether it succeeded within ``PATIENCE_SECONDS``."""
+        """Wait for the query; return whether it succeeded within ``QUERY_TIMEOUT_SECONDS``."""
         left = self.began + QUERY_TIMEOUT_SECONDS - time.monotonic()
         return self.answered.wait(max(0.0, left)) and self.is_well
 

@@ -91,7 +91,7 @@ class EndpointView:
     def _rejection(self, exchange: Exchange, ticket: InFlight | None) -> Reply | None:
         """Return the error reply if a POST is rejected before its body is read; else ``None``."""
         refused = ticket.refusal if ticket else None
-        # Middleware may have set another URLconf than the one ``LaneHandler`` used.
+        # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
         if refused is not None or (ticket and ticket.view is self):
             return refused
         refused = check_request_head(self.mcp_server, exchange)
@@ -108,16 +108,16 @@ def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
     event loop. In a session a disconnect must not cancel the call, so there the function runs in
     another thread with its own event loop.
     """
-    stateless = work.invocation.incoming.revision.stateless
+    stateless = work.invocation.request_context.revision.stateless
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
         return run_work(work)
     run = partial(run_with_request_signals, partial(run_work, work))
-    caller = work.invocation.incoming.principal.user_key
+    caller = work.invocation.request_context.principal.user_key
     return get_pool("work").submit(run, key=caller).result()
 
 
 class DeferredResponse(StreamingHttpResponse):
-    """A response whose call ``LaneHandler`` runs on the event loop, after the middleware."""
+    """A response whose call ``FastASGIHandler`` runs on the event loop, after the middleware."""
 
     def __init__(self, request: HttpRequest, work: Work) -> None:
         _refuse_compression(request)
@@ -160,7 +160,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
 
 
 def _in_flight_of(request: HttpRequest) -> InFlight | None:
-    """Return the ``Ticket`` of a request that ``LaneHandler`` serves, else ``None``."""
+    """Return the ``InFlight`` of a request that ``FastASGIHandler`` serves, else ``None``."""
     return getattr(request, "mcp_ticket", None)
 
 

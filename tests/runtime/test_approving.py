@@ -201,7 +201,7 @@ def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     assert isinstance(opened, PreparedCall)
     assert isinstance(opened.component, Tool)
     raw = b'{"name": "a", "name": "b"}'
-    gate = approval_guard.ApprovalGuard(opened.incoming, opened.component, raw)
+    gate = approval_guard.ApprovalGuard(opened.request_context, opened.component, raw)
     result = invoke.run(replace(opened, approval_guard=gate))
     assert result["content"][0]["text"] == "An argument is named twice; name each once."
     assert not Approval.objects.exists()

@@ -320,4 +320,4 @@ def test_an_invalid_trace_is_ignored(parent: Any) -> None:
 def test_requests_are_what_the_core_decodes() -> None:
     server = open_to_all()
     server.tool("tool")(lambda: "x")
-    assert isinstance(invocation(server).incoming.request, Request)
+    assert isinstance(invocation(server).request_context.request, Request)

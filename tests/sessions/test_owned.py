@@ -36,7 +36,7 @@ class Script:
 
     def __init__(self) -> None:
         self.cancellation = Cancellation()
-        self.incoming: Any = SimpleNamespace(
+        self.request_context: Any = SimpleNamespace(
             request=SimpleNamespace(id=7), revision=REVISIONS["2025-11-25"]
         )
         self.said: asyncio.Queue[Outgoing] = asyncio.Queue()

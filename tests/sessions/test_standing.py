@@ -318,7 +318,9 @@ async def test_what_may_not_be_read_stays_untold_after_another_subscription(
     await subscribe(peer, safe)
     is_readable = listen.is_readable
     monkeypatch.setattr(
-        listen, "is_readable", lambda incoming, uri: uri != safe and is_readable(incoming, uri)
+        listen,
+        "is_readable",
+        lambda request_context, uri: uri != safe and is_readable(request_context, uri),
     )
     async with peer.standing() as connection:
         reader = Reader(connection)

@@ -98,7 +98,7 @@ def build_answer(
 
 
 def format_notification(message: Wire) -> NotificationLine:
-    """Return a notification as a ``Note``."""
+    """Return a notification as a ``NotificationLine``."""
     params = message.get("params") or {}
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""
@@ -230,7 +230,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class AttachmentStore:
-    """Stores the attachments of one answer, up to ``MAX_COUNT`` and ``MAX_BYTES``."""
+    """Stores the attachments of one answer, up to ``MAX_COUNT`` and ``MAX_ATTACHMENT_BYTES``."""
 
     def __init__(self, visit: ServerPageRequest, name: str) -> None:
         self._visit = visit

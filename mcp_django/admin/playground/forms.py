@@ -121,7 +121,7 @@ def _field_for(shape: FieldShape, *, meanings: tuple[str, ...] = ()) -> forms.Fi
 
 
 def _options_of(shape: FieldShape) -> list[tuple[str, Any]]:
-    """Return the options of a choice, with ``MARK`` before each value."""
+    """Return the options of a choice, with ``OPTION_PREFIX`` before each value."""
     if shape.kind == "boolean":
         return [(f"{OPTION_PREFIX}true", _("Yes")), (f"{OPTION_PREFIX}false", _("No"))]
     return [(_to_option(value), title) for value, title in shape.choices]
@@ -221,7 +221,7 @@ def _local(text: str) -> str:
     return found.isoformat(timespec="seconds")
 
 
-# ``Control``: one argument of a form --------------------------------------------------------------
+# ``ArgumentControl``: one argument of a form ------------------------------------------------------
 
 LEFT_OUT = object()
 """The value of an argument that is not sent."""
@@ -281,7 +281,7 @@ class ArgumentControl:
         """Whether it has a field for the meaning; a choice has the meanings as options."""
         return not self.is_choice and len(self.meanings) > 1
 
-    # Fields -----------------------------------------------------------------------------------
+    # Fields ---------------------------------------------------------------------------------------
 
     def fields(self) -> dict[str, forms.Field]:
         """Return the form fields by name."""
@@ -336,7 +336,7 @@ class ArgumentControl:
             return ""
         return json.dumps(self.shape.schema, ensure_ascii=False, indent=2)
 
-    # Values -----------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------
 
     def read_value(self, cleaned: Mapping[str, Any]) -> Any:
         """Return the value that was entered, or ``LEFT_OUT``.
@@ -412,7 +412,7 @@ class ArgumentControl:
 
     @property
     def is_choice(self) -> bool:
-        """Whether it has options, whose values begin with ``MARK``."""
+        """Whether it has options, whose values begin with ``OPTION_PREFIX``."""
         return self.shape.kind in ("choice", "boolean")
 
 
@@ -455,10 +455,11 @@ class FormRow:
 class SchemaForm(forms.Form):
     """A form whose ``values`` are an object of this schema.
 
-    ``given`` are initial values; ``leave`` names properties without a field; ``is_prefilled`` uses
-    the defaults of the schema as initial values. With ``is_whole`` the object is entered as JSON;
-    with ``is_unfinished`` the form is shown again without validation. ``completed`` names the
-    properties with completion, and ``suggestions`` has those that were found.
+    ``initial_values`` are initial values; ``exclude`` names properties without a field;
+    ``is_prefilled`` uses the defaults of the schema as initial values. With ``is_whole`` the object
+    is entered as JSON; with ``is_unfinished`` the form is shown again without validation.
+    ``completed`` names the properties with completion, and ``suggestions`` has those that were
+    found.
     """
 
     def __init__(

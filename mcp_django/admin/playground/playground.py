@@ -1,4 +1,4 @@
-"""``Trial``: a component of a server with a caller and a revision, as the URL names them.
+"""``PlaygroundTarget``: a component of a server with a caller and a revision, from the URL.
 
 This module also determines the caller, builds a request from the form, sends it as a client would,
 and writes the entry in the admin history.
@@ -462,8 +462,8 @@ class RequestRunner:
             return None
         return self._left.pop(0)
 
-    def _port(self, incoming: RequestContext) -> StreamPort:
-        return StreamPort(incoming, self._notes)
+    def _port(self, request_context: RequestContext) -> StreamPort:
+        return StreamPort(request_context, self._notes)
 
 
 # The admin's history ------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def _block_text(block: Any) -> str:
     return f"({json.dumps(kind, ensure_ascii=False)})"
 
 
-# ``State``: signed data in the form ---------------------------------------------------------------
+# ``PlaygroundState``: signed data in the form -----------------------------------------------------
 
 SALT = "mcp_django.admin.playground"
 MAX_STATE_BYTES = 1024 * 1024

@@ -91,7 +91,7 @@ def show_form(
     outcome: RequestOutcome | None = None,
     suggested: str = "",
 ) -> HttpResponseBase:
-    """Show the form of a component; ``came`` is the round that requested suggestions, if any."""
+    """Show the form of a component; ``outcome`` is the round that requested suggestions, if any."""
     context = {**_component_context(trial), "form": entered, "suggested": suggested}
     if outcome is not None:
         context["raw"] = format_exchanges(trial, outcome.exchanges)
@@ -162,7 +162,7 @@ def show_task(
     state: PlaygroundState | None = None,
     url: str = "",
 ) -> HttpResponseBase:
-    """Show the status of a task; ``came`` is its final outcome, or that of a failed poll."""
+    """Show the status of a task; ``outcome`` is its final outcome, or that of a failed poll."""
     context = {
         **_component_context(trial),
         "task": found,
@@ -219,7 +219,7 @@ def _render(
     )
 
 
-# ``Step``: a request and its next state -----------------------------------------------------------
+# ``PlaygroundStep``: a request and its next state -------------------------------------------------
 
 # The number of rounds whose messages are shown.
 MAX_HISTORY = 10

@@ -35,7 +35,7 @@ class ListParams(msgspec.Struct):
 
 
 def list_page(
-    incoming: RequestContext,
+    request_context: RequestContext,
     components: Iterable[C],
     *,
     member: str,
@@ -43,19 +43,19 @@ def list_page(
     is_private: bool = False,
 ) -> dict[str, Any]:
     """Return one page of the components that the caller may see, sorted, with cache hints."""
-    params = read_params(incoming.request.params, ListParams)
+    params = read_params(request_context.request.params, ListParams)
     known = tuple(components)
-    shown = [one for one in known if is_visible(incoming.principal, one)]
+    shown = [one for one in known if is_visible(request_context.principal, one)]
     shown.sort(key=lambda one: one.key)
     entries, cursor = paginate(
         shown,
         cursor=params.cursor,
-        size=incoming.server.page_size,
-        scope=cursor_scope(incoming),
+        size=request_context.server.page_size,
+        scope=cursor_scope(request_context),
         key=lambda one: one.key,
         signer=CURSOR_SIGNER,
     )
-    private = is_private or any(depends_on_caller(incoming.server, one) for one in known)
+    private = is_private or any(depends_on_caller(request_context.server, one) for one in known)
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
         "ttlMs": 0,
@@ -67,12 +67,13 @@ def list_page(
     return result
 
 
-def cursor_scope(incoming: RequestContext) -> str:
+def cursor_scope(request_context: RequestContext) -> str:
     """Return the scope that the cursors of a list are bound to.
 
     It includes the caller, so that a cursor reveals nothing of what another caller may see.
     """
-    return f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}"
+    server, method = request_context.server.name, request_context.request.method
+    return f"{server}:{method}:{request_context.principal.key}"
 
 
 def common_members(component: Component) -> dict[str, Any]:
@@ -106,33 +107,33 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
     return found
 
 
-def component_capabilities(offered: Catalog, *, can_stream: bool) -> dict[str, Any]:
+def component_capabilities(catalog: Catalog, *, can_stream: bool) -> dict[str, Any]:
     """Return the capabilities that methods depend on, without extensions."""
     found: dict[str, Any] = {}
     changes = {"listChanged": True} if can_stream else {}
-    if offered.tools:
+    if catalog.tools:
         found["tools"] = dict(changes)
-    if offered.resources or offered.templates or offered.embeds_resources:
-        readable = (*offered.resources.values(), *offered.templates.values())
+    if catalog.resources or catalog.templates or catalog.embeds_resources:
+        readable = (*catalog.resources.values(), *catalog.templates.values())
         hears = can_stream and any(one.subscribe for one in readable)
         found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
-    if offered.prompts:
+    if catalog.prompts:
         found["prompts"] = dict(changes)
-    if offered.completions:
+    if catalog.completions:
         found["completions"] = {}
     if found and can_stream:
         found["logging"] = {}
     return found
 
 
-def discover(incoming: RequestContext) -> dict[str, Any]:
+def discover(request_context: RequestContext) -> dict[str, Any]:
     """Return the result of ``server/discover``."""
-    server = incoming.server
+    server = request_context.server
     result: dict[str, Any] = {
         "supportedVersions": revisions.advertised_versions(
-            server.protocol_versions, requested=incoming.revision.version
+            server.protocol_versions, requested=request_context.revision.version
         ),
-        "capabilities": capabilities(server, can_stream=incoming.can_stream),
+        "capabilities": capabilities(server, can_stream=request_context.can_stream),
         "ttlMs": 0,
         "cacheScope": "private",
     }

@@ -33,10 +33,13 @@ class GetPromptParams(RetryParams, kw_only=True):
     arguments: dict[str, str] | None = None
 
 
-def list_prompts(incoming: RequestContext) -> dict[str, Any]:
+def list_prompts(request_context: RequestContext) -> dict[str, Any]:
     """Return the prompts that the caller may see."""
     return list_page(
-        incoming, incoming.server.catalog.prompts.values(), member="prompts", describe=describe
+        request_context,
+        request_context.server.catalog.prompts.values(),
+        member="prompts",
+        describe=describe,
     )
 
 
@@ -58,42 +61,45 @@ def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
     return described
 
 
-def get_prompt(incoming: RequestContext) -> PreparedCall:
+def get_prompt(request_context: RequestContext) -> PreparedCall:
     """Authorize a prompt and parse its arguments; unknown arguments are ignored."""
-    params = read_params(incoming.request.params, GetPromptParams)
-    entry = incoming.call_record
-    entry.note_name(params.name)
-    offered = incoming.server.catalog
-    prompt = offered.find_prompt(params.name)
+    params = read_params(request_context.request.params, GetPromptParams)
+    call_record = request_context.call_record
+    call_record.note_name(params.name)
+    catalog = request_context.server.catalog
+    prompt = catalog.find_prompt(params.name)
     if prompt is not None:
-        entry.note_component(prompt)
-    is_admitted = authorize(
-        incoming.principal, prompt, siblings=offered.prompts.values(), call_record=entry
+        call_record.note_component(prompt)
+    is_authorized = authorize(
+        request_context.principal,
+        prompt,
+        siblings=catalog.prompts.values(),
+        call_record=call_record,
     )
-    if prompt is None or not is_admitted:
+    if prompt is None or not is_authorized:
         raise InvalidParams(
-            f"No prompt named {params.name[:80]!r} on server {incoming.server.name!r}; "
+            f"No prompt named {params.name[:80]!r} on server {request_context.server.name!r}; "
             "see prompts/list."
         )
     known = {one.name for one in prompt.parameters}
     given = {name: value for name, value in (params.arguments or {}).items() if name in known}
-    entry.note_authorized(given)
+    call_record.note_authorized(given)
     try:
         arguments = prompt.arguments.parse(encode(given))
     except InvalidArguments as exc:
-        entry.note_invalid_arguments(exc.problems)
-        consume(incoming, prompt)
+        call_record.note_invalid_arguments(exc.problems)
+        consume(request_context, prompt)
         raise InvalidParams(str(exc)) from None
-    interaction = Interaction(incoming, prompt, encode(given), params)
-    consume(incoming, prompt, interaction)
+    interaction = Interaction(request_context, prompt, encode(given), params)
+    consume(request_context, prompt, interaction)
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         component=prompt,
         arguments=arguments,
         interaction=interaction,
         to_result=partial(results.prompt_result, prompt),
         to_error=partial(results.component_failure, prompt),
-        call_record=entry,
+        call_record=call_record,
     )
 
 
@@ -129,11 +135,11 @@ class CompleteParams(msgspec.Struct):
     context: ChosenArguments | None = None
 
 
-def complete(incoming: RequestContext) -> PreparedCall | dict[str, Any]:
+def complete(request_context: RequestContext) -> PreparedCall | dict[str, Any]:
     """Prepare the call of a completion; an argument without one has no suggestions."""
-    params = read_params(incoming.request.params, CompleteParams)
-    target = _completion_target(incoming, params.ref)
-    consume(incoming, target)
+    params = read_params(request_context.request.params, CompleteParams)
+    target = _completion_target(request_context, params.ref)
+    consume(request_context, target)
     known = target.arguments.json_schema.get("properties", {})
     if params.argument.name not in known:
         raise InvalidParams(
@@ -141,42 +147,44 @@ def complete(incoming: RequestContext) -> PreparedCall | dict[str, Any]:
             f"it has {', '.join(known) or 'none'}."
         )
     key = (target.kind, target.key, params.argument.name)
-    completion = incoming.server.catalog.completions.get(key)
+    completion = request_context.server.catalog.completions.get(key)
     if completion is None:
         return results.completion_result([])
     chosen = params.context.arguments if params.context else None
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         # The target's settings apply to the completion's function, which cannot ask the client.
         component=replace(target, function=completion.function, atomic=None, slow=False, needs=()),
         arguments=_arguments(completion, params.argument.value, chosen or {}),
         to_result=results.completion_result,
         to_error=partial(results.completion_failure, completion),
-        call_record=incoming.call_record,
+        call_record=request_context.call_record,
     )
 
 
-def _completion_target(incoming: RequestContext, ref: CompletionRef) -> Prompt | ResourceTemplate:
-    offered = incoming.server.catalog
+def _completion_target(
+    request_context: RequestContext, ref: CompletionRef
+) -> Prompt | ResourceTemplate:
+    catalog = request_context.server.catalog
     target: Prompt | ResourceTemplate | None = None
     among: Mapping[str, Prompt | ResourceTemplate]
     if ref.type == "ref/prompt" and ref.name is not None:
-        target, among = offered.find_prompt(ref.name), offered.prompts
+        target, among = catalog.find_prompt(ref.name), catalog.prompts
     elif ref.type == "ref/resource" and ref.uri is not None:
-        target = offered.find_template(ref.uri) or _template_of(incoming, ref.uri)
-        among = offered.templates
+        target = catalog.find_template(ref.uri) or _template_of(request_context, ref.uri)
+        among = catalog.templates
     else:
         raise InvalidParams(
             "params.ref must be a ref/prompt with a name or a ref/resource with a uri."
         )
-    is_admitted = authorize(incoming.principal, target, siblings=among.values())
-    if target is None or not is_admitted:
+    is_authorized = authorize(request_context.principal, target, siblings=among.values())
+    if target is None or not is_authorized:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
     return target
 
 
-def _template_of(incoming: RequestContext, uri: str) -> ResourceTemplate | None:
-    found = incoming.server.catalog.find_resource(uri)
+def _template_of(request_context: RequestContext, uri: str) -> ResourceTemplate | None:
+    found = request_context.server.catalog.find_resource(uri)
     return found[0] if found and isinstance(found[0], ResourceTemplate) else None
 
 

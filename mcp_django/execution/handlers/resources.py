@@ -63,15 +63,15 @@ class ReadParams(RetryParams, kw_only=True):
     uri: str
 
 
-def list_resources(incoming: RequestContext) -> dict[str, Any] | PreparedCall:
+def list_resources(request_context: RequestContext) -> dict[str, Any] | PreparedCall:
     """Return the fixed resources that the caller may see, then those that templates list."""
-    server = incoming.server
+    server = request_context.server
     listing = [one for one in server.catalog.templates.values() if one.entries is not None]
-    shown = [one for one in listing if may_list_entries(incoming.principal, one)]
+    shown = [one for one in listing if may_list_entries(request_context.principal, one)]
     if shown:
-        return _list_entries(incoming, shown, describe=describe_resource)
+        return _list_entries(request_context, shown, describe=describe_resource)
     return list_page(
-        incoming,
+        request_context,
         server.catalog.resources.values(),
         member="resources",
         describe=describe_resource,
@@ -80,10 +80,12 @@ def list_resources(incoming: RequestContext) -> dict[str, Any] | PreparedCall:
     )
 
 
-def list_templates(incoming: RequestContext) -> dict[str, Any]:
+def list_templates(request_context: RequestContext) -> dict[str, Any]:
     """Return the resource templates that the caller may see."""
-    templates = incoming.server.catalog.templates.values()
-    return list_page(incoming, templates, member="resourceTemplates", describe=describe_template)
+    templates = request_context.server.catalog.templates.values()
+    return list_page(
+        request_context, templates, member="resourceTemplates", describe=describe_template
+    )
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
@@ -108,12 +110,12 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
     return described
 
 
-def read_resource(incoming: RequestContext) -> PreparedCall:
+def read_resource(request_context: RequestContext) -> PreparedCall:
     """Authorize the read of a resource; its function runs later."""
-    params = read_params(incoming.request.params, ReadParams)
-    reading = authorize_read(incoming, params.uri, call_record=incoming.call_record)
-    interaction = Interaction(incoming, reading.component, encode(params.uri), params)
-    consume(incoming, reading.component, interaction)
+    params = read_params(request_context.request.params, ReadParams)
+    reading = authorize_read(request_context, params.uri, call_record=request_context.call_record)
+    interaction = Interaction(request_context, reading.component, encode(params.uri), params)
+    consume(request_context, reading.component, interaction)
     reading = replace(reading, interaction=interaction)
     return _not_cacheable(reading) if params.is_retry else reading
 
@@ -124,9 +126,9 @@ def _not_cacheable(reading: PreparedCall) -> PreparedCall:
 
 
 def authorize_read(
-    incoming: RequestContext, uri: str, *, call_record: CallEntry | None = None
+    request_context: RequestContext, uri: str, *, call_record: CallEntry | None = None
 ) -> PreparedCall:
-    """Return the call that reads a URI; without an ``entry`` it is part of another call.
+    """Return the call that reads a URI; without an ``call_record`` it is part of another call.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
@@ -138,37 +140,39 @@ def authorize_read(
         check_uri(uri)
     except ValueError:
         raise _not_found(uri) from None
-    offered = incoming.server.catalog
-    component, variables = offered.find_resource(uri) or (None, {})
+    catalog = request_context.server.catalog
+    component, variables = catalog.find_resource(uri) or (None, {})
     if component is not None:
         call_record.note_component(component, uri=uri)
-    is_admitted = authorize(
-        incoming.principal,
+    is_authorized = authorize(
+        request_context.principal,
         component,
-        siblings=offered.readable_components(),
+        siblings=catalog.readable_components(),
         call_record=call_record,
     )
-    if component is None or not is_admitted:
+    if component is None or not is_authorized:
         raise _not_found(uri)
     call_record.note_authorized(variables)
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         component=component,
-        arguments=_arguments(component, variables, uri, entry=call_record),
+        arguments=_arguments(component, variables, uri, call_record=call_record),
         call_record=call_record,
-        to_result=partial(results.resource_result, component, uri, _hints(incoming, component)),
+        to_result=partial(
+            results.resource_result, component, uri, _hints(request_context, component)
+        ),
         to_error=partial(results.resource_failure, component, uri),
     )
 
 
-def is_readable(incoming: RequestContext, uri: str) -> bool:
+def is_readable(request_context: RequestContext, uri: str) -> bool:
     """Return whether the caller could read a URI now.
 
     For a template, only its function knows which rows the caller may read, so it runs; a fixed
     resource has no rows to check. Uses the database.
     """
     try:
-        invocation = authorize_read(incoming, uri)
+        invocation = authorize_read(request_context, uri)
         if isinstance(invocation.component, ResourceTemplate):
             invoke.run(replace(invocation, to_result=lambda value: {}))
     except (MCPError, AccessRefused):
@@ -177,7 +181,7 @@ def is_readable(incoming: RequestContext, uri: str) -> bool:
 
 
 def read_contents(
-    incoming: RequestContext, uri: str, interaction: Interaction | None
+    request_context: RequestContext, uri: str, interaction: Interaction | None
 ) -> list[ResourceContents]:
     """Return the contents of a resource, for a component that reads it on behalf of its caller.
 
@@ -186,7 +190,7 @@ def read_contents(
         ElicitationDeclined: the user declined to answer; the component may handle this.
     """
     try:
-        invocation = authorize_read(incoming, uri)
+        invocation = authorize_read(request_context, uri)
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
         raise _not_found(uri) from None
@@ -210,20 +214,20 @@ def read_contents(
 
 
 def _arguments(
-    component: ReadableComponent, variables: dict[str, str], uri: str, *, entry: CallEntry
+    component: ReadableComponent, variables: dict[str, str], uri: str, *, call_record: CallEntry
 ) -> dict[str, Any]:
     if not isinstance(component, ResourceTemplate):
         return {}
     try:
         return component.arguments.parse(json.dumps(variables).encode())
     except InvalidArguments as exc:
-        entry.note_invalid_arguments(exc.problems)
+        call_record.note_invalid_arguments(exc.problems)
         # For example "orders/abc" where a number is expected: no such resource exists.
         raise _not_found(uri) from None
 
 
-def _hints(incoming: RequestContext, component: ReadableComponent) -> dict[str, Any]:
-    public = component.cache_public and not depends_on_caller(incoming.server, component)
+def _hints(request_context: RequestContext, component: ReadableComponent) -> dict[str, Any]:
+    public = component.cache_public and not depends_on_caller(request_context.server, component)
     if isinstance(component, UIResource) and component.depends_on_host:
         public = False
     return {
@@ -253,22 +257,24 @@ def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
 
 
 def _list_entries(
-    incoming: RequestContext, templates: Sequence[ResourceTemplate], *, describe: Describe
+    request_context: RequestContext, templates: Sequence[ResourceTemplate], *, describe: Describe
 ) -> PreparedCall:
     """Prepare the call that makes one page.
 
     Raises:
         InvalidParams: the cursor is not one of this list.
     """
-    listing = ResourceListing(incoming, templates, describe)
-    section, after = listing.decode_cursor(read_params(incoming.request.params, ListParams).cursor)
+    listing = ResourceListing(request_context, templates, describe)
+    section, after = listing.decode_cursor(
+        read_params(request_context.request.params, ListParams).cursor
+    )
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         component=LIST_COMPONENT,
         arguments={"book": listing, "section": section, "after": after},
         to_result=listing.result,
         to_error=partial(results.component_failure, LIST_COMPONENT),
-        call_record=incoming.call_record,
+        call_record=request_context.call_record,
     )
 
 
@@ -276,13 +282,16 @@ class ResourceListing:
     """The list of resources and template entries, as one caller may see it."""
 
     def __init__(
-        self, incoming: RequestContext, templates: Sequence[ResourceTemplate], describe: Describe
+        self,
+        request_context: RequestContext,
+        templates: Sequence[ResourceTemplate],
+        describe: Describe,
     ) -> None:
-        self._incoming = incoming
+        self._incoming = request_context
         self._templates = {one.key: one for one in templates}
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
-        self.size = incoming.server.page_size
+        self.size = request_context.server.page_size
 
     def decode_cursor(self, cursor: str | None) -> tuple[str, Position]:
         """Return the section, and the position in it, after which the page begins."""
@@ -383,42 +392,44 @@ class SkillParams(ListParams, kw_only=True):
     uri: str
 
 
-def list_skills(incoming: RequestContext) -> dict[str, Any]:
+def list_skills(request_context: RequestContext) -> dict[str, Any]:
     """Return the entries of the skills that the caller may see."""
-    skills = incoming.server.catalog.skills
+    skills = request_context.server.catalog.skills
     return list_page(
-        incoming,
+        request_context,
         skills.entries.values(),
         member="skills",
-        describe=partial(_visible_skill_entry, skills, _SkillVisibility(incoming.principal)),
+        describe=partial(_visible_skill_entry, skills, _SkillVisibility(request_context.principal)),
         # An entry lists only the files that the caller may see.
-        is_private=_is_private(incoming, *(one for each in skills.files.values() for one in each)),
+        is_private=_is_private(
+            request_context, *(one for each in skills.files.values() for one in each)
+        ),
     )
 
 
-def get_skill(incoming: RequestContext) -> dict[str, Any]:
+def get_skill(request_context: RequestContext) -> dict[str, Any]:
     """Return the entry of one skill.
 
     Raises:
         InvalidParams: no skill has this URI, or the caller may not see it.
     """
-    params = read_params(incoming.request.params, SkillParams)
-    offered = incoming.server.catalog
-    skills = offered.skills
+    params = read_params(request_context.request.params, SkillParams)
+    catalog = request_context.server.catalog
+    skills = catalog.skills
     skill = skills.entries.get(params.uri)
-    is_admitted = authorize(incoming.principal, skill, siblings=offered.resources.values())
-    if skill is None or not is_admitted:
+    is_authorized = authorize(request_context.principal, skill, siblings=catalog.resources.values())
+    if skill is None or not is_authorized:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
-    private = _is_private(incoming, *skills.files[skill.uri])
+    private = _is_private(request_context, *skills.files[skill.uri])
     return {
-        "skill": _visible_skill_entry(skills, _SkillVisibility(incoming.principal), skill),
+        "skill": _visible_skill_entry(skills, _SkillVisibility(request_context.principal), skill),
         "ttlMs": int(skill.cache_ttl.total_seconds() * 1000),
         "cacheScope": "public" if skill.cache_public and not private else "private",
     }
 
 
-def _is_private(incoming: RequestContext, *files: SkillFile) -> bool:
-    return any(depends_on_caller(incoming.server, one) for one in files)
+def _is_private(request_context: RequestContext, *files: SkillFile) -> bool:
+    return any(depends_on_caller(request_context.server, one) for one in files)
 
 
 class _SkillVisibility:
@@ -457,31 +468,31 @@ def skill_entry(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
     }
 
 
-def read_directory(incoming: RequestContext) -> dict[str, Any]:
+def read_directory(request_context: RequestContext) -> dict[str, Any]:
     """Return the direct children of a directory that the caller may see.
 
     Raises:
         InvalidParams: the directory does not exist, or the caller may see nothing in it.
     """
-    params = read_params(incoming.request.params, SkillParams)
-    offered = incoming.server.catalog
-    skills = offered.skills
-    sight = _SkillVisibility(incoming.principal)
+    params = read_params(request_context.request.params, SkillParams)
+    catalog = request_context.server.catalog
+    skills = catalog.skills
+    sight = _SkillVisibility(request_context.principal)
     children = [
         (uri, one)
         for uri, one in skills.directories.get(params.uri, {}).items()
         if any(map(sight.sees, _files_under(skills, uri, one)))
     ]
     if not children:
-        sight.check_all(offered.resources.values())
+        sight.check_all(catalog.resources.values())
         raise InvalidParams(
             f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
     entries, cursor = paginate(
         children,
         cursor=params.cursor,
-        size=incoming.server.page_size,
-        scope=f"{cursor_scope(incoming)}:{params.uri}",
+        size=request_context.server.page_size,
+        scope=f"{cursor_scope(request_context)}:{params.uri}",
         key=lambda child: child[0],
         signer=CURSOR_SIGNER,
     )

@@ -55,20 +55,20 @@ class UriParams(msgspec.Struct):
     uri: str
 
 
-def ping(incoming: RequestContext) -> dict[str, Any]:
+def ping(request_context: RequestContext) -> dict[str, Any]:
     """Return an empty result."""
     return {}
 
 
-def set_level(incoming: RequestContext) -> dict[str, Any]:
+def set_level(request_context: RequestContext) -> dict[str, Any]:
     """Store the log level of the session."""
-    level = read_params(incoming.request.params, LevelParams).level
+    level = read_params(request_context.request.params, LevelParams).level
     severity(level)
-    _require_session(incoming).set_log_level(level)
+    _require_session(request_context).set_log_level(level)
     return {}
 
 
-def authorize_subscription(incoming: RequestContext) -> str:
+def authorize_subscription(request_context: RequestContext) -> str:
     """Return the URI to subscribe to, if the caller may read its resource.
 
     For a template, whether the row exists is not checked.
@@ -79,16 +79,16 @@ def authorize_subscription(incoming: RequestContext) -> str:
         ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
             see it.
     """
-    if not incoming.can_stream:
+    if not request_context.can_stream:
         raise MethodNotFound(
             "This server cannot send changes: it has no streams, since it runs under WSGI."
         )
-    uri = read_params(incoming.request.params, UriParams).uri
+    uri = read_params(request_context.request.params, UriParams).uri
     # Not valid in a URI, and PostgreSQL cannot store it.
     if "\0" in uri:
         raise _not_found(uri)
     try:
-        reading = authorize_read(incoming, uri)
+        reading = authorize_read(request_context, uri)
     except AuthenticationRequired:
         raise _not_found(uri) from None
     if not reading.component.subscribe:  # type: ignore[attr-defined]  # a resource's
@@ -96,21 +96,23 @@ def authorize_subscription(incoming: RequestContext) -> str:
     return uri
 
 
-def subscribe(incoming: RequestContext) -> dict[str, Any]:
+def subscribe(request_context: RequestContext) -> dict[str, Any]:
     """Subscribe the session to changes of a resource that its caller may read."""
-    uri = authorize_subscription(incoming)
-    if not is_readable(incoming, uri):
+    uri = authorize_subscription(request_context)
+    if not is_readable(request_context, uri):
         raise _not_found(uri)
     try:
-        _require_session(incoming).subscribe(uri)
+        _require_session(request_context).subscribe(uri)
     except TooManySubscriptions:
         raise InvalidParams("The session has too many subscriptions; end some first.") from None
     return {}
 
 
-def unsubscribe(incoming: RequestContext) -> dict[str, Any]:
+def unsubscribe(request_context: RequestContext) -> dict[str, Any]:
     """End a subscription of the session; one that does not exist is not an error."""
-    _require_session(incoming).unsubscribe(read_params(incoming.request.params, UriParams).uri)
+    _require_session(request_context).unsubscribe(
+        read_params(request_context.request.params, UriParams).uri
+    )
     return {}
 
 
@@ -118,10 +120,10 @@ def _not_found(uri: str) -> ResourceNotFound:
     return ResourceNotFound("Resource not found; see resources/list.", data={"uri": uri})
 
 
-def _require_session(incoming: RequestContext) -> ClientSession:
-    if incoming.session is None:
+def _require_session(request_context: RequestContext) -> ClientSession:
+    if request_context.session is None:
         raise InvalidRequest("Send initialize first.")
-    return incoming.session
+    return request_context.session
 
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
@@ -147,62 +149,64 @@ class ListenParams(msgspec.Struct):
     notifications: NotificationFilter
 
 
-def listen(incoming: RequestContext) -> ListenRequest:
+def listen(request_context: RequestContext) -> ListenRequest:
     """Return the subset of the requested notifications that the server will send."""
-    wanted = read_params(incoming.request.params, ListenParams).notifications
-    offered = capabilities(incoming.server, can_stream=incoming.can_stream)
-    if not incoming.can_stream:
+    wanted = read_params(request_context.request.params, ListenParams).notifications
+    catalog = capabilities(request_context.server, can_stream=request_context.can_stream)
+    if not request_context.can_stream:
         raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
-    if not offered:
+    if not catalog:
         raise MethodNotFound("This server has no changes to listen for.")
-    if wanted.task_ids and not declares_tasks(incoming):
+    if wanted.task_ids and not declares_tasks(request_context):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    verdicts = PermissionCache(incoming.principal)
+    verdicts = PermissionCache(request_context.principal)
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
     }
     return ListenRequest(
-        incoming=incoming,
-        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in offered),
-        uris=_permitted_uris(incoming, wanted.resource_subscriptions[:MAX_URIS], verdicts),
+        request_context=request_context,
+        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in catalog),
+        uris=_permitted_uris(request_context, wanted.resource_subscriptions[:MAX_URIS], verdicts),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(incoming, task_id, permission_cache=verdicts) is not None
+            if readable_task(request_context, task_id, permission_cache=verdicts) is not None
         ),
     )
 
 
 def _permitted_uris(
-    incoming: RequestContext, uris: list[str], permission_cache: PermissionCache
+    request_context: RequestContext, uris: list[str], permission_cache: PermissionCache
 ) -> tuple[str, ...]:
     """Return the URIs that the caller may subscribe to; hidden and unknown take the same time."""
     wanted = dict.fromkeys(uris)
     found = tuple(
-        uri for uri in wanted if may_subscribe(incoming, uri, permission_cache=permission_cache)
+        uri
+        for uri in wanted
+        if may_subscribe(request_context, uri, permission_cache=permission_cache)
     )
     if len(found) < len(wanted):
-        permission_cache.check_all(incoming.server.catalog.readable_components())
+        permission_cache.check_all(request_context.server.catalog.readable_components())
     return found
 
 
 def may_subscribe(
-    incoming: RequestContext, uri: str, *, permission_cache: PermissionCache | None = None
+    request_context: RequestContext, uri: str, *, permission_cache: PermissionCache | None = None
 ) -> bool:
     """Return whether the caller may see this resource and it allows subscriptions."""
     try:
         check_uri(uri)
     except ValueError:
         return False
-    component, _ = incoming.server.catalog.find_resource(uri) or (None, {})
+    component, _ = request_context.server.catalog.find_resource(uri) or (None, {})
     if component is None or not component.subscribe:
         return False
-    return is_visible(incoming.principal, component, permission_cache=permission_cache)
+    return is_visible(request_context.principal, component, permission_cache=permission_cache)
 
 
 # ``initialize`` -----------------------------------------------------------------------------------

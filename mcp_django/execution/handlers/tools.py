@@ -41,13 +41,13 @@ def tool_name(request: Request) -> str:
     return read_params(request.params, CallParams).name
 
 
-def list_tools(incoming: RequestContext) -> dict[str, Any]:
+def list_tools(request_context: RequestContext) -> dict[str, Any]:
     """Return the tools that the caller may see."""
-    offered = incoming.server.catalog
-    shown = partial(describe_tool, principal=incoming.principal, catalog=offered)
-    if incoming.revision.tasks:
+    catalog = request_context.server.catalog
+    shown = partial(describe_tool, principal=request_context.principal, catalog=catalog)
+    if request_context.revision.tasks:
         shown = partial(_with_task_support, describe=shown)
-    return list_page(incoming, offered.tools.values(), member="tools", describe=shown)
+    return list_page(request_context, catalog.tools.values(), member="tools", describe=shown)
 
 
 def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def describe_tool(
     """Return a tool in its richest wire shape; ``protocol.shapes`` adapts it to the revision.
 
     Without a ``principal`` the schema has everything that any caller may send. With the catalog in
-    ``offered``, the UI resource is left out if this caller may not read it.
+    ``catalog``, the UI resource is left out if this caller may not read it.
     """
     described = {**common_members(tool), "inputSchema": _arguments(tool, principal).json_schema}
     if tool.output is not None and not tool.polling_fallback:
@@ -80,50 +80,56 @@ def describe_tool(
     return described
 
 
-def _is_readable(uri: str, principal: Principal | None, offered: Catalog) -> bool:
+def _is_readable(uri: str, principal: Principal | None, catalog: Catalog) -> bool:
     """Return whether the caller may read a UI resource, so that a tool may link to it."""
-    found = offered.find_resource(uri)
+    found = catalog.find_resource(uri)
     return found is not None and (principal is None or is_visible(principal, found[0]))
 
 
-def call_tool(incoming: RequestContext) -> PreparedCall | dict[str, Any]:
+def call_tool(request_context: RequestContext) -> PreparedCall | dict[str, Any]:
     """Authorize a call and parse its arguments; the tool's function runs later.
 
     Invalid arguments are answered with a result that the model can read, not with an error.
     """
-    params = read_params(incoming.request.params, CallParams)
-    tool = _authorized_tool(incoming, params.name)
+    params = read_params(request_context.request.params, CallParams)
+    tool = _authorized_tool(request_context, params.name)
     try:
-        plan = plan_task(incoming, tool, params.task)
+        plan = plan_task(request_context, tool, params.task)
     except MissingCapability as exc:
-        return _capability_error(incoming, tool, exc)
+        return _capability_error(request_context, tool, exc)
     raw = _arguments_object(params.arguments)
-    prepared = partial(_prepare_call, incoming, tool, raw, params)
+    prepared = partial(_prepare_call, request_context, tool, raw, params)
     return prepared() if plan is None else plan.prepare(prepared, raw)
 
 
-def _authorized_tool(incoming: RequestContext, name: str) -> Tool:
+def _authorized_tool(request_context: RequestContext, name: str) -> Tool:
     """Return the tool of this name.
 
     Raises:
         InvalidParams: the tool does not exist, or the caller may not see it.
         AuthenticationRequired: the tool needs approval, and the caller is anonymous.
     """
-    entry = incoming.call_record
-    entry.note_name(name)
-    offered = incoming.server.catalog
-    tool = offered.find_tool(name)
+    call_record = request_context.call_record
+    call_record.note_name(name)
+    catalog = request_context.server.catalog
+    tool = catalog.find_tool(name)
     if tool is not None:
-        entry.note_component(tool)
-    is_admitted = authorize(
-        incoming.principal, tool, siblings=offered.tools.values(), call_record=entry
+        call_record.note_component(tool)
+    is_authorized = authorize(
+        request_context.principal, tool, siblings=catalog.tools.values(), call_record=call_record
     )
-    is_anonymous = not incoming.principal.is_authenticated
-    if tool is not None and tool.approval and is_anonymous and not incoming.principal.may_sign_in:
-        is_admitted = False
-    if tool is None or not is_admitted:
+    is_anonymous = not request_context.principal.is_authenticated
+    if (
+        tool is not None
+        and tool.approval
+        and is_anonymous
+        and not request_context.principal.may_sign_in
+    ):
+        is_authorized = False
+    if tool is None or not is_authorized:
         raise InvalidParams(
-            f"No tool named {name[:80]!r} on server {incoming.server.name!r}; see tools/list."
+            f"No tool named {name[:80]!r} on server {request_context.server.name!r}; see "
+            "tools/list."
         )
     if tool.approval and is_anonymous:
         raise AuthenticationRequired("This needs credentials.", scopes=tool.scopes)
@@ -131,44 +137,48 @@ def _authorized_tool(incoming: RequestContext, name: str) -> Tool:
 
 
 def _prepare_call(
-    incoming: RequestContext, tool: Tool, raw: bytes, retry_params: RetryParams
+    request_context: RequestContext, tool: Tool, raw: bytes, retry_params: RetryParams
 ) -> PreparedCall | dict[str, Any]:
-    entry = incoming.call_record
-    entry.note_authorized(raw)
-    if tool.header_parameters and incoming.headers is not None and incoming.revision.stateless:
+    call_record = request_context.call_record
+    call_record.note_authorized(raw)
+    if (
+        tool.header_parameters
+        and request_context.headers is not None
+        and request_context.revision.stateless
+    ):
         headers.check_param_headers(
-            incoming.headers, read_params(raw, dict[str, Any]), tool.header_parameters
+            request_context.headers, read_params(raw, dict[str, Any]), tool.header_parameters
         )
     try:
-        arguments = _arguments(tool, incoming.principal).parse(raw)
+        arguments = _arguments(tool, request_context.principal).parse(raw)
     except InvalidArguments as exc:
-        entry.note_invalid_arguments(exc.problems)
+        call_record.note_invalid_arguments(exc.problems)
         # A call with invalid arguments counts as a use too.
-        consume(incoming, tool)
+        consume(request_context, tool)
         return results.tool_error(str(exc))
     try:
-        interaction = Interaction(incoming, tool, raw, retry_params)
+        interaction = Interaction(request_context, tool, raw, retry_params)
     except MissingCapability as exc:
-        return _capability_error(incoming, tool, exc)
-    consume(incoming, tool, interaction)
+        return _capability_error(request_context, tool, exc)
+    consume(request_context, tool, interaction)
     return PreparedCall(
-        incoming=incoming,
+        request_context=request_context,
         component=tool,
         arguments=arguments,
         interaction=interaction,
-        approval_guard=guard_for(incoming, tool, raw, arguments),
+        approval_guard=guard_for(request_context, tool, raw, arguments),
         to_result=partial(results.tool_result, tool),
-        to_error=partial(results.tool_failure, tool, incoming.revision),
-        call_record=entry,
+        to_error=partial(results.tool_failure, tool, request_context.revision),
+        call_record=call_record,
     )
 
 
 def _capability_error(
-    incoming: RequestContext, tool: Tool, exc: MissingCapability
+    request_context: RequestContext, tool: Tool, exc: MissingCapability
 ) -> dict[str, Any]:
     """Return the result for a client that lacks a capability that the tool needs."""
-    incoming.call_record.preset("refused", type(exc).__name__)
-    return results.tool_failure(tool, incoming.revision, exc)
+    request_context.call_record.preset("refused", type(exc).__name__)
+    return results.tool_failure(tool, request_context.revision, exc)
 
 
 def _arguments(tool: Tool, principal: Principal | None) -> ArgumentSource:

@@ -418,8 +418,8 @@ def load_labels(
 class LabelPlaceholder:
     """A placeholder in a row for a label that is filled in later.
 
-    ``row[name]`` is the related object as it is shown. With ``is_gated`` it is shown only if the
-    caller may view it.
+    ``row[name]`` is the related object as it is shown. With ``is_restricted`` it is shown only if
+    the caller may view it.
     """
 
     key: Any

@@ -127,7 +127,8 @@ class Filters:
         for lookup in default_lookups(path) if names is None else names:
             if lookup not in known:
                 self._declaration.refuse(
-                    f"filter_fields: {text!r} has no lookup {lookup!r}; {suggest_name(lookup, known)}"
+                    f"filter_fields: {text!r} has no lookup {lookup!r}; "
+                    f"{suggest_name(lookup, known)}"
                 )
             yield FieldFilter(path=path, lookup=lookup)
 

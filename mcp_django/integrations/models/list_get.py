@@ -103,7 +103,8 @@ def get_permitted_object(
     obj: Model | None = next(iter(rows[:1]), None)
     if obj is None or not has_object_permission(declaration, ctx, action, obj):
         raise ToolError(
-            f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{_see(declaration)}."
+            f"There is no {declaration.noun} with {name} "
+            f"{to_json_text(given[name])}{_see(declaration)}."
         )
     return obj
 

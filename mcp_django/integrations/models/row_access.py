@@ -108,7 +108,7 @@ def may_view_some_objects(declaration: ModelComponents[Any], ctx: Context) -> bo
 def filter_viewable(
     declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 ) -> QuerySet[Any]:
-    """Return the rows that the caller may view; if each is checked, of the first ``MAX_ASKED``."""
+    """Return the viewable rows; at most ``MAX_CHECKED_OBJECTS`` if each has to be checked."""
     if can_view_all(declaration, ctx):
         return rows
     return rows.filter(
@@ -121,7 +121,7 @@ def filter_viewable(
 def filter_by_object_permission(
     declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 ) -> Iterator[Any]:
-    """Yield the objects that the caller may view, checking each of the first ``MAX_ASKED``."""
+    """Yield the objects that the caller may view, of the first ``MAX_CHECKED_OBJECTS``."""
     if not may_view_some_objects(declaration, ctx):
         return
     number = 0

@@ -466,7 +466,8 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
             f"create does not set {names}, which {declaration.model.__name__} requires: "
-            f"{_required_hint(missing)}, give it a default, set it in perform_create, or remove 'create' "
+            f"{_required_hint(missing)}, give it a default, set it in perform_create, or remove "
+            "'create' "
             "from tools."
         )
 

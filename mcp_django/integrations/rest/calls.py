@@ -216,9 +216,9 @@ class RequestContent:
 class RestRequest(CallerRequest):
     """A request whose view is known.
 
-    ``mark`` replaces the ``Authorization`` header for the view only, not for middleware. It
-    distinguishes callers if the view caches its responses and varies them by this header. It is
-    not a valid credential.
+    ``authorization_mark`` replaces the ``Authorization`` header for the view only, not for
+    middleware. It distinguishes callers if the view caches its responses and varies them by this
+    header. It is not a valid credential.
     """
 
     resolved: ResolvedView

@@ -283,7 +283,7 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
-    """One parameter of the query string; ``several`` says how several values are written."""
+    """One parameter of the query string; ``list_style`` says how several values are written."""
 
     name: str
     schema: Schema

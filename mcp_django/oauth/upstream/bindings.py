@@ -35,7 +35,7 @@ logger = logging.getLogger("mcp_django.security")
 
 
 def annotate_tokens(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
-    """Annotate access tokens for ``check``; return them unchanged without a provider.
+    """Annotate access tokens for ``check_token``; return them unchanged without a provider.
 
     ``upstream`` is the provider that the called server needs, empty for none.
     """
@@ -53,7 +53,7 @@ def annotate_tokens(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
 
 
 def check_token(token: Any, upstream: str) -> None:
-    """Check the upstream access of a token from ``annotate``; no query if the access is fresh.
+    """Check the upstream access of a token from ``annotate_tokens``; no query if it is fresh.
 
     Raises:
         AuthenticationRequired: if the access has ended (401, ``invalid_token``); the token and its

@@ -475,7 +475,7 @@ def _select_key(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
 
 
 def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJWK]:
-    """Return the provider's signing keys, from a cache of ten minutes unless ``anew``."""
+    """Return the provider's signing keys, from a cache of ten minutes unless ``refetch``."""
     cached = None if refetch else outbound.get_signed("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
