@@ -182,7 +182,7 @@ def _threads(call: Call) -> Sequence[Stage]:
     request.mcp_ticket = InFlight()
 
     async def hop() -> None:
-        await get_pool("work").run(partial(run_with_request_signals, str))
+        await get_pool("tool").run(partial(run_with_request_signals, str))
 
     return (
         Stage(name="switch to a pooled thread and back, with Django's signals", astep=hop),

@@ -45,7 +45,7 @@ class ExcludedPaths:
 
 
 def path_rows(
-    model: type[Model], scratch: StagingRegistry, chosen: Iterable[str] = ()
+    model: type[Model], staging: StagingRegistry, chosen: Iterable[str] = ()
 ) -> tuple[list[PathRow], list[ExcludedPaths]]:
     """Return the paths that can be exposed and those left out: own fields, then related ones.
 
@@ -62,7 +62,7 @@ def path_rows(
                 reason = gettext("is neither a column nor a relation to one model.")
                 closed.setdefault(reason, []).append(name)
                 continue
-            if reason := path_exclusion(path, scratch.shown_by_code):
+            if reason := path_exclusion(path, staging.shown_by_code):
                 closed.setdefault(reason, []).append(name)
             else:
                 yield path

@@ -125,25 +125,25 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
     Attributes set by middleware are on the copy as well; the session is the same object.
     """
     # copy.copy() uses pickling, which leaves out some attributes of a request.
-    twin: Any = object.__new__(type(request))
-    twin.__dict__.update(request.__dict__)
-    twin.META = {name: value for name, value in request.META.items() if name not in SECRET_META}
-    twin.COOKIES = {}
+    copied: Any = object.__new__(type(request))
+    copied.__dict__.update(request.__dict__)
+    copied.META = {name: value for name, value in request.META.items() if name not in SECRET_META}
+    copied.COOKIES = {}
     # ``headers`` is computed from META again; only the fast ASGI handler may see ``mcp_ticket``.
     for name in ("headers", "mcp_ticket"):
-        twin.__dict__.pop(name, None)
-    if "environ" in twin.__dict__:
-        twin.environ = twin.META
-    if "scope" in twin.__dict__:
+        copied.__dict__.pop(name, None)
+    if "environ" in copied.__dict__:
+        copied.environ = copied.META
+    if "scope" in copied.__dict__:
         secret = {name.encode() for name in SECRET_HEADERS}
-        lines = [line for line in twin.scope["headers"] if line[0].lower() not in secret]
+        lines = [line for line in copied.scope["headers"] if line[0].lower() not in secret]
         # Servers and Channels derive cookies, a session and a user from the credentials.
         added = {"cookies", "session", "user"}
-        kept = {name: value for name, value in twin.scope.items() if name not in added}
-        twin.scope = {**kept, "headers": lines}
-    twin.user = principal.user
-    twin.auser = _make_auser(principal)
-    return twin  # type: ignore[no-any-return]
+        kept = {name: value for name, value in copied.scope.items() if name not in added}
+        copied.scope = {**kept, "headers": lines}
+    copied.user = principal.user
+    copied.auser = _make_auser(principal)
+    return copied  # type: ignore[no-any-return]
 
 
 def _make_auser(principal: Principal) -> Callable[[], Any]:

@@ -83,7 +83,7 @@ class ApprovalGuard:
         self._raw = raw
         self._used_pk: int | None = None
 
-    def require(self, invocation: PreparedCall) -> None:
+    def require(self, prepared_call: PreparedCall) -> None:
         """Use up the approval of this call.
 
         Uses the database, outside of the call's transaction.
@@ -102,21 +102,21 @@ class ApprovalGuard:
         arguments = parse_arguments(self._raw)
         subject = self._subject(arguments)
         row = approval_rows.find_approval(subject) or self._request_approval(
-            invocation, subject, arguments
+            prepared_call, subject, arguments
         )
-        if self._send_to_page(invocation, row):
+        if self._send_to_page(prepared_call, row):
             row = approval_rows.find_approval(subject) or self._request_approval(
-                invocation, subject, arguments
+                prepared_call, subject, arguments
             )
         while row.state == approval_rows.GRANTED:
             if approval_rows.use_approval(row):
                 self._used_pk = row.pk
-                if invocation.interaction is not None:
-                    invocation.interaction.mark_approval_boundary()
+                if prepared_call.interaction is not None:
+                    prepared_call.interaction.mark_approval_boundary()
                 return
             # A concurrent call with the same arguments used the approval.
             row = approval_rows.find_approval(subject) or self._request_approval(
-                invocation, subject, arguments
+                prepared_call, subject, arguments
             )
         raise NotApproved(self._denial_message(row))
 
@@ -140,7 +140,7 @@ class ApprovalGuard:
 
     def _request_approval(
         self,
-        invocation: PreparedCall,
+        prepared_call: PreparedCall,
         subject: approval_rows.ApprovalSubject,
         arguments: Mapping[str, Any],
     ) -> Approval:
@@ -155,7 +155,7 @@ class ApprovalGuard:
             user_name=principal.user.get_username()[:MAX_NAME],
             client=self._client(),
             arguments=displayable(self._tool, arguments),
-            preview=self._preview(invocation),
+            preview=self._preview(prepared_call),
         )
         url = page_url(self._incoming, row.code)
         approval_requested.send_robust(sender=type(row), approval=row, url=url)
@@ -166,7 +166,7 @@ class ApprovalGuard:
         name = self._incoming.principal.client_name or (said if isinstance(said, str) else "")
         return escape_invisible(name)[:MAX_NAME]
 
-    def _preview(self, invocation: PreparedCall) -> Any:
+    def _preview(self, prepared_call: PreparedCall) -> Any:
         """Run the dry run and return what the call would change, as its caller may see it.
 
         Raises:
@@ -174,9 +174,9 @@ class ApprovalGuard:
         """
         if self._tool.dry_run is None:
             return None
-        arguments = self._tool.dry_run.to_dry_run(invocation.arguments)
+        arguments = self._tool.dry_run.to_dry_run(prepared_call.arguments)
         dry = replace(
-            invocation,
+            prepared_call,
             arguments=arguments,
             approval_guard=None,
             interaction=None,
@@ -189,12 +189,12 @@ class ApprovalGuard:
 
     # Telling the caller ---------------------------------------------------------------------------
 
-    def _send_to_page(self, invocation: PreparedCall, row: Approval) -> bool:
+    def _send_to_page(self, prepared_call: PreparedCall, row: Approval) -> bool:
         """Ask the caller to open the page; return whether that was possible and is answered.
 
         Only where the caller decides. Another person may take a day, and no connection waits.
         """
-        interaction = invocation.interaction
+        interaction = prepared_call.interaction
         if self._tool.approval != "caller" or interaction is None:
             return False
         if not interaction.supports("elicitation.url"):

@@ -59,7 +59,7 @@ class LogUnavailable(Busy):
         )
 
 
-def log_call(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
+def log_call(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
     """Log the call and return the result of the work.
 
     The record is written when this function returns, or soon after.
@@ -68,7 +68,7 @@ def log_call(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
         LogUnavailable: the call may write, and its record could not be written first; nothing has
             run.
     """
-    call_record = invocation.call_record
+    call_record = prepared_call.call_record
     if not call_record.is_open:
         if call_record.is_written and call_record.writes:
             raise LogUnavailable  # it timed out before its thread began
@@ -77,23 +77,23 @@ def log_call(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
         _begin_record(call_record)
         result = work()
     except BaseException as exc:
-        _end_record(call_record, _outcome_of_exception(call_record, exc, invocation))
+        _end_record(call_record, _outcome_of_exception(call_record, exc, prepared_call))
         raise
-    meaning = _outcome_of_return(call_record, result, invocation)
+    meaning = _outcome_of_return(call_record, result, prepared_call)
     if meaning is not None:
         _end_record(call_record, meaning)
     return result
 
 
 async def alog_call(
-    invocation: PreparedCall,
+    prepared_call: PreparedCall,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
-    call_record = invocation.call_record
+    call_record = prepared_call.call_record
     if not call_record.is_open:
         return await work()
     if runs_here:
@@ -103,16 +103,18 @@ async def alog_call(
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(call_record, _outcome_of_exception(call_record, exc, invocation))
+            _queue_end(call_record, _outcome_of_exception(call_record, exc, prepared_call))
         raise
     except BaseException as exc:
         await _aend_record(
-            call_record, _outcome_of_exception(call_record, exc, invocation), own_thread=own_thread
+            call_record,
+            _outcome_of_exception(call_record, exc, prepared_call),
+            own_thread=own_thread,
         )
         raise
     # The thread that ran the work may have ended the record already.
     if call_record.is_open:
-        meaning = _outcome_of_return(call_record, result, invocation)
+        meaning = _outcome_of_return(call_record, result, prepared_call)
         if meaning is not None:
             await _aend_record(call_record, meaning, own_thread=own_thread)
     return result
@@ -150,28 +152,28 @@ def log_abandoned(call_record: CallRecord) -> None:
 
 
 def _outcome_of_exception(
-    entry: CallRecord, exc: BaseException, invocation: PreparedCall
+    entry: CallRecord, exc: BaseException, prepared_call: PreparedCall
 ) -> CallOutcome:
     if entry.preset_outcome is not None:
         return entry.preset_outcome._replace(code=getattr(exc, "code", None))
     return _with_cancellation_note(
-        call_record.outcome_after_run(exc, entry.error_outcome), invocation
+        call_record.outcome_after_run(exc, entry.error_outcome), prepared_call
     )
 
 
 def _outcome_of_return(
-    call_record: CallRecord, result: Result, invocation: PreparedCall
+    call_record: CallRecord, result: Result, prepared_call: PreparedCall
 ) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
     if call_record.preset_outcome is None and result.get("resultType") == "input_required":
-        if not invocation.request_context.revision.stateless:
+        if not prepared_call.request_context.revision.stateless:
             call_record.pause()
             return None
         call_record.size = _size(result)
         return CallOutcome("asked")
     call_record.size = _size(result)
     return call_record.preset_outcome or _with_cancellation_note(
-        _outcome_of_result(call_record, result), invocation
+        _outcome_of_result(call_record, result), prepared_call
     )
 
 
@@ -183,12 +185,12 @@ def _outcome_of_result(call_record: CallRecord, result: Result) -> CallOutcome:
     return CallOutcome("ok")
 
 
-def _with_cancellation_note(meaning: CallOutcome, invocation: PreparedCall) -> CallOutcome:
+def _with_cancellation_note(meaning: CallOutcome, prepared_call: PreparedCall) -> CallOutcome:
     """Add a note to the outcome of a call that finished although its client cancelled it."""
     if (
         meaning.reason
         or meaning.outcome == "cancelled"
-        or not invocation.cancellation.requested_by_client
+        or not prepared_call.cancellation.requested_by_client
     ):
         return meaning
     return meaning._replace(reason="the client cancelled the call")
@@ -312,7 +314,7 @@ async def _aend_record(call_record: CallRecord, meaning: CallOutcome, *, own_thr
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
     if own_thread:
-        await get_pool("desk").run(partial(run_with_request_signals, work))
+        await get_pool("short").run(partial(run_with_request_signals, work))
     else:
         await sync_to_async(work)()
 
@@ -529,39 +531,41 @@ def _log_record(fields: Fields) -> None:
 # Call log and span together -----------------------------------------------------------------------
 
 
-def traced(invocation: PreparedCall, work: Callable[[], Result]) -> Result:
+def traced(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
     """``log_call`` within the tracing span of the request, if it has one.
 
     Raises:
         MCPError: the work raised it, or the call cannot be logged and so does not run.
     """
-    operation = invocation.call_record.operation
+    operation = prepared_call.call_record.operation
     if operation is None:
-        return log_call(invocation, work)
+        return log_call(prepared_call, work)
     with operation.activate():
         try:
-            result = log_call(invocation, work)
+            result = log_call(prepared_call, work)
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=invocation.request_context.revision.stateless)
+    operation.end_returned(result, is_stateless=prepared_call.request_context.revision.stateless)
     return result
 
 
 async def atraced(
-    invocation: PreparedCall,
+    prepared_call: PreparedCall,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``alog_call`` in the span; without ``runs_here`` the work calls ``traced`` in a thread."""
-    operation = invocation.call_record.operation
+    operation = prepared_call.call_record.operation
     if operation is None:
-        return await alog_call(invocation, work, runs_here=runs_here, own_thread=own_thread)
+        return await alog_call(prepared_call, work, runs_here=runs_here, own_thread=own_thread)
     with operation.activate():
         try:
-            result = await alog_call(invocation, work, runs_here=runs_here, own_thread=own_thread)
+            result = await alog_call(
+                prepared_call, work, runs_here=runs_here, own_thread=own_thread
+            )
         except asyncio.CancelledError as exc:
             # A thread that runs the work ends the span itself.
             if runs_here:
@@ -570,7 +574,7 @@ async def atraced(
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=invocation.request_context.revision.stateless)
+    operation.end_returned(result, is_stateless=prepared_call.request_context.revision.stateless)
     return result
 
 

@@ -36,35 +36,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run(invocation: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
+def run(prepared_call: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
     """Run the function in this thread; an async one gets its own event loop.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    return traced(invocation, partial(_run, invocation, port))
+    return traced(prepared_call, partial(_run, prepared_call, port))
 
 
 def _run(
-    invocation: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
+    prepared_call: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     try:
-        return run_unlogged(invocation, port, is_interrupted=is_interrupted)
+        return run_unlogged(prepared_call, port, is_interrupted=is_interrupted)
     except InputRequired:
-        return _input_required_result(invocation)
+        return _input_required_result(prepared_call)
 
 
-def run_until_cancelled(invocation: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
+def run_until_cancelled(
+    prepared_call: PreparedCall, port: ClientPort | None = None
+) -> dict[str, Any]:
     """Do the same as ``run``, and interrupt an async function if the client cancels the call.
 
     Raises:
         CancelledError: the function was interrupted.
     """
-    return traced(invocation, partial(_run, invocation, port, is_interrupted=True))
+    return traced(prepared_call, partial(_run, prepared_call, port, is_interrupted=True))
 
 
 def run_unlogged(
-    invocation: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
+    prepared_call: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     """Run the function without a call record, and let ``InputRequired`` propagate.
 
@@ -73,72 +75,75 @@ def run_unlogged(
     Raises:
         InputRequired: the function asks something that has no answer yet.
     """
-    gate = invocation.approval_guard
-    if gate is None:
-        return _perform(invocation, port, is_interrupted=is_interrupted)
+    approval_guard = prepared_call.approval_guard
+    if approval_guard is None:
+        return _perform(prepared_call, port, is_interrupted=is_interrupted)
     try:
-        gate.require(invocation)
+        approval_guard.require(prepared_call)
     except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-        return _error_result(invocation, exc)
+        return _error_result(prepared_call, exc)
     try:
-        return _perform(invocation, port, is_interrupted=is_interrupted)
+        return _perform(prepared_call, port, is_interrupted=is_interrupted)
     except InputRequired:
-        if not _starts_task(invocation):
-            gate.release()
+        if not _starts_task(prepared_call):
+            approval_guard.release()
         raise
 
 
 def _perform(
-    invocation: PreparedCall, port: ClientPort | None, *, is_interrupted: bool
+    prepared_call: PreparedCall, port: ClientPort | None, *, is_interrupted: bool
 ) -> dict[str, Any]:
-    if not invocation.component.function.is_async:
-        return _to_result(invocation, partial(_call, invocation, port))
+    if not prepared_call.component.function.is_async:
+        return _to_result(prepared_call, partial(_call, prepared_call, port))
     call = _acall_until_cancelled if is_interrupted else _acall
     try:
-        with limited(invocation.component, invocation.call_record), threads.roll_back_left_open():
-            result: dict[str, Any] = async_to_sync(call)(invocation, port)
+        with (
+            limited(prepared_call.component, prepared_call.call_record),
+            threads.roll_back_left_open(),
+        ):
+            result: dict[str, Any] = async_to_sync(call)(prepared_call, port)
     except threads.TransactionLeftOpen as exc:
-        return _error_result(invocation, exc)
+        return _error_result(prepared_call, exc)
     return result
 
 
-def _call(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    component, entry = invocation.component, invocation.call_record
+def _call(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    component, entry = prepared_call.component, prepared_call.call_record
     with limited(component, entry), threads.component_transactions(component):
-        value = _bind(invocation, port)()
-        _reraise_input_required(invocation)
+        value = _bind(prepared_call, port)()
+        _reraise_input_required(prepared_call)
         # Inside the transaction, so that a lazy value reads what the function wrote.
-        return invocation.to_result(value)
+        return prepared_call.to_result(value)
 
 
-def _reraise_input_required(invocation: PreparedCall) -> None:
+def _reraise_input_required(prepared_call: PreparedCall) -> None:
     """Raise ``InputRequired`` again if the function swallowed it."""
-    if invocation.must_become_task and invocation.interaction is not None:
+    if prepared_call.must_become_task and prepared_call.interaction is not None:
         # The function runs again as a task; what it did here is rolled back.
-        invocation.interaction.start_task()
-    if invocation.interaction is not None and invocation.interaction.must_stop:
+        prepared_call.interaction.start_task()
+    if prepared_call.interaction is not None and prepared_call.interaction.must_stop:
         raise InputRequired
 
 
-def _starts_task(invocation: PreparedCall) -> bool:
-    return invocation.interaction is not None and invocation.interaction.starts_task
+def _starts_task(prepared_call: PreparedCall) -> bool:
+    return prepared_call.interaction is not None and prepared_call.interaction.starts_task
 
 
-def _input_required_result(invocation: PreparedCall) -> dict[str, Any]:
-    assert invocation.interaction is not None
-    if invocation.task_factory is not None and invocation.interaction.starts_task:
+def _input_required_result(prepared_call: PreparedCall) -> dict[str, Any]:
+    assert prepared_call.interaction is not None
+    if prepared_call.task_factory is not None and prepared_call.interaction.starts_task:
         try:
-            return invocation.task_factory(invocation.interaction.state())
+            return prepared_call.task_factory(prepared_call.interaction.state())
         except TooManyTasks:
             # No task was created, so the approval remains usable.
-            if invocation.approval_guard is not None:
-                invocation.approval_guard.release()
+            if prepared_call.approval_guard is not None:
+                prepared_call.approval_guard.release()
             raise
-    return invocation.interaction.result()
+    return prepared_call.interaction.result()
 
 
 async def arun(
-    invocation: PreparedCall, port: ClientPort | None = None, *, own_thread: bool = True
+    prepared_call: PreparedCall, port: ClientPort | None = None, *, own_thread: bool = True
 ) -> dict[str, Any]:
     """Run an async function on this event loop, within its time limit.
 
@@ -147,43 +152,49 @@ async def arun(
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    work = partial(_arun, invocation, port, own_thread=own_thread)
-    return await atraced(invocation, work, own_thread=own_thread)
+    work = partial(_arun, prepared_call, port, own_thread=own_thread)
+    return await atraced(prepared_call, work, own_thread=own_thread)
 
 
 async def _arun(
-    invocation: PreparedCall, port: ClientPort | None, *, own_thread: bool
+    prepared_call: PreparedCall, port: ClientPort | None, *, own_thread: bool
 ) -> dict[str, Any]:
-    component, entry, gate = invocation.component, invocation.call_record, invocation.approval_guard
-    if gate is not None:
+    component, entry, approval_guard = (
+        prepared_call.component,
+        prepared_call.call_record,
+        prepared_call.approval_guard,
+    )
+    if approval_guard is not None:
         try:
             if not await _run_guard_work(
-                partial(_has_approval, gate, invocation), own_thread=own_thread
+                partial(_has_approval, approval_guard, prepared_call), own_thread=own_thread
             ):
-                return _input_required_result(invocation)
+                return _input_required_result(prepared_call)
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-            return _error_result(invocation, exc)
+            return _error_result(prepared_call, exc)
     try:
         if not own_thread:
             async with limit_shared_thread(component, entry):
-                return await _acall(invocation, port)
-        leased = LeasedThread(partial(limited, component, entry), key=_thread_share_key(invocation))
+                return await _acall(prepared_call, port)
+        leased = LeasedThread(
+            partial(limited, component, entry), key=_thread_share_key(prepared_call)
+        )
         async with leased as executor, ThreadSensitiveContext(executor=executor):
-            return await _acall(invocation, port)
+            return await _acall(prepared_call, port)
     except InputRequired:
-        if _starts_task(invocation):
+        if _starts_task(prepared_call):
             return await _run_guard_work(
-                partial(_input_required_result, invocation), own_thread=own_thread
+                partial(_input_required_result, prepared_call), own_thread=own_thread
             )
-        if gate is not None:
-            await _run_guard_work(gate.release, own_thread=own_thread)
-        return _input_required_result(invocation)
+        if approval_guard is not None:
+            await _run_guard_work(approval_guard.release, own_thread=own_thread)
+        return _input_required_result(prepared_call)
 
 
-def _has_approval(approval_guard: ApprovalGuard, invocation: PreparedCall) -> bool:
+def _has_approval(approval_guard: ApprovalGuard, prepared_call: PreparedCall) -> bool:
     """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
-        approval_guard.require(invocation)
+        approval_guard.require(prepared_call)
     except InputRequired:
         return False
     return True
@@ -192,11 +203,11 @@ def _has_approval(approval_guard: ApprovalGuard, invocation: PreparedCall) -> bo
 async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
     if not own_thread:
         return await sync_to_async(work)()
-    return await get_pool("desk").run(partial(run_with_request_signals, work))
+    return await get_pool("short").run(partial(run_with_request_signals, work))
 
 
 async def _acall_until_cancelled(
-    invocation: PreparedCall, port: ClientPort | None
+    prepared_call: PreparedCall, port: ClientPort | None
 ) -> dict[str, Any]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -206,61 +217,61 @@ async def _acall_until_cancelled(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
-    invocation.cancellation.add_callback(interrupt)
-    return await _acall(invocation, port)
+    prepared_call.cancellation.add_callback(interrupt)
+    return await _acall(prepared_call, port)
 
 
-async def _acall(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    limit = time_limit(invocation)
+async def _acall(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    limit = time_limit(prepared_call)
     timer = asyncio.timeout(limit)
     try:
         async with timer:
-            value = _bind(invocation, port)()
+            value = _bind(prepared_call, port)()
             if inspect.isasyncgen(value):
                 value = [item async for item in value]
             else:
                 value = await value
-        _reraise_input_required(invocation)
+        _reraise_input_required(prepared_call)
     except TimeoutError as exc:
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
-        invocation.cancellation.expire()
-        return _error_result(invocation, failure)
+        prepared_call.cancellation.expire()
+        return _error_result(prepared_call, failure)
     except asyncio.CancelledError as exc:
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise
         # Something that the function awaited was cancelled, not this call.
-        return _error_result(invocation, wrap_abort(exc))
+        return _error_result(prepared_call, wrap_abort(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _error_result(invocation, exc)
+        return _error_result(prepared_call, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
-        return _error_result(invocation, failure_from(exc))
-    return _to_result(invocation, partial(invocation.to_result, value))
+        return _error_result(prepared_call, failure_from(exc))
+    return _to_result(prepared_call, partial(prepared_call.to_result, value))
 
 
-def _to_result(invocation: PreparedCall, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _to_result(prepared_call: PreparedCall, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the result of the work, or what its exception is converted to."""
     try:
         return work()
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _error_result(invocation, exc)
+        return _error_result(prepared_call, exc)
     except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
-        return _error_result(invocation, failure_from(exc))
+        return _error_result(prepared_call, failure_from(exc))
 
 
-def _error_result(invocation: PreparedCall, exc: Exception) -> dict[str, Any]:
-    invocation.call_record.note_exception(exc)
-    return invocation.to_error(exc)
+def _error_result(prepared_call: PreparedCall, exc: Exception) -> dict[str, Any]:
+    prepared_call.call_record.note_exception(exc)
+    return prepared_call.to_error(exc)
 
 
-def time_limit(invocation: PreparedCall) -> float:
+def time_limit(prepared_call: PreparedCall) -> float:
     """Return the time limit of the call in seconds."""
-    component = invocation.component
-    return invocation.timeout_seconds or component.timeout or get_settings().call_timeout
+    component = prepared_call.component
+    return prepared_call.timeout_seconds or component.timeout or get_settings().call_timeout
 
 
 async def run_from_event_loop(
-    invocation: PreparedCall, port: ClientPort | None = None
+    prepared_call: PreparedCall, port: ClientPort | None = None
 ) -> dict[str, Any]:
     """Run the function from the event loop: an async one here, a sync one in a tool thread.
 
@@ -271,23 +282,25 @@ async def run_from_event_loop(
         Busy: no thread became free in time.
         MCPError: the call ends with a JSON-RPC error.
     """
-    if invocation.component.function.is_async:
-        return await arun(invocation, port)
-    return await atraced(invocation, partial(_in_work_thread, invocation, port), runs_here=False)
+    if prepared_call.component.function.is_async:
+        return await arun(prepared_call, port)
+    return await atraced(
+        prepared_call, partial(_in_work_thread, prepared_call, port), runs_here=False
+    )
 
 
-async def _in_work_thread(invocation: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    work = partial(run_with_request_signals, partial(run, invocation, port))
-    running = get_pool("work").run(work, key=_thread_share_key(invocation))
+async def _in_work_thread(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    work = partial(run_with_request_signals, partial(run, prepared_call, port))
+    running = get_pool("tool").run(work, key=_thread_share_key(prepared_call))
     try:
-        return await asyncio.wait_for(running, time_limit(invocation))
+        return await asyncio.wait_for(running, time_limit(prepared_call))
     except TimeoutError:
-        return _timeout_result(invocation)
+        return _timeout_result(prepared_call)
 
 
-def _thread_share_key(invocation: PreparedCall) -> str | None:
+def _thread_share_key(prepared_call: PreparedCall) -> str | None:
     """Return whose share of the threads a call uses; ``None`` for a process's only client."""
-    request_context = invocation.request_context
+    request_context = prepared_call.request_context
     return (
         None
         if request_context.transport in SINGLE_CLIENT_TRANSPORTS
@@ -295,7 +308,7 @@ def _thread_share_key(invocation: PreparedCall) -> str | None:
     )
 
 
-async def timeout_result(invocation: PreparedCall) -> dict[str, Any]:
+async def timeout_result(prepared_call: PreparedCall) -> dict[str, Any]:
     """Return the result of a call whose thread did not finish in time.
 
     Raises:
@@ -303,22 +316,22 @@ async def timeout_result(invocation: PreparedCall) -> dict[str, Any]:
     """
 
     async def end_call() -> dict[str, Any]:
-        return _timeout_result(invocation)
+        return _timeout_result(prepared_call)
 
-    return await atraced(invocation, end_call, runs_here=False)
+    return await atraced(prepared_call, end_call, runs_here=False)
 
 
-def _timeout_result(invocation: PreparedCall) -> dict[str, Any]:
-    failure = CallTimedOut(time_limit(invocation))
+def _timeout_result(prepared_call: PreparedCall) -> dict[str, Any]:
+    failure = CallTimedOut(time_limit(prepared_call))
     # Before the flag is set: the thread that sees it may record another outcome.
-    invocation.call_record.preset("timeout", str(failure))
-    invocation.cancellation.expire()
-    return _error_result(invocation, failure)
+    prepared_call.call_record.preset("timeout", str(failure))
+    prepared_call.cancellation.expire()
+    return _error_result(prepared_call, failure)
 
 
-def _bind(invocation: PreparedCall, port: ClientPort | None) -> Callable[[], Any]:
-    context = invocation.context(port)
-    if invocation.start_as_task and invocation.interaction is not None:
+def _bind(prepared_call: PreparedCall, port: ClientPort | None) -> Callable[[], Any]:
+    context = prepared_call.context(port)
+    if prepared_call.start_as_task and prepared_call.interaction is not None:
         # Not earlier: by now the call is logged and approved.
-        invocation.interaction.start_task()
-    return invocation.component.function.bind(dict(invocation.arguments), context)
+        prepared_call.interaction.start_task()
+    return prepared_call.component.function.bind(dict(prepared_call.arguments), context)

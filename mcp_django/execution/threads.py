@@ -1,6 +1,6 @@
 """Thread pools of a process, and the transactions around a component's function.
 
-The pool "work" (tool threads) runs the site's functions, "task" runs tasks, and "desk" (short-task
+The pool "tool" (tool threads) runs the site's functions, "task" runs tasks, and "short" (short-task
 threads) runs short database work, so a list or a sign-in never waits behind a slow tool. A full
 pool queues a bounded number of calls for a bounded time and then rejects them as busy. One caller
 gets at most half of the tool threads and half of the queue, all anonymous callers count as one
@@ -389,7 +389,7 @@ def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> 
         logger.debug("The event loop was closed before the result of a job arrived.")
 
 
-def get_pool(name: Literal["work", "desk", "task"]) -> BoundedPool:
+def get_pool(name: Literal["tool", "short", "task"]) -> BoundedPool:
     """Return a pool of this process, which is created at first use."""
     found = _pools.get(name)
     if found is not None:
@@ -410,9 +410,9 @@ def _create_pool(name: str) -> BoundedPool:
 def _pool_sizes(name: str) -> dict[str, Any]:
     settings = get_settings()
     sizes: dict[str, dict[str, Any]] = {
-        "work": {"threads": settings.threads, "queue": settings.queue},
+        "tool": {"threads": settings.threads, "queue": settings.queue},
         # Short work delays other callers little, so one caller may use all of these threads.
-        "desk": {
+        "short": {
             "threads": SHORT_TASK_THREADS,
             "queue": SHORT_TASK_QUEUE,
             "share": SHORT_TASK_THREADS,
@@ -493,7 +493,7 @@ class LeasedThread(Executor):
         future: Future[T] = Future()
         if self._thread is None:
             work = partial(run_with_request_signals, self._run_surrounded)
-            self._thread = get_pool("work").submit(work, key=self._key)
+            self._thread = get_pool("tool").submit(work, key=self._key)
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
@@ -657,7 +657,7 @@ RETRY_SECONDS = 0.5
 async def run_in_short_thread(work: Callable[[], T]) -> T:
     """Run short database work in a short-task thread; retry while all of them are busy."""
     return await retry_while_busy(
-        lambda: get_pool("desk").run(partial(run_with_request_signals, work))
+        lambda: get_pool("short").run(partial(run_with_request_signals, work))
     )
 
 

@@ -93,7 +93,7 @@ def is_rest(route: URLRoute) -> bool:
     )
 
 
-def register_view(spec: ExposureSpec, scratch: StagingRegistry) -> None:
+def register_view(spec: ExposureSpec, staging: StagingRegistry) -> None:
     """Register the components of an exposed view, as a developer would in code.
 
     Raises:
@@ -110,32 +110,32 @@ def register_view(spec: ExposureSpec, scratch: StagingRegistry) -> None:
         "permission": list(build_permissions(spec.groups, spec.permissions)) or None,
         "scopes": list(spec.scopes),
     }
-    before = set(map(id, scratch))
+    before = set(map(id, staging))
     if is_rest(route):
-        _register_rest(spec, options, route, scratch, common)
+        _register_rest(spec, options, route, staging, common)
     else:
         common |= {
             "name": spec.name or None,
             "title": options.title,
             "description": options.description,
         }
-        _register_page(spec, options, scratch, common)
-    for one in list(scratch):
+        _register_page(spec, options, staging, common)
+    for one in list(staging):
         if id(one) not in before and (problem := _component_problem(one)):
             raise ImproperlyConfigured(problem)
 
 
 def _register_page(
-    spec: ExposureSpec, options: ViewOptions, scratch: StagingRegistry, common: Mapping[str, Any]
+    spec: ExposureSpec, options: ViewOptions, staging: StagingRegistry, common: Mapping[str, Any]
 ) -> None:
     if options.methods != ("get",):
         raise ImproperlyConfigured("methods are only for views of REST framework.")
     if options.becomes == "form":
         if options.uri or options.is_readable is not True:
             raise ImproperlyConfigured("A form has no URI, and its result is always text.")
-        scratch.register_form(spec.target, query=options.parameters or None, **common)
+        staging.register_form(spec.target, query=options.parameters or None, **common)
         return
-    scratch.register_view(
+    staging.register_view(
         spec.target,
         kind=options.becomes,  # type: ignore[arg-type]  # one of BECOMES without the form
         uri=options.uri or None,
@@ -149,7 +149,7 @@ def _register_rest(
     spec: ExposureSpec,
     options: ViewOptions,
     route: URLRoute,
-    scratch: StagingRegistry,
+    staging: StagingRegistry,
     common: Mapping[str, Any],
 ) -> None:
     if options.becomes != "tool" or options.uri or options.query:
@@ -165,7 +165,7 @@ def _register_rest(
     actions: Mapping[str, str] | None = getattr(route.callback, "actions", None)
     if actions is None:
         # Made by ``as_view`` or ``@api_view``.
-        scratch.register_api_view(
+        staging.register_api_view(
             route.callback,
             methods=options.methods,
             name=spec.name,
@@ -186,7 +186,7 @@ def _register_rest(
     space = ":".join(instance for instance, _ in route.namespaces)
     base = getattr(route.callback, "initkwargs", {}).get("basename") or ""
     described = dict.fromkeys(wanted, options.description) if options.description else {}
-    scratch.register_viewset(
+    staging.register_viewset(
         route.view,
         basename=f"{space}:{base}" if space and base else base or None,
         actions=wanted,
@@ -255,7 +255,9 @@ class StagingRegistry(IntegrationRegistry):
     def shown_by_code(self, model: type[Model]) -> set[str]:
         """Return the columns of a model that code shows on this server."""
         paths = (
-            path for twin in self.code_registrations(model) for path in twin.exposed.paths.values()
+            path
+            for registration in self.code_registrations(model)
+            for path in registration.exposed.paths.values()
         )
         return {path.field.name for path in paths if not path.hops}
 
@@ -297,13 +299,15 @@ class ExposedModel(ModelComponents[M]):
     @property
     def checks_each_object(self) -> bool:
         """Whether code has permission rules for single objects of the model."""
-        return any(overrides_has_permission(twin) for twin in self._code_registrations)
+        return any(
+            overrides_has_permission(registration) for registration in self._code_registrations
+        )
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
         """Return the rows that every registration in code lets the caller see."""
         rows = super().get_queryset(ctx)
-        for twin in self._code_registrations:
-            rows = rows.filter(pk__in=twin.rows(ctx).using(rows.db).values("pk"))
+        for registration in self._code_registrations:
+            rows = rows.filter(pk__in=registration.rows(ctx).using(rows.db).values("pk"))
         return rows
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
@@ -314,10 +318,13 @@ class ExposedModel(ModelComponents[M]):
             return False
         if obj is None:
             # ``ModelPermission`` checks with the real server in the context.
-            asked = (ModelPermission(twin, action) for twin in self._code_registrations)
+            asked = (
+                ModelPermission(registration, action) for registration in self._code_registrations
+            )
             return all(one.has_permission(ctx.principal) for one in asked)
         return all(
-            has_object_permission(twin, ctx, action, obj) for twin in self._code_registrations
+            has_object_permission(registration, ctx, action, obj)
+            for registration in self._code_registrations
         )
 
     def permissions_for(self, action: Action) -> tuple[Any, ...]:
@@ -327,8 +334,8 @@ class ExposedModel(ModelComponents[M]):
         by_code = (
             guard
             for model in beside
-            for twin in self.server.code_registrations(model)
-            for guard in twin.permissions_for("view")
+            for registration in self.server.code_registrations(model)
+            for guard in registration.permissions_for("view")
         )
         return (*super().permissions_for(action), *self._row_permissions, *needed, *by_code)
 
@@ -368,11 +375,12 @@ class ExposedModel(ModelComponents[M]):
         return {hop.related_model for path in paths for hop in path.hops}
 
     def _check_related_model(self, model: type[Model]) -> None:
-        for twin in self.server.code_registrations(model):
-            if overrides_has_permission(twin) or twin.is_overridden("get_queryset"):
+        for registration in self.server.code_registrations(model):
+            if overrides_has_permission(registration) or registration.is_overridden("get_queryset"):
                 self.refuse(
                     f"fields shows columns of {model._meta.label}, which has its own rules in "
-                    f"code ({type(twin).__name__}); name only the relation, which follows them."
+                    f"code ({type(registration).__name__}); name only the relation, which "
+                    "follows them."
                 )
 
     def _check_writing(self) -> None:
@@ -385,12 +393,14 @@ class ExposedModel(ModelComponents[M]):
                 "operations: clients must not change users, groups or permissions; choose only "
                 "list, get and count."
             )
-        for twin in self._code_registrations:
-            own = [name for name in WRITE_HOOKS if twin.is_overridden(name)]
+        for registration in self._code_registrations:
+            own = [name for name in WRITE_HOOKS if registration.is_overridden(name)]
             if own:
                 self.refuse(
                     f"operations: code has rules for writing {self.model._meta.label} "
-                    f"({type(twin).__name__}: {', '.join(own)}); declare create, update and delete "
+                    ""
+                    f"({type(registration).__name__}: {', '.join(own)}); declare create, update "
+                    "and delete "
                     "there."
                 )
 
@@ -412,7 +422,7 @@ def model_of(target: str) -> type[Model]:
     return model
 
 
-def register_model(spec: ExposureSpec, scratch: StagingRegistry) -> None:
+def register_model(spec: ExposureSpec, staging: StagingRegistry) -> None:
     """Register the components of an exposed model.
 
     Raises:
@@ -420,7 +430,7 @@ def register_model(spec: ExposureSpec, scratch: StagingRegistry) -> None:
         ImproperlyConfigured: the row is invalid; the message says what to change.
     """
     options = ModelOptions.from_json(spec.load_options())
-    scratch.register(model_of(spec.target), build_declaration(spec, options))
+    staging.register(model_of(spec.target), build_declaration(spec, options))
 
 
 def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelComponents[Any]]:
@@ -519,29 +529,29 @@ def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Bu
 
 def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
     """Add the components of one row; return why it is invalid, or ``""``."""
-    scratch = made.registry
-    before = {id(one) for one in scratch}
-    known = len(scratch.declarations)
+    staging = made.registry
+    before = {id(one) for one in staging}
+    known = len(staging.declarations)
     reason = ""
     try:
-        REGISTER.get(spec.kind, _reject_unknown_kind)(spec, scratch)
+        REGISTER.get(spec.kind, _reject_unknown_kind)(spec, staging)
     except (AlreadyRegistered, ImproperlyConfigured) as exc:
         reason = str(exc)
     except Exception as exc:
         # Building inspects the site's own views, forms and serializers, and any of them may fail.
         logger.exception("Cannot build the components of the %s.", spec)
         reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
-    added = [one for one in scratch if id(one) not in before]
+    added = [one for one in staging if id(one) not in before]
     if not reason:
         made.components[spec] = added
-        made.registered[spec] = scratch.declarations[known:]
+        made.registered[spec] = staging.declarations[known:]
         return ""
     for one in added:
-        scratch.unregister(one)
+        staging.unregister(one)
     return reason
 
 
-def _reject_unknown_kind(spec: ExposureSpec, scratch: StagingRegistry) -> None:
+def _reject_unknown_kind(spec: ExposureSpec, staging: StagingRegistry) -> None:
     raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 

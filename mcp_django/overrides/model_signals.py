@@ -72,9 +72,9 @@ class ExposureReceivers:
     def __init__(self, spec: ExposureSpec, number: int) -> None:
         options = ModelOptions.from_json(spec.load_options())
         # Only the name of the server is used, so this process need not have the server.
-        scratch = StagingRegistry(spec.server, None)
+        staging = StagingRegistry(spec.server, None)
         made: Any = build_declaration(spec, options)
-        self._declaration: Any = made(model_of(spec.target), scratch)
+        self._declaration: Any = made(model_of(spec.target), staging)
         self._declaration.connect_signals()
         self.number = number
 

@@ -169,7 +169,7 @@ def _db_executor() -> ThreadPoolExecutor:
 @cache
 def _db_executor_of(pid: int) -> ThreadPoolExecutor:
     # A forked child has none of its parent's threads.
-    return ThreadPoolExecutor(1, thread_name_prefix="mcp-clerk")
+    return ThreadPoolExecutor(1, thread_name_prefix="mcp-database")
 
 
 def _with_fresh_connections(function: Callable[[], T]) -> T:

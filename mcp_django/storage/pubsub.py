@@ -309,18 +309,18 @@ class Hub:
         self._notified.add(topic)
 
     def _start_poll(self) -> None:
-        rung, self._notified = self._notified, set()
-        task = self._loop.create_task(self._poll_notified(rung))
+        notified, self._notified = self._notified, set()
+        task = self._loop.create_task(self._poll_notified(notified))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _poll_notified(self, rung: set[TopicKey]) -> None:
-        numbered = any(topic.is_numbered for topic in rung)
-        versioned = [topic for topic in rung if not topic.is_numbered]
+    async def _poll_notified(self, notified: set[TopicKey]) -> None:
+        numbered = any(topic.is_numbered for topic in notified)
+        versioned = [topic for topic in notified if not topic.is_numbered]
         is_seen = not numbered or await self.poll_numbered()
         if not is_seen or not await self._compare_versions(versioned):
             # The rows cannot be read, so the notification alone has to do.
-            for topic in rung:
+            for topic in notified:
                 self._deliver(topic)
 
     async def poll_numbered(self) -> bool:
@@ -399,8 +399,8 @@ class Hub:
 
     async def _receive(self) -> None:
         async with aclosing(receive_topics()) as rings:
-            async for rung in rings:
-                for topic in rung:
+            async for notified in rings:
+                for topic in notified:
                     self.handle_notification(topic)
 
     async def _write_heartbeats(self) -> None:
@@ -479,21 +479,21 @@ def get_hub() -> Hub:
         return found
 
 
-def notify(*rung: TopicKey) -> None:
+def notify(*notified: TopicKey) -> None:
     """Notify the listeners of topics in every process; for any thread.
 
     Never raises: the change is in the database, and polls find it without a notification.
     """
     here = _open_hubs()
     for _, found in here:
-        for topic in rung:
+        for topic in notified:
             found.notify(topic)
-    _notify_other_processes(rung, here)
+    _notify_other_processes(notified, here)
 
 
-def notify_other_processes(*rung: TopicKey) -> None:
+def notify_other_processes(*notified: TopicKey) -> None:
     """Notify the listeners in other processes, but not in this one; for any thread."""
-    _notify_other_processes(rung, _open_hubs())
+    _notify_other_processes(notified, _open_hubs())
 
 
 def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
@@ -502,11 +502,11 @@ def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
 
 
 def _notify_other_processes(
-    rung: Iterable[TopicKey], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
+    notified: Iterable[TopicKey], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
 ) -> None:
     serving = next((loop for loop, found in here if found.is_listening), None)
     try:
-        send_to_layer(rung, serving)
+        send_to_layer(notified, serving)
     except Exception:
         logger.warning("Other processes could not be notified.", exc_info=True)
 

@@ -45,17 +45,17 @@ _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 def run_work(work: Work) -> Reply | Stream:
     """Run a call in this thread and return its reply or stream."""
-    invocation = work.invocation
+    prepared_call = work.invocation
     try:
-        if invocation.request_context.revision.stateless:
-            return _answered(work, invoke.run(invocation))
-        with cancellation_poller.poll_during(invocation):
-            result = invoke.run_until_cancelled(invocation)
+        if prepared_call.request_context.revision.stateless:
+            return _answered(work, invoke.run(prepared_call))
+        with cancellation_poller.poll_during(prepared_call):
+            result = invoke.run_until_cancelled(prepared_call)
         return _answered(work, result)
     except MCPError as exc:
         return _failed(work, exc)
     except asyncio.CancelledError:
-        if not invocation.cancellation.requested_by_client:
+        if not prepared_call.cancellation.requested_by_client:
             raise
         return _cancelled(work)
 
@@ -85,7 +85,7 @@ async def _afinish(work: Work) -> Reply | Stream:
             return _answered(work, result)
         # Opening the stream writes a database row, so it needs a thread.
         ask = partial(run_with_request_signals, partial(work.ask, result))
-        return await get_pool("desk").run(ask)
+        return await get_pool("short").run(ask)
     except MCPError as exc:
         return _failed(work, exc)
 
@@ -122,13 +122,16 @@ def _cancelled(work: Work) -> Reply:
 # Calls answered with a stream ---------------------------------------------------------------------
 
 
-def stream(invocation: PreparedCall) -> AsyncGenerator[bytes, None]:
+def stream(prepared_call: PreparedCall) -> AsyncGenerator[bytes, None]:
     """Return a call's messages as server-sent events: its notifications, then its response."""
-    return encode_events(invocation.request_context, messages(invocation))
+    return encode_events(prepared_call.request_context, messages(prepared_call))
 
 
 async def messages(
-    invocation: PreparedCall, *, answers: ClientAnswers | None = None, first: Result | None = None
+    prepared_call: PreparedCall,
+    *,
+    answers: ClientAnswers | None = None,
+    first: Result | None = None,
 ) -> Messages:
     """Run a call and yield its messages as they are sent.
 
@@ -147,12 +150,12 @@ async def messages(
     revoked = asyncio.Event()
     # Proxies and hosts time out on a stream whose first byte is late.
     yield KEEPALIVE
-    running = asyncio.ensure_future(_run_to_response(invocation, mailbox, answers, first))
+    running = asyncio.ensure_future(_run_to_response(prepared_call, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
     try:
         with (
             drain.cancel_at_drain_deadline(running),
-            _cancel_on_revocation(invocation, revoked, running),
+            _cancel_on_revocation(prepared_call, revoked, running),
         ):
             while not running.done():
                 if not await mailbox.wait(get_settings().keepalive_seconds):
@@ -167,13 +170,13 @@ async def messages(
             raise InternalError("The server is shutting down; send the request again.")
         yield Outgoing(running.result(), is_response=True)
     finally:
-        invocation.cancellation.expire()
+        prepared_call.cancellation.expire()
         running.cancel()
 
 
 @contextmanager
 def _cancel_on_revocation(
-    invocation: PreparedCall, revoked: asyncio.Event, running: asyncio.Future[bytes]
+    prepared_call: PreparedCall, revoked: asyncio.Event, running: asyncio.Future[bytes]
 ) -> Iterator[None]:
     """Cancel the call if the caller's access is revoked, but not if the credential expires."""
 
@@ -181,7 +184,7 @@ def _cancel_on_revocation(
         revoked.set()
         running.cancel()
 
-    request_context = invocation.request_context
+    request_context = prepared_call.request_context
     with listen.watch_access(
         request_context.server,
         request_context.principal,
@@ -193,17 +196,20 @@ def _cancel_on_revocation(
 
 
 async def _run_to_response(
-    invocation: PreparedCall, mailbox: Mailbox, answers: ClientAnswers | None, first: Result | None
+    prepared_call: PreparedCall,
+    mailbox: Mailbox,
+    answers: ClientAnswers | None,
+    first: Result | None,
 ) -> bytes:
-    port = StreamPort(invocation.request_context, mailbox)
-    result = first or await invoke.run_from_event_loop(invocation, port)
+    port = StreamPort(prepared_call.request_context, mailbox)
+    result = first or await invoke.run_from_event_loop(prepared_call, port)
     while answers is not None and result.get("resultType") == "input_required":
-        interaction = invocation.interaction
+        interaction = prepared_call.interaction
         assert interaction is not None
         asked = result["inputRequests"]
-        interaction.resume(await ask_client(invocation, asked, answers, mailbox.put))
-        result = await invoke.run_from_event_loop(invocation, port)
-    return encode_response(invocation.request_context, result)
+        interaction.resume(await ask_client(prepared_call, asked, answers, mailbox.put))
+        result = await invoke.run_from_event_loop(prepared_call, port)
+    return encode_response(prepared_call.request_context, result)
 
 
 def _outgoing(message: Any) -> Outgoing:

@@ -73,24 +73,24 @@ class FastASGIHandler(BaseHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one request; ``view`` is the view that the URLconf resolved for it."""
-        ticket = InFlight(view=view)
-        head = exchange_of(scope, ticket.cancellation, view)
+        in_flight = InFlight(view=view)
+        head = exchange_of(scope, in_flight.cancellation, view)
         reading = BodyReader(view.mcp_server, scope, head, receive)
         caller = presumed_caller(head.headers)
         try:
             body = await reading.body()
             if isinstance(body, Reply):
-                ticket.refusal = body
-                await self._answer(scope, b"", caller, ticket, reading.wrap_send(send))
+                in_flight.refusal = body
+                await self._answer(scope, b"", caller, in_flight, reading.wrap_send(send))
             else:
-                answer = self._answer(scope, body, caller, ticket, send)
-                await run_until_disconnect(receive, answer, ticket.cancellation)
+                answer = self._answer(scope, body, caller, in_flight, send)
+                await run_until_disconnect(receive, answer, in_flight.cancellation)
         except ClientDisconnected:
-            ticket.cancellation.cancel()
+            in_flight.cancellation.cancel()
         finally:
             # The request references its `Ticket`, and `work` references the request. Break this
             # reference cycle, so that neither has to wait for the garbage collector.
-            ticket.work = None
+            in_flight.work = None
 
     async def _answer(
         self, scope: Scope, body: bytes, caller: str, in_flight: InFlight, send: Send
@@ -166,7 +166,7 @@ async def _decoded(body: bytes) -> Message:
 def _pool_of(message: Message) -> Any:
     """Return the name of the thread pool for a message."""
     works = isinstance(message, Request) and message.method in WORK_METHODS
-    return "work" if works else "desk"
+    return "tool" if works else "short"
 
 
 def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
@@ -202,15 +202,15 @@ class RawASGIMount:
             raise ValueError(
                 f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
             )
-        ticket = InFlight()
+        in_flight = InFlight()
         set_no_delay(send)
         try:
-            found = await read_request(self._server, scope, receive, send, ticket)
+            found = await read_request(self._server, scope, receive, send, in_flight)
             if found is not None:
-                answer = send_response(self._server, found, ticket, send)
-                await run_until_disconnect(receive, answer, ticket.cancellation)
+                answer = send_response(self._server, found, in_flight, send)
+                await run_until_disconnect(receive, answer, in_flight.cancellation)
         except ClientDisconnected:
-            ticket.cancellation.cancel()
+            in_flight.cancellation.cancel()
 
 
 async def read_request(

@@ -185,7 +185,9 @@ class _CancellationPoller:
         with self._lock:
             self._sessions[pk] += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="mcp-lookout", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._keep, name="mcp-cancellation", daemon=True
+                )
                 self._thread.start()
 
     def _keep(self) -> None:

@@ -67,23 +67,23 @@ class ClientAnswers(Protocol):
 
 
 async def ask_client(
-    invocation: PreparedCall, questions: Mapping[str, Any], answers: ClientAnswers, send: Send
+    prepared_call: PreparedCall, questions: Mapping[str, Any], answers: ClientAnswers, send: Send
 ) -> dict[str, Answer]:
     """Send client requests and return the client's answers, by their keys.
 
     A request that is not answered in time is cancelled, and an error is returned for it.
     """
-    assert invocation.interaction is not None
+    assert prepared_call.interaction is not None
     seconds = get_settings().question_timeout
     ids = {key: answers.new_id() for key in questions}
-    with trace_client_requests(invocation.call_record.operation) as asked:
+    with trace_client_requests(prepared_call.call_record.operation) as asked:
         for key, question in questions.items():
             method, request_id = question["method"], ids[key]
             params = project_client_request(
                 method,
                 question["params"],
-                invocation.request_context.revision,
-                elicitation_id=invocation.interaction.elicitation_id(key),
+                prepared_call.request_context.revision,
+                elicitation_id=prepared_call.interaction.elicitation_id(key),
             )
             send(
                 jsonrpc.build_request(
@@ -280,7 +280,7 @@ POLL_SECONDS = 5.0
 
 
 async def task_result_messages(
-    awaiting: TaskResultWait, *, answers: ClientAnswers | None = None
+    task_wait: TaskResultWait, *, answers: ClientAnswers | None = None
 ) -> Messages:
     """Yield a task's status changes, its client requests, then its outcome (2025-11-25).
 
@@ -292,16 +292,16 @@ async def task_result_messages(
         MCPError: the call failed, the task no longer exists, or the client does not answer.
     """
     yield KEEPALIVE
-    waiting = _TaskResultStream(awaiting, answers)
-    topic = task_rows.task_topic(awaiting.task_id)
+    waiting = _TaskResultStream(task_wait, answers)
+    topic = task_rows.task_topic(task_wait.task_id)
     leave = get_hub().subscribe([topic], lambda _: waiting.notified.set())
     try:
         await get_hub().prepare([topic])
         with (
             drain.idle_stream(waiting.end) as draining,
             listen.watch_access(
-                awaiting.request_context.server,
-                awaiting.request_context.principal,
+                task_wait.request_context.server,
+                task_wait.request_context.principal,
                 waiting.revoke,
                 after=listen.SHORT_SECONDS,
                 ends_at_expiry=False,
@@ -325,9 +325,9 @@ async def task_result_messages(
         for message in await waiting.ask(row):
             yield Outgoing(jsonrpc.encode(message))
         result = task_status.call_result(
-            row, awaiting.request_context.server, awaiting.request_context.revision
+            row, task_wait.request_context.server, task_wait.request_context.revision
         )
-        yield Outgoing(encode_response(awaiting.request_context, result), is_response=True)
+        yield Outgoing(encode_response(task_wait.request_context, result), is_response=True)
     finally:
         leave()
         waiting.stop()
@@ -336,11 +336,11 @@ async def task_result_messages(
 class _TaskResultStream:
     """The state of one ``tasks/result`` stream: the status and client requests sent so far."""
 
-    def __init__(self, awaiting: TaskResultWait, answers: ClientAnswers | None) -> None:
+    def __init__(self, task_wait: TaskResultWait, answers: ClientAnswers | None) -> None:
         self.notified = asyncio.Event()
         self.is_revoked = False
-        self._incoming = awaiting.request_context
-        self._task_id = awaiting.task_id
+        self._incoming = task_wait.request_context
+        self._task_id = task_wait.task_id
         self._answers = answers
         self._sent_status: tuple[str, str] | None = None
         self._asking: dict[str, asyncio.Task[None]] = {}

@@ -371,7 +371,7 @@ class _RequestOpener:
         if barrier is not None and not is_work:
             await barrier.wait(request)
         work = partial(self._open_for_caller, request, barrier.usage_batch if barrier else None)
-        where = get_pool("work" if is_work else "desk")
+        where = get_pool("tool" if is_work else "short")
         caller = self._admitted.user_key if self._admitted is not None else UNPROVEN
         opened = await call_log.run_or_log_busy(
             *(where, work, self._server, request),

@@ -187,10 +187,10 @@ class _StoredStreamReader:
 _readers: dict[int, _StoredStreamReader] = {}
 
 
-async def _wait_for_notification(rung: asyncio.Event) -> None:
+async def _wait_for_notification(notified: asyncio.Event) -> None:
     try:
         async with asyncio.timeout(min(poll_seconds(), MAX_POLL_SECONDS)):
-            await rung.wait()
+            await notified.wait()
     except TimeoutError:
         return
 

@@ -75,13 +75,13 @@ class ParsedRequest:
     """The posted message; ``None`` for methods other than POST."""
 
     @property
-    def pool(self) -> Literal["work", "desk"]:
+    def pool(self) -> Literal["tool", "short"]:
         """The name of the thread pool that serves the request."""
         message = self.message
         works = isinstance(message, Batch) or (
             isinstance(message, Request) and message.method in WORK_METHODS
         )
-        return "work" if works else "desk"
+        return "tool" if works else "short"
 
 
 def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
@@ -283,17 +283,19 @@ def _outcome(request_context: RequestContext, exchange: Exchange) -> Outcome:
     return Work(invocation=call, headers=BASE_HEADERS)
 
 
-def _listen(listening: ListenRequest, exchange: Exchange) -> Outcome:
+def _listen(listen_request: ListenRequest, exchange: Exchange) -> Outcome:
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return jsonrpc_error_reply(
             406,
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
-            request_id=listening.request_context.request.id,
+            request_id=listen_request.request_context.request.id,
         )
     place = listen.acquire_stream_slot(
-        listening.request_context.principal, listening.request_context.http_request
+        listen_request.request_context.principal, listen_request.request_context.http_request
     )
-    return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, listening, place))
+    return Stream(
+        headers=SSE_HEADERS, open=partial(listen.subscription_events, listen_request, place)
+    )
 
 
 def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
@@ -384,7 +386,7 @@ class BodyReader:
             run_with_request_signals, partial(reject_unauthorized, self._server, self._head)
         )
         try:
-            refused = await get_pool("desk").run(work, key=presumed_caller(self._head.headers))
+            refused = await get_pool("short").run(work, key=presumed_caller(self._head.headers))
         except Busy as exc:
             return error_reply(exc, None)
         self._is_authorized = refused is None

@@ -256,9 +256,9 @@ class SessionRequest:
         """
         return self._begin(session, call, partial(answer.messages, call, first=first))
 
-    def _await(self, session: StoredSession, awaiting: TaskResultWait) -> Stream:
+    def _await(self, session: StoredSession, task_wait: TaskResultWait) -> Stream:
         """Return a stream for a task's outcome; the task's client requests are sent on it too."""
-        tracked = cancellation.register_call(session.row.pk, awaiting)
+        tracked = cancellation.register_call(session.row.pk, task_wait)
         return self._begin(session, tracked, partial(client_requests.task_result_messages, tracked))
 
     def _begin(
@@ -548,7 +548,7 @@ async def _batch_messages(
         yield Outgoing(body)
     said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
     # No more threads than one caller may use, so that a batch does not make itself `Busy`.
-    threads = asyncio.Semaphore(get_pool("work").share)
+    threads = asyncio.Semaphore(get_pool("tool").share)
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:

@@ -153,18 +153,22 @@ def _release_slot(keys: Iterable[str]) -> None:
                 del _open_streams[key]
 
 
-def subscription_events(listening: ListenRequest, place: StreamSlot) -> AsyncGenerator[bytes, None]:
+def subscription_events(
+    listen_request: ListenRequest, place: StreamSlot
+) -> AsyncGenerator[bytes, None]:
     """Return the messages of a subscription as server-sent events."""
-    return encode_events(listening.request_context, subscription_messages(listening, place))
+    return encode_events(
+        listen_request.request_context, subscription_messages(listen_request, place)
+    )
 
 
-async def subscription_messages(listening: ListenRequest, place: StreamSlot) -> Messages:
+async def subscription_messages(listen_request: ListenRequest, place: StreamSlot) -> Messages:
     """Yield the acknowledgement, then a notification for each change, then the closing result.
 
     Raises:
         Busy: no thread became free to check what the caller may subscribe to.
     """
-    subscription = ListenSubscription(listening)
+    subscription = ListenSubscription(listen_request)
     mailbox = Mailbox()
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
     # is queued at most once, so the queue is at most as long as the list of topics.
@@ -185,9 +189,9 @@ async def subscription_messages(listening: ListenRequest, place: StreamSlot) -> 
         place.release()
 
 
-def cancellation_message(listening: ListenRequest) -> bytes:
+def cancellation_message(listen_request: ListenRequest) -> bytes:
     """Return the cancellation that follows the closing result on a shared channel such as stdio."""
-    return jsonrpc.encode(ListenSubscription(listening).cancellation())
+    return jsonrpc.encode(ListenSubscription(listen_request).cancellation())
 
 
 def seconds_until_recheck() -> float:
@@ -235,11 +239,11 @@ async def _changed_topics(
 class ListenSubscription:
     """The topics that one stream may carry, for the caller as last authorized."""
 
-    def __init__(self, listening: ListenRequest) -> None:
-        self._listening = listening
-        self._incoming = listening.request_context
-        self._uris = frozenset(listening.uris)
-        self.tasks = _TaskNotices(listening.tasks)
+    def __init__(self, listen_request: ListenRequest) -> None:
+        self._listening = listen_request
+        self._incoming = listen_request.request_context
+        self._uris = frozenset(listen_request.uris)
+        self.tasks = _TaskNotices(listen_request.tasks)
 
     @property
     def topics(self) -> list[TopicKey]:
@@ -301,7 +305,7 @@ class ListenSubscription:
         if self._needs_site_functions(new):
             readable = partial(run_with_request_signals, partial(self._readable, new))
             caller = self._incoming.principal.user_key
-            self._uris -= new - await get_pool("work").run(readable, key=caller)
+            self._uris -= new - await get_pool("tool").run(readable, key=caller)
 
     def _needs_site_functions(self, uris: Iterable[str]) -> bool:
         """Return whether the site's own functions determine if one of the resources is readable."""
@@ -329,7 +333,7 @@ class ListenSubscription:
         Raises:
             Busy: no thread became free for the check.
         """
-        where = get_pool("work" if self._needs_site_functions(self._listening.uris) else "desk")
+        where = get_pool("tool" if self._needs_site_functions(self._listening.uris) else "short")
         try:
             caller = self._incoming.principal.user_key
             return await where.run(partial(run_with_request_signals, self._reauthorize), key=caller)

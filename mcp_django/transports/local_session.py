@@ -270,9 +270,9 @@ async def notify_changes(
                     # A caller that was authorized before stays until the check succeeds.
                     logger.warning("Could not check a session; retrying.", exc_info=True)
                     recheck = loop.time() + RETRY_SECONDS
-                listening = get_hub().subscribe(subscription.topics, mailbox.put_once)
+                listen_request = get_hub().subscribe(subscription.topics, mailbox.put_once)
                 leave()
-                leave = listening
+                leave = listen_request
                 await get_hub().prepare(subscription.topics)
                 outdated = partial(baseline.take_changed, subscription.topics)
                 found.update(dict.fromkeys(await run_in_short_thread(outdated)))
@@ -347,13 +347,13 @@ class _InitialVersions:
             for topic in wanted:
                 self._known.setdefault(topic, found.get(topic, 0))
 
-    def take_changed(self, listening: Iterable[TopicKey]) -> list[TopicKey]:
+    def take_changed(self, listen_request: Iterable[TopicKey]) -> list[TopicKey]:
         """Return the topics that changed between their recording and now; blocking.
 
         ``listening`` are topics that are subscribed to by now, so their recorded versions are
         removed. Others are kept: they may have been added a moment ago.
         """
-        noted = {topic: self._known.pop(topic, None) for topic in listening}
+        noted = {topic: self._known.pop(topic, None) for topic in listen_request}
         known = {topic: version for topic, version in noted.items() if version is not None}
         found = _versions(known) or {}
         return [topic for topic, version in found.items() if version != known[topic]]

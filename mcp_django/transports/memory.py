@@ -102,9 +102,9 @@ class MemoryConnection:
         except MCPError as exc:
             return _failed(opened.request_context, exc)
 
-    def _await(self, awaiting: TaskResultWait) -> Response:
+    def _await(self, task_wait: TaskResultWait) -> Response:
         """Wait for a task and return its response; ``answer`` answers its client requests."""
-        request_context = awaiting.request_context
+        request_context = task_wait.request_context
         try:
             row = wait_for_task(request_context)
             while row.questions:
@@ -159,8 +159,8 @@ class MemoryConnection:
         call.interaction.resume(answers)
         return True
 
-    def _port(self, invocation: PreparedCall) -> ClientPort | None:
-        return self._make_port(invocation.request_context) if self._make_port else None
+    def _port(self, prepared_call: PreparedCall) -> ClientPort | None:
+        return self._make_port(prepared_call.request_context) if self._make_port else None
 
     def _only_response(self, opened: Response | ListenRequest) -> Response:
         if isinstance(opened, ListenRequest):

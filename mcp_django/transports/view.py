@@ -67,9 +67,9 @@ class EndpointView:
         received = self._received(request)
         outcome = received if isinstance(received, Reply) else authorize_request(received)
         if isinstance(outcome, Work):
-            ticket = _in_flight_of(request)
-            if ticket is not None:
-                ticket.start(outcome)
+            in_flight = _in_flight_of(request)
+            if in_flight is not None:
+                in_flight.start(outcome)
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
             outcome = _run_in_view_thread(request, outcome)
@@ -80,19 +80,19 @@ class EndpointView:
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
             return parse_request(server, exchange)
-        ticket = _in_flight_of(request)
-        refused = self._rejection(exchange, ticket)
+        in_flight = _in_flight_of(request)
+        refused = self._rejection(exchange, in_flight)
         if refused is not None:
             return refused
         body = _body(request)
-        message = ticket.message if ticket and ticket.body == body else None
+        message = in_flight.message if in_flight and in_flight.body == body else None
         return parse_request(server, replace(exchange, body=body, message=message))
 
-    def _rejection(self, exchange: Exchange, ticket: InFlight | None) -> Reply | None:
+    def _rejection(self, exchange: Exchange, in_flight: InFlight | None) -> Reply | None:
         """Return the error reply if a POST is rejected before its body is read; else ``None``."""
-        refused = ticket.refusal if ticket else None
+        refused = in_flight.refusal if in_flight else None
         # Middleware may have set another URLconf than the one ``FastASGIHandler`` used.
-        if refused is not None or (ticket and ticket.view is self):
+        if refused is not None or (in_flight and in_flight.view is self):
             return refused
         refused = check_request_head(self.mcp_server, exchange)
         length = declared_length(exchange.headers)
@@ -113,7 +113,7 @@ def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
         return run_work(work)
     run = partial(run_with_request_signals, partial(run_work, work))
     caller = work.invocation.request_context.principal.user_key
-    return get_pool("work").submit(run, key=caller).result()
+    return get_pool("tool").submit(run, key=caller).result()
 
 
 class DeferredResponse(StreamingHttpResponse):
@@ -144,7 +144,7 @@ def _refuse_compression(request: HttpRequest) -> None:
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     """Convert a Django request, without its body, to an ``Exchange``."""
-    ticket = _in_flight_of(request)
+    in_flight = _in_flight_of(request)
     return Exchange(
         verb=request.method or "",
         scheme=request.scheme or "",
@@ -155,7 +155,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
         endpoint=endpoint,
         request=lambda: request,
         can_stream=isinstance(request, ASGIRequest),
-        cancellation=ticket.cancellation if ticket else Cancellation(),
+        cancellation=in_flight.cancellation if in_flight else Cancellation(),
     )
 
 

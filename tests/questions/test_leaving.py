@@ -78,7 +78,7 @@ async def test_a_question_without_an_answer_holds_no_thread(serve: Any) -> None:
         answer = await send(application, "/mcp", call(name="ask"))
         assert answer.json()["result"]["resultType"] == "input_required"
     async with asyncio.timeout(PATIENCE):
-        assert await get_pool("work").run(lambda: "free") == "free"
+        assert await get_pool("tool").run(lambda: "free") == "free"
 
 
 def ask(ctx: Context) -> str:

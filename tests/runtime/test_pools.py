@@ -54,20 +54,20 @@ def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None
     made: list[object] = []
     monkeypatch.setattr(threads, "_pools", {})
     monkeypatch.setattr(threads, "_create_pool", slowly(made))
-    first, second = at_once(lambda: threads.get_pool("work"))
+    first, second = at_once(lambda: threads.get_pool("tool"))
     assert first is second
     assert len(made) == 1
 
 
 def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None:
-    usual = threads.get_pool("work")
+    usual = threads.get_pool("tool")
     with override_settings(MCP_DJANGO={"THREADS": 1}):
-        assert threads.get_pool("work").sizes["threads"] == 1
-        assert threads.get_pool("desk").sizes["threads"] == threads.SHORT_TASK_THREADS
-    assert threads.get_pool("work").sizes == usual.sizes
+        assert threads.get_pool("tool").sizes["threads"] == 1
+        assert threads.get_pool("short").sizes["threads"] == threads.SHORT_TASK_THREADS
+    assert threads.get_pool("tool").sizes == usual.sizes
     with override_settings(MCP_DJANGO={"PAGE_SIZE": 7}):
-        kept = threads.get_pool("work")
-    assert threads.get_pool("work") is kept
+        kept = threads.get_pool("tool")
+    assert threads.get_pool("tool") is kept
 
 
 @pytest.fixture

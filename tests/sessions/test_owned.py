@@ -112,7 +112,7 @@ async def busy_desk() -> AsyncIterator[None]:
     """Every thread of the desk has something else to do."""
     leave = threading.Event()
     working = [
-        get_pool("desk").submit(lambda: leave.wait(PATIENCE)) for _ in range(SHORT_TASK_THREADS)
+        get_pool("short").submit(lambda: leave.wait(PATIENCE)) for _ in range(SHORT_TASK_THREADS)
     ]
     try:
         yield

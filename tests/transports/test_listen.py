@@ -543,7 +543,7 @@ async def test_open_streams_hold_no_thread_and_no_connection(
     for connection in streams:
         assert (await connection.start()).status == 200, (await connection.rest()).body
         assert "acknowledged" in (await connection.event())["method"]
-    assert names_of_threads() <= threads | {"mcp-desk_0", "mcp-desk_1", "mcp-clerk_0"}
+    assert names_of_threads() <= threads | {"mcp-short_0", "mcp-short_1", "mcp-database_0"}
     # The last thread may be closing what it opened to look the token up.
     await until(lambda: open_connections() <= held)
     mcp.notify_list_changed("tools")

@@ -83,7 +83,7 @@ async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
     # What is around the text is less than a thousand bytes.
     assert await thread_of(app, 10) == here
     assert await thread_of(app, MAX_INLINE_BYTES - 1000) == here
-    assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-work")
+    assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-tool")
     assert await thread_of(app, 10) == here
 
 
@@ -122,6 +122,6 @@ async def test_what_has_come_of_a_large_body_is_not_decoded(
 async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
     server, app = mounted
     server.tool("other", permission=Watched)(lambda: "other")
-    assert (await thread_of(app, 10)).startswith("mcp-work")
+    assert (await thread_of(app, 10)).startswith("mcp-tool")
     await send(app, "/", message("tools/list"))
-    assert seen[-1].startswith("mcp-desk")
+    assert seen[-1].startswith("mcp-short")

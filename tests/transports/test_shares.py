@@ -39,7 +39,7 @@ def stay(gate: str, n: int) -> dict[str, Any]:
 
 def taken() -> tuple[int, int]:
     """The threads that strangers have, and their calls that wait for one."""
-    work = threads.get_pool("work")
+    work = threads.get_pool("tool")
     waiting = work._waiting.get(limits.ANONYMOUS, ())
     return work._running[limits.ANONYMOUS], len(waiting)
 

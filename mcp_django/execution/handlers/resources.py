@@ -38,7 +38,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import invoke, results
 from mcp_django.execution.call import CURSOR_SIGNER, PreparedCall, RequestContext, RetryParams
-from mcp_django.execution.call_record import CallRecord as CallEntry
+from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
     common_members,
@@ -126,7 +126,7 @@ def _not_cacheable(reading: PreparedCall) -> PreparedCall:
 
 
 def authorize_read(
-    request_context: RequestContext, uri: str, *, call_record: CallEntry | None = None
+    request_context: RequestContext, uri: str, *, call_record: CallRecord | None = None
 ) -> PreparedCall:
     """Return the call that reads a URI; without an ``call_record`` it is part of another call.
 
@@ -134,7 +134,7 @@ def authorize_read(
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
             same.
     """
-    call_record = call_record or CallEntry()
+    call_record = call_record or CallRecord()
     call_record.note_name(uri)
     try:
         check_uri(uri)
@@ -172,9 +172,9 @@ def is_readable(request_context: RequestContext, uri: str) -> bool:
     resource has no rows to check. Uses the database.
     """
     try:
-        invocation = authorize_read(request_context, uri)
-        if isinstance(invocation.component, ResourceTemplate):
-            invoke.run(replace(invocation, to_result=lambda value: {}))
+        prepared_call = authorize_read(request_context, uri)
+        if isinstance(prepared_call.component, ResourceTemplate):
+            invoke.run(replace(prepared_call, to_result=lambda value: {}))
     except (MCPError, AccessRefused):
         return False
     return True
@@ -190,11 +190,11 @@ def read_contents(
         ElicitationDeclined: the user declined to answer; the component may handle this.
     """
     try:
-        invocation = authorize_read(request_context, uri)
+        prepared_call = authorize_read(request_context, uri)
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
         raise _not_found(uri) from None
-    component = invocation.component
+    component = prepared_call.component
     assert isinstance(component, ReadableComponent)
     found: list[ResourceContents] = []
 
@@ -205,16 +205,16 @@ def read_contents(
     def excuse(exc: Exception) -> dict[str, Any]:
         if isinstance(exc, ElicitationDeclined):
             raise exc
-        return invocation.to_error(exc)
+        return prepared_call.to_error(exc)
 
     invoke.run_unlogged(
-        replace(invocation, to_result=collect, to_error=excuse, interaction=interaction)
+        replace(prepared_call, to_result=collect, to_error=excuse, interaction=interaction)
     )
     return found
 
 
 def _arguments(
-    component: ReadableComponent, variables: dict[str, str], uri: str, *, call_record: CallEntry
+    component: ReadableComponent, variables: dict[str, str], uri: str, *, call_record: CallRecord
 ) -> dict[str, Any]:
     if not isinstance(component, ResourceTemplate):
         return {}
@@ -443,8 +443,10 @@ class _SkillVisibility:
         """Return whether the caller may see a file."""
         key = id(file.permission), file.scopes
         if key not in self._known:
-            verdicts = self._verdicts
-            self._known[key] = is_visible(verdicts.principal, file, permission_cache=verdicts)
+            permission_cache = self._verdicts
+            self._known[key] = is_visible(
+                permission_cache.principal, file, permission_cache=permission_cache
+            )
         return self._known[key]
 
     def check_all(self, resources: Iterable[Resource]) -> None:

@@ -162,7 +162,7 @@ def listen(request_context: RequestContext) -> ListenRequest:
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    verdicts = PermissionCache(request_context.principal)
+    permission_cache = PermissionCache(request_context.principal)
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
@@ -171,11 +171,14 @@ def listen(request_context: RequestContext) -> ListenRequest:
     return ListenRequest(
         request_context=request_context,
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in catalog),
-        uris=_permitted_uris(request_context, wanted.resource_subscriptions[:MAX_URIS], verdicts),
+        uris=_permitted_uris(
+            request_context, wanted.resource_subscriptions[:MAX_URIS], permission_cache
+        ),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(request_context, task_id, permission_cache=verdicts) is not None
+            if readable_task(request_context, task_id, permission_cache=permission_cache)
+            is not None
         ),
     )
 
