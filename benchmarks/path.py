@@ -179,7 +179,7 @@ def _threads(call: Call) -> Sequence[Stage]:
     handler = FastASGIHandler()
     scope = {**call.scope, "path": "/mcp", "raw_path": b"/mcp"}
     request: Any = ASGIRequest(scope, BytesIO(call.body))
-    request.mcp_ticket = InFlight()
+    request.mcp_in_flight = InFlight()
 
     async def hop() -> None:
         await get_pool("tool").run(partial(run_with_request_signals, str))

@@ -399,7 +399,7 @@ class Settings:
     queue: Annotated[int, Ge(0)] = 64
     queue_seconds: Seconds = 10
     call_timeout: Seconds = 300
-    question_timeout: Seconds = 600
+    client_request_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000
     page_size: Annotated[int, Ge(1)] = 100
     limits: Limits = Limits()

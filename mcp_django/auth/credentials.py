@@ -129,8 +129,8 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
     copied.__dict__.update(request.__dict__)
     copied.META = {name: value for name, value in request.META.items() if name not in SECRET_META}
     copied.COOKIES = {}
-    # ``headers`` is computed from META again; only the fast ASGI handler may see ``mcp_ticket``.
-    for name in ("headers", "mcp_ticket"):
+    # ``headers`` is computed from META again; only the fast ASGI handler may see ``mcp_in_flight``.
+    for name in ("headers", "mcp_in_flight"):
         copied.__dict__.pop(name, None)
     if "environ" in copied.__dict__:
         copied.environ = copied.META

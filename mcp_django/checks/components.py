@@ -291,7 +291,7 @@ def check_overrides(
 
 
 def _override_problems() -> Iterable[CheckMessage]:
-    narrowed = [
+    overridden = [
         *tables.Server._default_manager.all(),
         *tables.Component._default_manager.filter(missing_since=None),
     ]
@@ -300,7 +300,7 @@ def _override_problems() -> Iterable[CheckMessage]:
         "permissions": _stored_permissions(),
         "scopes": known_scopes(),
     }
-    for row in narrowed:
+    for row in overridden:
         for column, names in known.items():
             unknown = sorted(set(getattr(row, column, ())) - names)
             if unknown:

@@ -341,7 +341,7 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def _implied_problems() -> Iterable[CheckMessage]:
     settings = get_settings()
     implies = settings.scope_implies or {}
-    named = dict.fromkeys(one for broad, narrow in implies.items() for one in (broad, *narrow))
+    named = dict.fromkeys(one for broad, implied in implies.items() for one in (broad, *implied))
     for scope in named:
         if scope not in settings.scopes:
             yield checks.Warning(

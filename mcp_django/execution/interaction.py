@@ -483,7 +483,7 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
     Raises:
         InvalidParams: it was modified, has expired, or belongs to another request.
     """
-    seconds = get_settings().question_timeout
+    seconds = get_settings().client_request_timeout
     try:
         plain: bytes = signing.loads(
             signed, salt=SALT, serializer=_BytesSerializer, max_age=timedelta(seconds=seconds)

@@ -193,6 +193,6 @@ def _is_counted_round(interaction: Interaction) -> bool:
     """Return whether a request continues one that was counted."""
     if not interaction.is_continued:
         return False
-    seconds = max(1, int(get_settings().question_timeout))
+    seconds = max(1, int(get_settings().client_request_timeout))
     key = interaction.interaction_id
     return not limits.count_event(f"{LIMIT_NAME}-round", key, limit=MAX_ROUNDS, seconds=seconds)

@@ -399,8 +399,8 @@ def _restore_principal(row: Task) -> Principal | None:
     """
     if row.user is None:
         # A caller without a user row cannot be looked up again.
-        nobody = anonymous_principal()
-        return nobody if row.principal == nobody.key else None
+        anonymous = anonymous_principal()
+        return anonymous if row.principal == anonymous.key else None
     known = row.caller
     expires = known["expires_at"]
     scopes = row.scopes

@@ -321,13 +321,13 @@ def parse_frontmatter(text: str) -> dict[str, Any]:
         SkillError: the frontmatter is missing or not valid.
     """
     # Search only up to the size limit, however long the file is.
-    fenced = _FRONTMATTER.match(text[: MAX_CHARACTERS + 16])
-    if fenced is None:
+    block = _FRONTMATTER.match(text[: MAX_CHARACTERS + 16])
+    if block is None:
         raise SkillError(
             "it must begin with a line ---, then name: and description:, then another line --- "
             f"(within {MAX_CHARACTERS} characters)."
         )
-    found = yaml_core.parse_yaml(fenced[1])
+    found = yaml_core.parse_yaml(block[1])
     if not isinstance(found, dict):
         raise SkillError("the lines between the --- must be fields: name: and description:.")
     check_frontmatter(found)

@@ -454,7 +454,7 @@ def _members(
         if missing and name not in described:
             missing = [Gap(path=(*path, name), keyword=MEMBER)]
         found += missing
-    rest = [_unnamed_members(part, is_twin=part is same_patterns) for part in parts]
+    rest = [_unnamed_members(part, is_same=part is same_patterns) for part in parts]
     for case in _combined(rest):
         wanted = outer.get("additionalProperties", True)
         left = proof.gaps(case, wanted, (*path, OTHER_MEMBERS), depth + 1)
@@ -462,9 +462,9 @@ def _members(
     return found
 
 
-def _unnamed_members(part: Schema, *, is_twin: bool) -> _Alternatives:
+def _unnamed_members(part: Schema, *, is_same: bool) -> _Alternatives:
     # Members that match a pattern of both schemas are compared separately.
-    return [part.get("additionalProperties", True)] if is_twin else _other_members(part)
+    return [part.get("additionalProperties", True)] if is_same else _other_members(part)
 
 
 def _has_patterns_of(part: Schema, outer: Schema) -> bool:

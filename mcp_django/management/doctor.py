@@ -115,16 +115,18 @@ def _diagnose_over_http(
 ) -> Iterator[HostReport]:
     if options["server"]:
         raise CommandError("--server selects a server of this process; omit it if you pass a URL.")
-    door = NetworkTransport(timeout=options["timeout"])
-    return diagnose(door, options["url"], hosts, may_register=options["register"], is_sure=True)
+    transport = NetworkTransport(timeout=options["timeout"])
+    return diagnose(
+        transport, options["url"], hosts, may_register=options["register"], is_sure=True
+    )
 
 
 def _diagnose_in_process(url: str, hosts: Sequence[HostProfile]) -> Iterator[HostReport]:
     parts = urlsplit(url)
-    door = InProcessTransport(f"{parts.scheme}://{parts.netloc}")
+    transport = InProcessTransport(f"{parts.scheme}://{parts.netloc}")
     with roll_back_writes():
         yield from diagnose(
-            door,
+            transport,
             url,
             hosts,
             may_register=True,
@@ -233,7 +235,7 @@ def diagnose(
 
 
 def _diagnose_host(
-    door: HttpTransport,
+    transport: HttpTransport,
     url: str,
     host: HostProfile,
     register: Callable[..., OAuthClient | None],
@@ -247,28 +249,28 @@ def _diagnose_host(
             chart.add_failure("address", what, "Serve the site at a public https:// URL.")
         else:
             chart.add_skipped("address", f"{what}; set BASE_URL, or pass the public URL")
-    answer = _diagnose_endpoint(chart, door, url, host)
+    answer = _diagnose_endpoint(chart, transport, url, host)
     if answer is None or answer.status == 200:
         return chart
-    if not _has_oauth(door, url, answer):
+    if not _has_oauth(transport, url, answer):
         _report_without_oauth(chart, host)
         return chart
-    found = diagnose_discovery(chart, door, url, host, answer)
+    found = diagnose_discovery(chart, transport, url, host, answer)
     if found is None:
         return chart
-    client = register(chart, door, host, found.server)
+    client = register(chart, transport, host, found.server)
     if client is not None:
-        diagnose_sign_in(chart, door, host, client, found)
+        diagnose_sign_in(chart, transport, host, client, found)
     return chart
 
 
-def _has_oauth(door: HttpTransport, url: str, answer: ProbeResponse) -> bool:
+def _has_oauth(transport: HttpTransport, url: str, answer: ProbeResponse) -> bool:
     """Return whether a site uses OAuth, by its challenge or a metadata document."""
     if "resource_metadata" in (answer.challenge() or {}):
         return True
     root = server_address(origin_of(url), "root")
     addresses = [*resource_addresses(url, answer), root]
-    return _first(door, addresses) is not None
+    return _first(transport, addresses) is not None
 
 
 def _report_without_oauth(chart: HostReport, host: HostProfile) -> None:
@@ -288,34 +290,34 @@ INSPECTOR_ORIGIN = "http://localhost:6274"
 FIX_TRAILING_SLASH = "Respond at the URL with and without a trailing slash; do not redirect."
 
 
-def _diagnose_all_hosts(chart: HostReport, door: HttpTransport, url: str) -> None:
+def _diagnose_all_hosts(chart: HostReport, transport: HttpTransport, url: str) -> None:
     """Check what applies to all hosts: origins, trailing slashes, browsers and compression."""
     try:
-        _probe_endpoint(door, url, LATEST.version)
+        _probe_endpoint(transport, url, LATEST.version)
     except NoResponse:
         return  # reported for each host
-    _origin(chart, door, url)
-    _check_trailing_slash(chart, door, url)
-    _compression(chart, door, url)
-    _streams(chart, door, url)
-    document = _first(door, resource_addresses(url))
+    _origin(chart, transport, url)
+    _check_trailing_slash(chart, transport, url)
+    _compression(chart, transport, url)
+    _streams(chart, transport, url)
+    document = _first(transport, resource_addresses(url))
     if document is None:
         return
-    _preflight(chart, door, resource_addresses(url)[0], "GET")
+    _preflight(chart, transport, resource_addresses(url)[0], "GET")
     issuers = (document.json() or {}).get("authorization_servers") or []
     if not issuers or origin_of(issuers[0]) != origin_of(url):
         return
     addresses = dict.fromkeys(server_address(issuers[0], form) for form in SDK_FORMS)
-    _check_well_known_urls(chart, door, list(addresses))
-    server = (_first(door, list(addresses)) or document).json() or {}
+    _check_well_known_urls(chart, transport, list(addresses))
+    server = (_first(transport, list(addresses)) or document).json() or {}
     for name in ("registration_endpoint", "token_endpoint"):
         if server.get(name):
-            _check_post_endpoint(chart, door, name, server[name])
-            _preflight(chart, door, server[name], "POST")
+            _check_post_endpoint(chart, transport, name, server[name])
+            _preflight(chart, transport, server[name], "POST")
 
 
-def _origin(chart: HostReport, door: HttpTransport, url: str) -> None:
-    answer = _probe_endpoint(door, url, LATEST.version, Origin=FOREIGN_ORIGIN)
+def _origin(chart: HostReport, transport: HttpTransport, url: str) -> None:
+    answer = _probe_endpoint(transport, url, LATEST.version, Origin=FOREIGN_ORIGIN)
     if answer.status == 403:
         chart.add_ok("foreign origin", "403: pages of other sites cannot call it from a browser")
     elif "*" in get_settings().allowed_origins:
@@ -328,7 +330,7 @@ def _origin(chart: HostReport, door: HttpTransport, url: str) -> None:
             f"{answer.status} instead of 403 for Origin {FOREIGN_ORIGIN}",
             "List origins in MCP_DJANGO['ALLOWED_ORIGINS'], and have proxies forward Origin.",
         )
-    own = _probe_endpoint(door, url, LATEST.version, Origin=origin_of(url))
+    own = _probe_endpoint(transport, url, LATEST.version, Origin=origin_of(url))
     if own.status == 403:
         chart.add_failure(
             "own origin",
@@ -337,25 +339,27 @@ def _origin(chart: HostReport, door: HttpTransport, url: str) -> None:
         )
 
 
-def _check_trailing_slash(chart: HostReport, door: HttpTransport, url: str) -> None:
+def _check_trailing_slash(chart: HostReport, transport: HttpTransport, url: str) -> None:
     if not urlsplit(url).path.strip("/"):
         return
     other = _toggle_trailing_slash(url)
-    answer = _probe_endpoint(door, other, LATEST.version)
+    answer = _probe_endpoint(transport, other, LATEST.version)
     if answer.location or answer.status in (404, 405):
         chart.add_warning("spelling", f"{other}: {answer.status}", FIX_TRAILING_SLASH)
     else:
         chart.add_ok("spelling", f"{other} responds as well")
 
 
-def _check_post_endpoint(chart: HostReport, door: HttpTransport, name: str, address: str) -> None:
+def _check_post_endpoint(
+    chart: HostReport, transport: HttpTransport, name: str, address: str
+) -> None:
     """Check that an empty POST is rejected with JSON with and without a trailing slash.
 
     An empty POST registers nothing.
     """
     for spelling in (address, _toggle_trailing_slash(address)):
         try:
-            answer = door.send(json_request(spelling, {}))
+            answer = transport.send(json_request(spelling, {}))
         except NoResponse as exc:
             chart.add_failure(name, str(exc), FIX_TRAILING_SLASH)
             return
@@ -370,8 +374,8 @@ def _check_post_endpoint(chart: HostReport, door: HttpTransport, name: str, addr
     chart.add_ok(name, "responds with JSON, with and without a trailing slash")
 
 
-def _compression(chart: HostReport, door: HttpTransport, url: str) -> None:
-    answer = _probe_endpoint(door, url, LATEST.version, Accept_Encoding="gzip")
+def _compression(chart: HostReport, transport: HttpTransport, url: str) -> None:
+    answer = _probe_endpoint(transport, url, LATEST.version, Accept_Encoding="gzip")
     encoding = answer.headers.get("content-encoding", "")
     if encoding and answer.content_type == "text/event-stream":
         chart.add_failure(
@@ -383,12 +387,12 @@ def _compression(chart: HostReport, door: HttpTransport, url: str) -> None:
         chart.add_ok("compression", "streams are not compressed")
 
 
-def _streams(chart: HostReport, door: HttpTransport, url: str) -> None:
+def _streams(chart: HostReport, transport: HttpTransport, url: str) -> None:
     """Check that a server with sessions supports streams: it then allows GET besides DELETE."""
-    if isinstance(door, InProcessTransport):
+    if isinstance(transport, InProcessTransport):
         chart.add_skipped("streams", "pass the URL of the running site to test whether it streams")
         return
-    allowed = door.send(ProbeRequest(method="OPTIONS", url=url)).headers.get("allow", "")
+    allowed = transport.send(ProbeRequest(method="OPTIONS", url=url)).headers.get("allow", "")
     methods = {one.strip() for one in allowed.split(",")}
     if "GET" in methods:
         chart.add_ok("streams", "progress and change notifications are streamed")
@@ -401,14 +405,14 @@ def _streams(chart: HostReport, door: HttpTransport, url: str) -> None:
         )
 
 
-def _preflight(chart: HostReport, door: HttpTransport, address: str, method: str) -> None:
+def _preflight(chart: HostReport, transport: HttpTransport, address: str, method: str) -> None:
     """Check the CORS preflight request that a browser sends (Fetch standard)."""
     headers = {
         "Origin": INSPECTOR_ORIGIN,
         "Access-Control-Request-Method": method,
         "Access-Control-Request-Headers": "content-type, mcp-protocol-version",
     }
-    answer = door.send(ProbeRequest(method="OPTIONS", url=address, headers=headers))
+    answer = transport.send(ProbeRequest(method="OPTIONS", url=address, headers=headers))
     path = urlsplit(address).path
     if answer.status < 300 and answer.headers.get("access-control-allow-origin"):
         chart.add_ok("preflight", path)
@@ -419,8 +423,10 @@ def _preflight(chart: HostReport, door: HttpTransport, address: str, method: str
     )
 
 
-def _check_well_known_urls(chart: HostReport, door: HttpTransport, addresses: list[str]) -> None:
-    silent = [address for address in addresses if _first(door, [address]) is None]
+def _check_well_known_urls(
+    chart: HostReport, transport: HttpTransport, addresses: list[str]
+) -> None:
+    silent = [address for address in addresses if _first(transport, [address]) is None]
     if len(silent) == len(addresses):
         return  # reported for each host
     if silent:
@@ -432,11 +438,11 @@ def _check_well_known_urls(chart: HostReport, door: HttpTransport, addresses: li
         chart.add_ok("well-known", "every well-known URL of the authorization server responds")
 
 
-def _first(door: HttpTransport, addresses: list[str]) -> ProbeResponse | None:
+def _first(transport: HttpTransport, addresses: list[str]) -> ProbeResponse | None:
     """Return the first response with a JSON document; ``None`` if no address has one."""
     for address in addresses:
         try:
-            answer = door.send(get_request(address, Accept="application/json"))
+            answer = transport.send(get_request(address, Accept="application/json"))
         except NoResponse:
             continue
         if answer.status == 200 and answer.json() is not None:
@@ -455,11 +461,13 @@ CLIENT = {"name": "mcp doctor", "version": __version__}
 ACCEPT = "application/json, text/event-stream"
 
 
-def _probe_endpoint(door: HttpTransport, url: str, revision: str, **headers: str) -> ProbeResponse:
+def _probe_endpoint(
+    transport: HttpTransport, url: str, revision: str, **headers: str
+) -> ProbeResponse:
     """Send the first message of a client of a revision, and return the endpoint's response.
 
     Raises:
-        DoorError: no response arrives.
+        NoResponse: no response arrives.
     """
     if REVISIONS[revision].stateless:
         envelope: dict[str, Any] = {
@@ -472,19 +480,19 @@ def _probe_endpoint(door: HttpTransport, url: str, revision: str, **headers: str
     else:
         params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": CLIENT}
         message, routing = _message("initialize", params), {}
-    answer = door.send(json_request(url, message, Accept=ACCEPT, **routing, **headers))
+    answer = transport.send(json_request(url, message, Accept=ACCEPT, **routing, **headers))
     session = answer.headers.get(names.SESSION_ID.lower())
     if session:
-        door.send(ProbeRequest(method="DELETE", url=url, headers={names.SESSION_ID: session}))
+        transport.send(ProbeRequest(method="DELETE", url=url, headers={names.SESSION_ID: session}))
     return answer
 
 
 def _diagnose_endpoint(
-    chart: HostReport, door: HttpTransport, url: str, host: HostProfile
+    chart: HostReport, transport: HttpTransport, url: str, host: HostProfile
 ) -> ProbeResponse | None:
     """Return the response to the first request, or ``None`` if the host is stopped there."""
     try:
-        answer = _probe_endpoint(door, url, host.revision)
+        answer = _probe_endpoint(transport, url, host.revision)
     except NoResponse as exc:
         chart.add_failure(ENDPOINT, str(exc), "Start the site, or pass its URL: mcp doctor URL.")
         return None

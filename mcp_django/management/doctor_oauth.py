@@ -84,7 +84,7 @@ def server_address(issuer: str, form: Form) -> str:
 
 
 def diagnose_discovery(
-    chart: HostReport, door: HttpTransport, url: str, host: HostProfile, answer: ProbeResponse
+    chart: HostReport, transport: HttpTransport, url: str, host: HostProfile, answer: ProbeResponse
 ) -> Discovery | None:
     """Return the authorization server of an endpoint, or ``None`` if the host does not find it."""
     challenge = answer.challenge()
@@ -96,7 +96,7 @@ def diagnose_discovery(
         )
         return None
     if not host.reads_resource:
-        return _find_server_metadata(chart, door, host, issuer=origin_of(url), resource=url)
+        return _find_server_metadata(chart, transport, host, issuer=origin_of(url), resource=url)
     if "resource_metadata" in challenge:
         chart.add_ok(
             "challenge", f"has resource_metadata, scope {challenge.get('scope') or 'none'}"
@@ -105,7 +105,7 @@ def diagnose_discovery(
         chart.add_warning(
             "challenge", "has no resource_metadata; hosts have to guess its URL", FIX_INCLUDE_URLS
         )
-    document = _find_resource_metadata(chart, door, url, answer)
+    document = _find_resource_metadata(chart, transport, url, answer)
     if document is None:
         return None
     named = document.get("resource")
@@ -125,16 +125,16 @@ def diagnose_discovery(
         return None
     wanted = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
     return _find_server_metadata(
-        chart, door, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split())
+        chart, transport, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split())
     )
 
 
 def _find_resource_metadata(
-    chart: HostReport, door: HttpTransport, url: str, answer: ProbeResponse
+    chart: HostReport, transport: HttpTransport, url: str, answer: ProbeResponse
 ) -> dict[str, Any] | None:
     tried = []
     for address in resource_addresses(url, answer):
-        document, why = _fetch_document(door, address)
+        document, why = _fetch_document(transport, address)
         if document is not None:
             chart.add_ok(RESOURCE, address)
             return document
@@ -145,7 +145,7 @@ def _find_resource_metadata(
 
 def _find_server_metadata(
     chart: HostReport,
-    door: HttpTransport,
+    transport: HttpTransport,
     host: HostProfile,
     *,
     issuer: str,
@@ -154,7 +154,7 @@ def _find_server_metadata(
 ) -> Discovery | None:
     tried = []
     for address in dict.fromkeys(server_address(issuer, form) for form in host.forms):
-        document, why = _fetch_document(door, address)
+        document, why = _fetch_document(transport, address)
         if document is None:
             tried.append(f"{address}: {why}")
             continue
@@ -209,10 +209,10 @@ def _is_complete(chart: HostReport, document: dict[str, Any], issuer: str, resou
     return True
 
 
-def _fetch_document(door: HttpTransport, address: str) -> tuple[dict[str, Any] | None, str]:
+def _fetch_document(transport: HttpTransport, address: str) -> tuple[dict[str, Any] | None, str]:
     """Fetch a public JSON document; return it, or ``None`` with the reason."""
     try:
-        answer = door.send(get_request(address, Accept="application/json"))
+        answer = transport.send(get_request(address, Accept="application/json"))
     except NoResponse as exc:
         return None, str(exc)
     if answer.status != 200:
@@ -249,7 +249,7 @@ class OAuthClient:
 
 def diagnose_registration(
     chart: HostReport,
-    door: HttpTransport,
+    transport: HttpTransport,
     host: HostProfile,
     server: dict[str, Any],
     *,
@@ -274,7 +274,7 @@ def diagnose_registration(
             REGISTRATION, f"available at {address}; --register tests it, and the client remains"
         )
         return None
-    return _register_client(chart, door, host, address)
+    return _register_client(chart, transport, host, address)
 
 
 def report_rejected_documents() -> HostReport | None:
@@ -319,10 +319,10 @@ def _accepts_documents(server: dict[str, Any]) -> bool:
 
 
 def _register_client(
-    chart: HostReport, door: HttpTransport, host: HostProfile, address: str
+    chart: HostReport, transport: HttpTransport, host: HostProfile, address: str
 ) -> OAuthClient | None:
     try:
-        answer = door.send(json_request(address, host.metadata))
+        answer = transport.send(json_request(address, host.metadata))
     except NoResponse as exc:
         chart.add_failure(
             REGISTRATION, str(exc), "Correct the endpoint's URL, or start its server."
@@ -392,17 +392,21 @@ REJECTIONS = ("invalid_grant", "invalid_client")
 
 
 def diagnose_sign_in(
-    chart: HostReport, door: HttpTransport, host: HostProfile, client: OAuthClient, found: Discovery
+    chart: HostReport,
+    transport: HttpTransport,
+    host: HostProfile,
+    client: OAuthClient,
+    found: Discovery,
 ) -> None:
     """Test the authorization request up to the sign-in page, and the token endpoint."""
     verifier = secrets.token_urlsafe(48)
-    _check_authorization(chart, door, host, client, found, verifier)
-    _check_token_endpoint(chart, door, host, client, found, verifier)
+    _check_authorization(chart, transport, host, client, found, verifier)
+    _check_token_endpoint(chart, transport, host, client, found, verifier)
 
 
 def _check_authorization(
     chart: HostReport,
-    door: HttpTransport,
+    transport: HttpTransport,
     host: HostProfile,
     client: OAuthClient,
     found: Discovery,
@@ -412,7 +416,9 @@ def _check_authorization(
     asked = _authorization_request(host, client, found, verifier)
     joint = "&" if "?" in address else "?"
     try:
-        answer = door.send(get_request(f"{address}{joint}{urlencode(asked)}", Accept="text/html"))
+        answer = transport.send(
+            get_request(f"{address}{joint}{urlencode(asked)}", Accept="text/html")
+        )
     except NoResponse as exc:
         chart.add_failure(AUTHORIZE, str(exc), "Correct the endpoint's URL, or start its server.")
         return
@@ -462,7 +468,7 @@ def _suggest_authorize_fix(answer: ProbeResponse) -> str:
 
 def _check_token_endpoint(
     chart: HostReport,
-    door: HttpTransport,
+    transport: HttpTransport,
     host: HostProfile,
     client: OAuthClient,
     found: Discovery,
@@ -479,7 +485,7 @@ def _check_token_endpoint(
         **({"resource": found.resource} if host.reads_resource else {}),
     }
     try:
-        answer = door.send(form_request(found.server["token_endpoint"], urlencode(form)))
+        answer = transport.send(form_request(found.server["token_endpoint"], urlencode(form)))
     except NoResponse as exc:
         chart.add_failure(TOKEN, str(exc), "Correct the endpoint's URL, or start its server.")
         return

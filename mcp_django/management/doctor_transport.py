@@ -92,7 +92,7 @@ class HttpTransport(Protocol):
         """Send a request and return the response; redirects are not followed.
 
         Raises:
-            DoorError: no response arrives.
+            NoResponse: no response arrives.
         """
 
 
@@ -138,7 +138,7 @@ class NetworkTransport:
         """Send a request and return the response, with any status.
 
         Raises:
-            DoorError: no response arrives within the timeout.
+            NoResponse: no response arrives within the timeout.
         """
         parts = urlsplit(request.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -207,7 +207,7 @@ class InProcessTransport:
         """Send a request and return the site's response.
 
         Raises:
-            DoorError: the URL does not belong to this site.
+            NoResponse: the URL does not belong to this site.
         """
         parts = urlsplit(request.url)
         if f"{parts.scheme}://{parts.netloc}" != self._origin:

@@ -297,10 +297,10 @@ class CallLog:
 
     # In the thread that writes --------------------------------------------------------------------
 
-    def _run_writer(self, bell: WakeQueue, lines: deque[QueuedRow]) -> None:
+    def _run_writer(self, wake_queue: WakeQueue, lines: deque[QueuedRow]) -> None:
         waiting: deque[QueuedRow] = deque()
         while True:
-            asked = self._wait(bell, lines, waiting)
+            asked = self._wait(wake_queue, lines, waiting)
             # Before the rows are taken: a row that is added afterwards wakes the thread again.
             self._is_woken = False
             self._collect(lines, waiting)
@@ -316,7 +316,7 @@ class CallLog:
                 asked.set()
 
     def _wait(
-        self, bell: WakeQueue, lines: deque[QueuedRow], waiting: deque[QueuedRow]
+        self, wake_queue: WakeQueue, lines: deque[QueuedRow], waiting: deque[QueuedRow]
     ) -> threading.Event | None:
         """Wait until it is time to write; return the event to set afterwards, if there is one."""
         failed = self._flush_delay > FLUSH_SECONDS
@@ -324,7 +324,7 @@ class CallLog:
         while failed or len(waiting) + len(lines) < FLUSH_ROWS:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                asked = bell.get(timeout=left)
+                asked = wake_queue.get(timeout=left)
             except queue.Empty:
                 break
             if isinstance(asked, threading.Event):

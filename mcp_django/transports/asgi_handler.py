@@ -134,7 +134,7 @@ class FastASGIHandler(BaseHandler):
             request: Any = ASGIRequest(dict(scope), BytesIO(body))
         except UnicodeDecodeError:
             return HttpResponseBadRequest()
-        request.mcp_ticket = in_flight
+        request.mcp_in_flight = in_flight
         response = self.get_response(request)
         # The sender of `request_finished`, as in Django's own handlers; not in the stubs.
         response._handler_class = type(self)  # type: ignore[attr-defined]

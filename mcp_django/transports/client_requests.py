@@ -74,7 +74,7 @@ async def ask_client(
     A request that is not answered in time is cancelled, and an error is returned for it.
     """
     assert prepared_call.interaction is not None
-    seconds = get_settings().question_timeout
+    seconds = get_settings().client_request_timeout
     ids = {key: answers.new_id() for key in questions}
     with trace_client_requests(prepared_call.call_record.operation) as asked:
         for key, question in questions.items():
@@ -450,7 +450,7 @@ class _TaskResultStream:
         Raises:
             InvalidRequest: it did not arrive in time; the task keeps waiting for it.
         """
-        seconds = get_settings().question_timeout
+        seconds = get_settings().client_request_timeout
         found = await answers.wait([request_id], seconds=seconds)
         if request_id not in found:
             raise InvalidRequest(

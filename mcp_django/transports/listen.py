@@ -876,13 +876,13 @@ class _AccessWatcher:
 
     async def _may_stay(self) -> bool:
         """Return whether the stream may stay open; it may not if the database is unavailable."""
-        was_rung = self._notified.is_set()
+        was_notified = self._notified.is_set()
         self._notified.clear()
         if self._expires <= asyncio.get_running_loop().time():
             # An expired credential would be rejected, which does not mean that access was revoked.
             if self._ends_at_expiry:
                 return False
-            if not was_rung:
+            if not was_notified:
                 return True
         try:
             return await run_in_short_thread(self._reauthorize)

@@ -161,7 +161,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
 
 def _in_flight_of(request: HttpRequest) -> InFlight | None:
     """Return the ``InFlight`` of a request that ``FastASGIHandler`` serves, else ``None``."""
-    return getattr(request, "mcp_ticket", None)
+    return getattr(request, "mcp_in_flight", None)
 
 
 def _headers(request: HttpRequest) -> Headers:

@@ -16,7 +16,7 @@ from mcp_django.asgi import get_asgi_application  # noqa: E402
 from tests.conformance.server import server  # noqa: E402
 
 mounts = {
-    "lane": get_asgi_application(),
+    "fast": get_asgi_application(),
     "raw": URLRouter([re_path(r"^mcp/?$", server.asgi)]),
     "view": get_django_application(),
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.conformance.process import COMMANDS, HOST, is_taken
 
-MOUNTS = ("lane", "raw", "view")
+MOUNTS = ("fast", "raw", "view")
 
 
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -22,7 +22,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, required=True, help=f"on {HOST}")
     parser.add_argument("--workers", type=int, default=1, help="worker processes")
     parser.add_argument("--shared", action="store_true", help="PostgreSQL and Redis for one, too")
-    parser.add_argument("--mount", choices=MOUNTS, default="lane")
+    parser.add_argument("--mount", choices=MOUNTS, default="fast")
     parser.add_argument("--server", choices=COMMANDS, default="uvicorn")
     options = parser.parse_args(arguments)
     if options.workers < 1:

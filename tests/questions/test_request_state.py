@@ -130,7 +130,7 @@ def test_a_state_is_good_for_ten_minutes() -> None:
 
 @spec("MRT-5")
 def test_the_site_says_for_how_long_and_each_round_begins_anew() -> None:
-    with override_settings(MCP_DJANGO={"QUESTION_TIMEOUT": 20}):
+    with override_settings(MCP_DJANGO={"CLIENT_REQUEST_TIMEOUT": 20}):
         state = begun(SERVER)
         with later(15):
             second = result_of(SERVER, retry(state))["requestState"]

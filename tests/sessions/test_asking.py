@@ -304,7 +304,7 @@ async def test_nobody_else_answers(version: str, streaming: str) -> None:
 async def test_silence_ends_a_question(
     version: str, tool: str, streaming: str, settings: Any
 ) -> None:
-    settings.MCP_DJANGO = {"QUESTION_TIMEOUT": 0.05}
+    settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 0.05}
     peer = await ready(streaming, version=version)
     async with asking(peer, call(tool)) as reader:
         question = await reader.message()
@@ -323,7 +323,7 @@ async def test_silence_ends_a_question(
 async def test_silence_ends_a_question_of_the_oldest_clients(
     version: str, streaming: str, settings: Any
 ) -> None:
-    settings.MCP_DJANGO = {"QUESTION_TIMEOUT": 0.05}
+    settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 0.05}
     peer = await ready(streaming, version=version)
     async with asking(peer, call("think")) as reader:
         question = await reader.message()

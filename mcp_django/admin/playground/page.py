@@ -244,7 +244,7 @@ def _show_already_run(trial: PlaygroundTarget) -> HttpResponseBase:
 
 def _use_confirmation(state: PlaygroundState) -> bool:
     """Use up the confirmation; return whether no process has used it before."""
-    return databases.take_lease(f"try:{state.nonce}", seconds=get_settings().question_timeout)
+    return databases.take_lease(f"try:{state.nonce}", seconds=get_settings().client_request_timeout)
 
 
 def _send_step(

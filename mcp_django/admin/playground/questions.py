@@ -253,7 +253,7 @@ def read_state(request: HttpRequest, server: str) -> PlaygroundState:
     Raises:
         BadState: it is not valid for this page, user and session.
     """
-    seconds = get_settings().question_timeout
+    seconds = get_settings().client_request_timeout
     try:
         plain = signing.loads(
             request.POST.get("state", ""),

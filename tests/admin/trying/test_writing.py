@@ -179,7 +179,7 @@ def test_a_state_is_good_for_its_server_alone(trying: Trying) -> None:
 def test_a_state_is_good_for_a_while(trying: Trying, settings: Any) -> None:
     client = staff()
     response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops"})
-    settings.MCP_DJANGO = {"QUESTION_TIMEOUT": 1e-9}
+    settings.MCP_DJANGO = {"CLIENT_REQUEST_TIMEOUT": 1e-9}
     late = trying.go_on(client, response, do="confirmed")
     assert (late.status_code, names()) == (400, [])
     assert "page has expired" in text_of(late)
