@@ -23,6 +23,8 @@ FIGURES = {
     "imports inside functions": 32,
     # Names that two modules have; so does an __init__ with more than an export.
     "module names used twice": 24,
+    # Names that two classes have, nested ones such as Meta too.
+    "class names used twice": 10,
     # Modules that one module of the same folder imports, and nothing else.
     "modules with one importer in their folder": 21,
     # Modules that import each other at import time, through others or not.
@@ -94,6 +96,12 @@ def names_used_twice() -> int:
     return sum(count > 1 for count in names.values())
 
 
+def classes_used_twice() -> int:
+    nodes = (node for tree in modules().values() for node in ast.walk(tree))
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    return sum(count > 1 for count in names.values())
+
+
 def with_one_importer() -> int:
     importers: dict[str, set[str]] = defaultdict(set)
     for name, tree in modules().items():
@@ -128,6 +136,7 @@ COUNTED = {
     "files": lambda: len(modules()),
     "imports inside functions": inside_functions,
     "module names used twice": names_used_twice,
+    "class names used twice": classes_used_twice,
     "modules with one importer in their folder": with_one_importer,
     "modules in import cycles": in_cycles,
 }
