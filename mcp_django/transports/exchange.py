@@ -160,14 +160,14 @@ def access_reply(
     scopes: Sequence[str] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> Reply:
-    """Return a 401 or 403 reply with its challenge (RFC 6750)."""
+    """Return the reply to a rejected caller: with a challenge (RFC 6750), or a time to retry."""
     body = {"error": exc.error or "unauthorized", "error_description": exc.message}
-    header = build_challenge(exc, scopes=scopes, parameters=parameters)
-    headers: HeaderList = (("WWW-Authenticate", header),) if header else ()
     # A cache that ignores `no-store` must not serve one caller's rejection to another.
-    headers = (*headers, ("Vary", "Authorization, Origin"))
+    headers: HeaderList = (("Vary", "Authorization, Origin"),)
     if isinstance(exc, (TooManyAttempts, AuthenticationUnavailable)):
-        headers = (("Retry-After", str(exc.retry_after)),)
+        headers = (*headers, ("Retry-After", str(exc.retry_after)))
+    elif header := build_challenge(exc, scopes=scopes, parameters=parameters):
+        headers = (("WWW-Authenticate", header), *headers)
     return json_reply(exc.status, jsonrpc.encode(body), headers)
 
 

@@ -406,6 +406,7 @@ def test_threat_24_old_keys_go_on_while_the_issuer_is_down(
     assert response.status_code == 503
     assert int(response["Retry-After"]) > 0
     assert "WWW-Authenticate" not in response
+    assert "Authorization" in response["Vary"]
 
 
 def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others(
