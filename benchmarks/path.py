@@ -95,9 +95,9 @@ class Call:
         work = http.authorize_request(received)
         assert isinstance(work, Work), work
         self.work = work
-        self.request_context = work.invocation.request_context
+        self.request_context = work.prepared_call.request_context
         self.tool = server.tools[tool]
-        self.result = work.invocation.to_result("5")
+        self.result = work.prepared_call.to_result("5")
         self.reply = json_reply(200, encode_response(self.request_context, self.result))
 
     def authenticate(self) -> None:
@@ -166,7 +166,7 @@ def _path(call: Call) -> Sequence[Stage]:
         ),
         Stage(name="dispatch", step=partial(dispatch, call.request_context), part=True),
         Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
-        Stage(name="call", astep=partial(invoke.run_from_event_loop, call.work.invocation)),
+        Stage(name="call", astep=partial(invoke.run_from_event_loop, call.work.prepared_call)),
         Stage(name="respond", step=partial(encode_response, call.request_context, call.result)),
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
@@ -191,7 +191,7 @@ def _threads(call: Call) -> Sequence[Stage]:
             step=partial(run_with_request_signals, str),
             part=True,
         ),
-        Stage(name="call, in the thread", step=partial(invoke.run, call.work.invocation)),
+        Stage(name="call, in the thread", step=partial(invoke.run, call.work.prepared_call)),
         Stage(name="the raw mount, sync tool, in total", astep=partial(call.through, server.asgi)),
         Stage(
             name="the fast ASGI handler's work in its thread",

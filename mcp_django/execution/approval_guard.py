@@ -78,7 +78,7 @@ class ApprovalGuard:
     """The approval guard: lets one call run once a person has approved it."""
 
     def __init__(self, request_context: RequestContext, tool: Tool, raw: bytes) -> None:
-        self._incoming = request_context
+        self._request_context = request_context
         self._tool = tool
         self._raw = raw
         self._used_pk: int | None = None
@@ -93,7 +93,7 @@ class ApprovalGuard:
             InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
-        if self._incoming.acting_user:
+        if self._request_context.acting_user:
             # A user who acts as another could approve their own call.
             raise NotApproved(
                 f"Nothing was done: {self._tool.name} needs approval, so it cannot be called in "
@@ -127,12 +127,12 @@ class ApprovalGuard:
             self._used_pk = None
 
     def _subject(self, arguments: Mapping[str, Any]) -> approval_rows.ApprovalSubject:
-        server, name = self._incoming.server.name, self._tool.name
+        server, name = self._request_context.server.name, self._tool.name
         return approval_rows.ApprovalSubject(
             server=server,
             component=name,
             by=self._tool.approval,
-            principal=self._incoming.principal.key,
+            principal=self._request_context.principal.key,
             arguments_digest=approval_digest(server, name, arguments),
         )
 
@@ -144,7 +144,7 @@ class ApprovalGuard:
         subject: approval_rows.ApprovalSubject,
         arguments: Mapping[str, Any],
     ) -> Approval:
-        principal = self._incoming.principal
+        principal = self._request_context.principal
         if approval_rows.count_pending(subject.server, principal.user_key) >= MAX_WAITING:
             raise NotApproved(
                 f"{MAX_WAITING} calls wait for approval already; wait until those are decided."
@@ -157,13 +157,15 @@ class ApprovalGuard:
             arguments=displayable(self._tool, arguments),
             preview=self._preview(prepared_call),
         )
-        url = page_url(self._incoming, row.code)
+        url = page_url(self._request_context, row.code)
         approval_requested.send_robust(sender=type(row), approval=row, url=url)
         return row
 
     def _client(self) -> str:
-        said = (self._incoming.envelope.client_info or {}).get("name", "")
-        name = self._incoming.principal.client_name or (said if isinstance(said, str) else "")
+        said = (self._request_context.envelope.client_info or {}).get("name", "")
+        name = self._request_context.principal.client_name or (
+            said if isinstance(said, str) else ""
+        )
         return escape_invisible(name)[:MAX_NAME]
 
     def _preview(self, prepared_call: PreparedCall) -> Any:
@@ -203,7 +205,7 @@ class ApprovalGuard:
             question = ApprovalPageQuestion(
                 f"{self._title} waits for your approval. Open the page to see what it would do, "
                 "and decide there.",
-                page_url(self._incoming, row.code),
+                page_url(self._request_context, row.code),
                 is_decided=row.state != approval_rows.PENDING,
             )
         except ValueError:
@@ -217,7 +219,7 @@ class ApprovalGuard:
         if row.state == approval_rows.REFUSED:
             reason = f" The reason given: {row.reason}" if row.reason else ""
             return f"Nothing was done: this call of {self._tool.name} was not approved.{reason}"
-        url = page_url(self._incoming, row.code)
+        url = page_url(self._request_context, row.code)
         if self._tool.approval == "caller":
             who = "approval by the user"
             how = f"Ask the user to open {url or 'this site'} and decide there, and then"

@@ -64,7 +64,7 @@ class Interaction:
         arguments: bytes,
         retry_params: RetryParams,
     ) -> None:
-        self._incoming = request_context
+        self._request_context = request_context
         self._component = component
         self._client = _ClientCapabilities(request_context, component)
         if not request_context.revision.stateless:
@@ -123,7 +123,7 @@ class Interaction:
             if isinstance(answer, Unanswered):
                 self._add_request(first + n, questions[n], answer.params)
         if self._requests:
-            if self._incoming.revision.stateless:
+            if self._request_context.revision.stateless:
                 # Sign now, so that a state that is too large fails in the function.
                 self._sign()
             raise InputRequired
@@ -166,7 +166,7 @@ class Interaction:
         return value
 
     def _handle_malformed(self, question: Question, exc: MalformedAnswer) -> Any:
-        place = "params.inputResponses" if self._incoming.revision.stateless else "result"
+        place = "params.inputResponses" if self._request_context.revision.stateless else "result"
         problem = f"{place}: not a valid answer to {question.method}: {exc}."
         raise InvalidParams(problem) from exc
 
@@ -242,10 +242,10 @@ class Interaction:
         """
         if not self._client.has_channel:
             raise url_elicitation_error(
-                self._requests, self._incoming.revision, self.elicitation_id
+                self._requests, self._request_context.revision, self.elicitation_id
             )
         asking = {"resultType": "input_required", "inputRequests": self._requests}
-        if self._incoming.revision.stateless:
+        if self._request_context.revision.stateless:
             asking["requestState"] = self._sign()
         return asking
 
@@ -284,20 +284,21 @@ class Interaction:
             # Two threads that read the id must get the same one.
             if self._state is None:
                 self._state = RequestState(
-                    subject=self._subject, interaction_id=new_interaction(self._incoming.principal)
+                    subject=self._subject,
+                    interaction_id=new_interaction(self._request_context.principal),
                 )
             return self._state
 
     @property
     def _subject(self) -> str:
         """The digest that a state is bound to."""
-        return state_subject(self._incoming, self._component, self._arguments)
+        return state_subject(self._request_context, self._component, self._arguments)
 
     def replay_port(self, port: ClientPort | None) -> ClientPort | None:
         """Return a port to the client that skips the messages of earlier rounds."""
         if port is None:
             return None
-        envelope = self._incoming.envelope
+        envelope = self._request_context.envelope
         self._port = _ReplayPort(
             port,
             progress=self._state.progress if self._state else 0,
@@ -321,17 +322,17 @@ class _ClientCapabilities:
     """Checks which questions the client of one request supports, and in which form."""
 
     def __init__(self, request_context: RequestContext, component: Component) -> None:
-        self._incoming = request_context
+        self._request_context = request_context
         self._component = component
 
     @property
     def has_channel(self) -> bool:
         """Whether a question can reach the client before the response, or as the response."""
-        return self._incoming.revision.stateless or self._incoming.can_ask
+        return self._request_context.revision.stateless or self._request_context.can_ask
 
     def supports(self, name: str) -> bool:
         """Return whether the client declares this capability and can be reached."""
-        request_context = self._incoming
+        request_context = self._request_context
         if not (self.has_channel or self._learns_from_error(name)):
             return False
         return request_context.revision.defines_capability(name) and declares_capability(
@@ -340,7 +341,7 @@ class _ClientCapabilities:
 
     def _learns_from_error(self, name: str) -> bool:
         """Return whether the client learns of this from an error, and then calls again."""
-        return name == "elicitation.url" and self._incoming.revision.elicitation_ids
+        return name == "elicitation.url" and self._request_context.revision.elicitation_ids
 
     def require_capabilities(self, names: Sequence[str]) -> None:
         """Check that the client supports all of these capabilities.
@@ -354,8 +355,8 @@ class _ClientCapabilities:
         is_form = any(name.startswith("elicitation") for name in missing)
         kind = ElicitationUnavailable if is_form else MissingCapability
         declared, asks = (
-            self._incoming.envelope.client_capabilities,
-            self._incoming.revision.defines_capability,
+            self._request_context.envelope.client_capabilities,
+            self._request_context.revision.defines_capability,
         )
         is_able = all(asks(name) and declares_capability(declared, name) for name in missing)
         raise kind(
@@ -372,7 +373,7 @@ class _ClientCapabilities:
         Raises:
             MissingCapability: it cannot; names what it lacks.
         """
-        revision = self._incoming.revision
+        revision = self._request_context.revision
         for one in questions:
             lacking = find_inexpressible(one.method, one.to_params(), revision)
             if lacking is not None:

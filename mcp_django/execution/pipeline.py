@@ -1,10 +1,10 @@
 """The data path: from one request to its outcome. Read this module first.
 
     bytes → transport → jsonrpc.decode → envelope.classify → authenticate
-          → dispatch → handler → policy.admit → Invocation → invoke.run → shapes → bytes
+          → dispatch → handler → policy.authorize → PreparedCall → invoke.run → projection → bytes
 
-A handler returns a result, a prepared call of the component's function that the transport runs (an
-``PreparedCall``), a stream (a ``ListenRequest``) or the wait for a task (an ``TaskResultWait``).
+A handler returns a result, a call of the component's function that the transport runs
+(``PreparedCall``), a stream (``ListenRequest``) or the wait for a task (``TaskResultWait``).
 """
 
 from __future__ import annotations

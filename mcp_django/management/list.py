@@ -97,14 +97,14 @@ def _describe_server(
     server: MCPServer, principal: Principal | None, groups: Grouped
 ) -> dict[str, Any]:
     entries = _entries(server, groups)
-    admitted = {} if principal is None else {"admitted": is_authorized(server, principal)}
+    authorized = {} if principal is None else {"admitted": is_authorized(server, principal)}
     return {
         "name": server.name,
         "title": str(server.identity().get("title", "")),
         "urls": server_urls(server),
         "permission": permission_names(server_permissions(server)),
         "enabled": server.catalog.is_enabled,
-        **admitted,
+        **authorized,
         "estimated_tokens": _total(server, entries),
         "components": entries,
     }

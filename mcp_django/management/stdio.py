@@ -66,12 +66,12 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     source, sink = take_over_stdio()
     server = find_server(options["server"])
     caller = replace(_read_caller(options["user"]), server=server.name)
-    admitted = _authorized_principal(command, server, caller)
+    authorized = _authorized_principal(command, server, caller)
     # This thread needs no database connection any more: requests run in other threads.
     connections.close_all()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    asyncio.run(_serve(server, caller, admitted, source, sink))
+    asyncio.run(_serve(server, caller, authorized, source, sink))
 
 
 def _read_caller(username: str | None) -> LocalCaller:
@@ -113,7 +113,7 @@ async def _serve(
     server: MCPServer, caller: LocalCaller, principal: Principal | None, source: int, sink: int
 ) -> None:
     channel = StdioChannel(source, sink, when_ending=_exit_after_deadline)
-    await channel.serve(server, caller, admitted=principal)
+    await channel.serve(server, caller, authorized=principal)
     # Cancelled functions may still be cleaning up; asyncio.run() would cancel that as well.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:

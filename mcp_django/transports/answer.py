@@ -45,7 +45,7 @@ _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 def run_work(work: Work) -> Reply | Stream:
     """Run a call in this thread and return its reply or stream."""
-    prepared_call = work.invocation
+    prepared_call = work.prepared_call
     try:
         if prepared_call.request_context.revision.stateless:
             return _answered(work, invoke.run(prepared_call))
@@ -62,25 +62,25 @@ def run_work(work: Work) -> Reply | Stream:
 
 async def arun_work(work: Work) -> Reply | Stream:
     """Run a call from the event loop and return its reply or stream."""
-    if work.invocation.request_context.revision.stateless:
+    if work.prepared_call.request_context.revision.stateless:
         return await _afinish(work)
     # A client that disconnects does not cancel its call in a session.
     task = asyncio.get_running_loop().create_task(_run_polled(work))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
-    work.invocation.cancellation.add_callback(call_on_loop(task.cancel))
+    work.prepared_call.cancellation.add_callback(call_on_loop(task.cancel))
     await asyncio.wait([task])
     return _cancelled(work) if task.cancelled() else task.result()
 
 
 async def _run_polled(work: Work) -> Reply | Stream:
-    with cancellation_poller.poll_during(work.invocation):
+    with cancellation_poller.poll_during(work.prepared_call):
         return await _afinish(work)
 
 
 async def _afinish(work: Work) -> Reply | Stream:
     try:
-        result = await invoke.run_from_event_loop(work.invocation)
+        result = await invoke.run_from_event_loop(work.prepared_call)
         if work.ask is None or result.get("resultType") != "input_required":
             return _answered(work, result)
         # Opening the stream writes a database row, so it needs a thread.
@@ -95,12 +95,12 @@ def _answered(work: Work, result: Result) -> Reply | Stream:
         return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":
         return work.ask(result)
-    body = encode_response(work.invocation.request_context, result)
+    body = encode_response(work.prepared_call.request_context, result)
     return Reply(status=200, headers=work.headers, body=body)
 
 
 def _failed(work: Work, exc: MCPError) -> Reply:
-    request_context = work.invocation.request_context
+    request_context = work.prepared_call.request_context
     if _is_cancelled(work):
         exc = RequestCancelled()
     reply = error_reply(exc, request_context.request.id, request_context.revision)
@@ -110,7 +110,7 @@ def _failed(work: Work, exc: MCPError) -> Reply:
 
 def _is_cancelled(work: Work) -> bool:
     """Return whether the client of a session cancelled the call; its result is then discarded."""
-    call = work.invocation
+    call = work.prepared_call
     return call.cancellation.requested_by_client and not call.request_context.revision.stateless
 
 
@@ -244,7 +244,7 @@ class InFlight:
 
     def start(self, work: Work) -> None:
         """Record that this call starts now and set its deadline; called in the thread."""
-        self.deadline = time.monotonic() + time_limit(work.invocation)
+        self.deadline = time.monotonic() + time_limit(work.prepared_call)
         self.work = work
 
 
@@ -268,8 +268,8 @@ async def wait_until_deadline(in_flight: InFlight, running: Awaitable[T]) -> T |
 async def _timed_out(work: Work) -> Reply:
     """Return the reply to a call whose thread missed the deadline."""
     try:
-        result = await invoke.timeout_result(work.invocation)
-        body = encode_response(work.invocation.request_context, result)
+        result = await invoke.timeout_result(work.prepared_call)
+        body = encode_response(work.prepared_call.request_context, result)
         return Reply(status=200, headers=work.headers, body=body)
     except MCPError as exc:
         return _failed(work, exc)

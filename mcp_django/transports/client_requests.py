@@ -339,7 +339,7 @@ class _TaskResultStream:
     def __init__(self, task_wait: TaskResultWait, answers: ClientAnswers | None) -> None:
         self.notified = asyncio.Event()
         self.is_revoked = False
-        self._incoming = task_wait.request_context
+        self._request_context = task_wait.request_context
         self._task_id = task_wait.task_id
         self._answers = answers
         self._sent_status: tuple[str, str] | None = None
@@ -368,7 +368,7 @@ class _TaskResultStream:
         Raises:
             InvalidParams: the task no longer exists, or the caller may not read it.
         """
-        row = readable_task_after_wait(self._incoming, self._task_id)
+        row = readable_task_after_wait(self._request_context, self._task_id)
         if row is None:
             raise InvalidParams("The task no longer exists.")
         return row
@@ -387,7 +387,7 @@ class _TaskResultStream:
             if self._sent_status is not None:
                 params = task_status.task_details(row)
                 method = "notifications/tasks/status"
-                projected = project_notification(method, params, self._incoming.revision)
+                projected = project_notification(method, params, self._request_context.revision)
                 if projected is not None:
                     yield jsonrpc.build_notification(method, projected)
             self._sent_status = told
@@ -438,7 +438,7 @@ class _TaskResultStream:
         params = project_client_request(
             question["method"],
             question["params"],
-            self._incoming.revision,
+            self._request_context.revision,
             elicitation_id=f"{self._task_id}.{key}",
         )
         meta = {**params.get("_meta", {}), **task_status.related_task_meta(self._task_id)}

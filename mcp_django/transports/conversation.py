@@ -71,7 +71,7 @@ CANCELLED = "notifications/cancelled"
 class Conversation:
     """One client's open requests; ``send`` writes lines and returns once they are written.
 
-    ``admitted`` is the caller that the server authorized when the channel was opened, or ``None``
+    ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected. ``end`` is called when the client of a session does not answer pings or
     may not stay. Without ``is_stateless_spoken``, requests with an envelope are rejected.
     ``transport`` is the name in the call log.
@@ -83,7 +83,7 @@ class Conversation:
         caller: PrincipalSource,
         *,
         send: Callable[[bytes], Awaitable[None]],
-        admitted: Principal | None = None,
+        authorized: Principal | None = None,
         end: Callable[[], object] = lambda: None,
         is_stateless_spoken: bool = True,
         transport: str = "stdio",
@@ -99,7 +99,7 @@ class Conversation:
             server, is_stateless_spoken=is_stateless_spoken, transport=transport
         )
         self._opening = _RequestOpener(
-            server, caller, self._local, admitted=admitted, transport=transport
+            server, caller, self._local, authorized=authorized, transport=transport
         )
         self._session_tasks: SessionTasks | None = None
         self._batches: set[asyncio.Task[None]] = set()
@@ -324,7 +324,7 @@ class PrincipalSource(Protocol):
 class _RequestOpener:
     """Authorizes the caller of one channel, again for each request, and dispatches the request.
 
-    ``admitted`` is the caller that the server authorized when the channel was opened, or ``None``
+    ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected.
     """
 
@@ -334,13 +334,13 @@ class _RequestOpener:
         caller: PrincipalSource,
         session: LocalSession,
         *,
-        admitted: Principal | None,
+        authorized: Principal | None,
         transport: str,
     ) -> None:
         self._server = server
         self._caller = caller
         self._session = session
-        self._admitted = admitted
+        self._authorized = authorized
         self._transport = transport
 
     def authorize(self) -> Principal:
@@ -362,17 +362,17 @@ class _RequestOpener:
             MCPError: the request is rejected.
             AccessRefused: the caller is not authorized.
         """
-        if request.method == "server/discover" and self._admitted is not None:
+        if request.method == "server/discover" and self._authorized is not None:
             # A probing client is answered immediately, without the database, unless the server's
             # description itself needs a query.
             with suppress(SynchronousOnlyOperation):
-                return self._open_for(self._admitted, request)
+                return self._open_for(self._authorized, request)
         is_work = request.method in WORK_METHODS
         if barrier is not None and not is_work:
             await barrier.wait(request)
         work = partial(self._open_for_caller, request, barrier.usage_batch if barrier else None)
         where = get_pool("tool" if is_work else "short")
-        caller = self._admitted.user_key if self._admitted is not None else UNPROVEN
+        caller = self._authorized.user_key if self._authorized is not None else UNPROVEN
         opened = await call_log.run_or_log_busy(
             *(where, work, self._server, request),
             transport=self._transport,

@@ -279,7 +279,7 @@ class OwnedStream:
         """Whether the connection could not keep up and has to continue from the database."""
         self.last_sent = 0
         self._session_pk = session_pk
-        self._incoming = call.request_context
+        self._request_context = call.request_context
         self._cancellation = call.cancellation
         self._messages = messages
         self._seq = 0
@@ -333,13 +333,13 @@ class OwnedStream:
                         self.close_stream(message.reconnect_seconds)
         except MCPError as exc:
             if not self._cancellation.requested_by_client:
-                self._emit(failure(self._incoming, exc), final=True)
+                self._emit(failure(self._request_context, exc), final=True)
         except streams.LeaseLost:
             raise
         except Exception:
             logger.exception("A call in a session failed.")
             neutral = InternalError("The request failed because of a server error.")
-            self._emit(failure(self._incoming, neutral), final=True)
+            self._emit(failure(self._request_context, neutral), final=True)
 
     def _close_for_drain(self) -> None:
         """Close the connection when the process stops, so the client reconnects to another one.
@@ -347,7 +347,7 @@ class OwnedStream:
         Only for revisions with resumption, and not for a call that started during the shutdown:
         its connection is what keeps the process alive.
         """
-        if self._incoming.revision.priming_event and not self.is_late:
+        if self._request_context.revision.priming_event and not self.is_late:
             self.close_stream(DRAIN_RETRY_SECONDS)
 
     async def ended(self) -> None:

@@ -94,7 +94,7 @@ class Reply:
 class Work:
     """An authorized call that is answered with one JSON document."""
 
-    invocation: PreparedCall
+    prepared_call: PreparedCall
     headers: HeaderList
     ask: Callable[[Result], Stream] | None = None
     """Continues a call that returned client requests on a stream, if the client accepts one."""
@@ -102,7 +102,7 @@ class Work:
     @property
     def is_async(self) -> bool:
         """Whether the component's function runs on the event loop."""
-        return self.invocation.component.function.is_async
+        return self.prepared_call.component.function.is_async
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,7 +280,7 @@ def _outcome(request_context: RequestContext, exchange: Exchange) -> Outcome:
     wants_stream = call.wants_stream and exchange.can_stream
     if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
         return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
-    return Work(invocation=call, headers=BASE_HEADERS)
+    return Work(prepared_call=call, headers=BASE_HEADERS)
 
 
 def _listen(listen_request: ListenRequest, exchange: Exchange) -> Outcome:

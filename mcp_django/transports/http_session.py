@@ -225,7 +225,7 @@ class SessionRequest:
         if self.streams_to and opened.wants_stream:
             return self._stream(session, opened)
         asked = partial(self._stream, session, opened) if self.streams_to else None
-        return Work(invocation=opened, headers=BASE_HEADERS, ask=asked)
+        return Work(prepared_call=opened, headers=BASE_HEADERS, ask=asked)
 
     def open(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
@@ -394,17 +394,17 @@ def _answer_batch(call: SessionRequest, session: StoredSession, batch: Batch) ->
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
     usage_batch = UsageBatch()
-    admitted = _authorize_members(call, session, batch, usage_batch)
+    authorized = _authorize_members(call, session, batch, usage_batch)
     try:
         usage_batch.consume()
     except TooManyRequests as exc:
-        _log_rejected_calls(admitted.values(), exc)
+        _log_rejected_calls(authorized.values(), exc)
         return _quota_exceeded_reply(call, session, batch, exc)
     finished: list[bytes] = []
     running: list[PreparedCall] = []
     for index, member in enumerate(batch.members):
         if isinstance(member, Request):
-            opened = admitted[index] if index in admitted else _open(call, session, member)
+            opened = authorized[index] if index in authorized else _open(call, session, member)
             if isinstance(opened, PreparedCall):
                 opened = cancellation.register_call(session.row.pk, opened)
             (running if isinstance(opened, PreparedCall) else finished).append(opened)  # type: ignore[arg-type]
@@ -431,14 +431,14 @@ def _authorize_members(
     Raises:
         AccessRefused: the caller may not use what at least one member needs.
     """
-    admitted: dict[int, bytes | PreparedCall] = {}
+    authorized: dict[int, bytes | PreparedCall] = {}
     refusals: list[AccessRefused] = []
     for index, member in enumerate(batch.members):
         if not isinstance(member, Request):
             continue
         try:
             if member.method in WORK_METHODS:
-                admitted[index] = _open(call, session, member, usage_batch)
+                authorized[index] = _open(call, session, member, usage_batch)
             elif member.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 with suppress(MCPError):
@@ -446,14 +446,14 @@ def _authorize_members(
         except AccessRefused as exc:
             refusals.append(exc)
     if refusals:
-        _log_rejected_calls(admitted.values(), refusals[0])
+        _log_rejected_calls(authorized.values(), refusals[0])
         raise _combine_rejections(refusals)
-    return admitted
+    return authorized
 
 
-def _log_rejected_calls(admitted: Iterable[bytes | PreparedCall], exc: Exception) -> None:
+def _log_rejected_calls(authorized: Iterable[bytes | PreparedCall], exc: Exception) -> None:
     """Log authorized calls of a batch as rejected, since they do not run because of others."""
-    for one in admitted:
+    for one in authorized:
         if isinstance(one, PreparedCall):
             call_log.end_rejected_with_span(one.call_record, exc)
 

@@ -241,14 +241,14 @@ class ListenSubscription:
 
     def __init__(self, listen_request: ListenRequest) -> None:
         self._listening = listen_request
-        self._incoming = listen_request.request_context
+        self._request_context = listen_request.request_context
         self._uris = frozenset(listen_request.uris)
         self.tasks = _TaskNotices(listen_request.tasks)
 
     @property
     def topics(self) -> list[TopicKey]:
         """The topics to subscribe to."""
-        server = self._incoming.server.name
+        server = self._request_context.server.name
         return [
             *(TopicKey(server, kind) for kind in sorted(self._listening.kinds)),
             *(TopicKey(server, "resource", uri) for uri in self._listening.uris),
@@ -268,12 +268,12 @@ class ListenSubscription:
     @property
     def principal(self) -> Principal:
         """The caller as last authorized."""
-        return self._incoming.principal
+        return self._request_context.principal
 
     @property
     def revocation_topics(self) -> list[TopicKey]:
         """The topics that are notified when the caller's access is revoked."""
-        principal = self._incoming.principal
+        principal = self._request_context.principal
         return revocation_topics(principal.credential, principal.user)
 
     def covers(self, topic: TopicKey) -> bool:
@@ -304,25 +304,25 @@ class ListenSubscription:
         new = frozenset(self._listening.uris) - frozenset(known)
         if self._needs_site_functions(new):
             readable = partial(run_with_request_signals, partial(self._readable, new))
-            caller = self._incoming.principal.user_key
+            caller = self._request_context.principal.user_key
             self._uris -= new - await get_pool("tool").run(readable, key=caller)
 
     def _needs_site_functions(self, uris: Iterable[str]) -> bool:
         """Return whether the site's own functions determine if one of the resources is readable."""
-        found = map(self._incoming.server.catalog.find_resource, uris)
+        found = map(self._request_context.server.catalog.find_resource, uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
     def _readable(self, uris: Iterable[str]) -> frozenset[str]:
-        self._incoming.server.refresh()
+        self._request_context.server.refresh()
         return frozenset(
             uri
             for uri in uris
-            if may_subscribe(self._incoming, uri) and is_readable(self._incoming, uri)
+            if may_subscribe(self._request_context, uri) and is_readable(self._request_context, uri)
         )
 
     def lifetime(self) -> float:
         """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
-        left = seconds_left(self._incoming.principal)
+        left = seconds_left(self._request_context.principal)
         return MAX_AGE_SECONDS if left is None else min(MAX_AGE_SECONDS, left)
 
     async def refresh(self) -> bool:
@@ -335,16 +335,16 @@ class ListenSubscription:
         """
         where = get_pool("tool" if self._needs_site_functions(self._listening.uris) else "short")
         try:
-            caller = self._incoming.principal.user_key
+            caller = self._request_context.principal.user_key
             return await where.run(partial(run_with_request_signals, self._reauthorize), key=caller)
         except (AccessRefused, DatabaseError):
             return False
 
     def _reauthorize(self) -> bool:
-        principal = _reauthorize(self._incoming.server, self._incoming.principal)
+        principal = _reauthorize(self._request_context.server, self._request_context.principal)
         if principal is None:
             return False
-        self._incoming = replace(self._incoming, principal=principal)
+        self._request_context = replace(self._request_context, principal=principal)
         self._uris = self._readable(self._listening.uris)
         return True
 
@@ -361,14 +361,14 @@ class ListenSubscription:
 
     async def tasks_at_first(self) -> list[dict[str, Any]]:
         """Return notifications for tasks that changed before the stream started."""
-        found = await self.tasks.at_first(self._incoming)
+        found = await self.tasks.at_first(self._request_context)
         return [self._tagged(TASK_CHANGED, one) for one in found]
 
     async def notification_for(self, topic: TopicKey) -> dict[str, Any] | None:
         """Return the notification for a changed topic; ``None`` if the task is not readable."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
-        found = await self.tasks.of(topic, self._incoming)
+        found = await self.tasks.of(topic, self._request_context)
         return None if found is None else self._tagged(TASK_CHANGED, found)
 
     def notice(self, topic: TopicKey) -> dict[str, Any]:
@@ -379,19 +379,23 @@ class ListenSubscription:
 
     def closing(self) -> bytes:
         """Return the result of the request, which ends the stream gracefully."""
-        request_id: str | int = self._incoming.request.id
-        if self._incoming.revision.string_subscription_ids:
+        request_id: str | int = self._request_context.request.id
+        if self._request_context.revision.string_subscription_ids:
             request_id = str(request_id)
-        return encode_response(self._incoming, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
+        return encode_response(
+            self._request_context, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}}
+        )
 
     def cancellation(self) -> dict[str, Any]:
         """Return the notification by which the server cancels the subscription."""
-        return self._tagged("notifications/cancelled", {"requestId": self._incoming.request.id})
+        return self._tagged(
+            "notifications/cancelled", {"requestId": self._request_context.request.id}
+        )
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return a notification with the subscription's id, which is the unchanged request id."""
-        tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._incoming.request.id}}
-        projected = projection.project_notification(method, tagged, self._incoming.revision)
+        tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._request_context.request.id}}
+        projected = projection.project_notification(method, tagged, self._request_context.revision)
         return jsonrpc.build_notification(method, projected)
 
 
@@ -485,7 +489,7 @@ class SessionSubscription(ListenSubscription):
         self._uris -= older.unreadable
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        projected = projection.project_notification(method, params, self._incoming.revision)
+        projected = projection.project_notification(method, params, self._request_context.revision)
         return jsonrpc.build_notification(method, projected or None)
 
 
@@ -684,7 +688,7 @@ class _GetStream:
     async def _apply_snapshot(self, sight: GetStreamState | None, *, ask: Admission | None) -> None:
         """Apply the loaded rows; ``ask`` is called to authorize the caller again."""
         self._snapshot = sight
-        if sight is None or not await self._is_admitted(sight, ask):
+        if sight is None or not await self._is_authorized(sight, ask):
             self.is_over = True
             return
         wanted = frozenset(self._subscription.topics)
@@ -710,7 +714,7 @@ class _GetStream:
             await self._hub.poll_numbered()
             self._woken.set()
 
-    async def _is_admitted(self, sight: GetStreamState, ask: Admission | None) -> bool:
+    async def _is_authorized(self, sight: GetStreamState, ask: Admission | None) -> bool:
         """Check which resources the caller may read; with ``ask``, authorize the caller again."""
         subscription = self._subscribed(sight)
         if ask is not None:

@@ -168,14 +168,14 @@ class StreamPort:
     """Queues the progress and log messages that the client requested."""
 
     def __init__(self, request_context: RequestContext, mailbox: Outbox) -> None:
-        self._incoming = request_context
+        self._request_context = request_context
         self._mailbox = mailbox
         self._lock = threading.Lock()
         self._progress = -math.inf
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send progress; a value that does not increase is dropped."""
-        token = self._incoming.envelope.progress_token
+        token = self._request_context.envelope.progress_token
         if token is None or not math.isfinite(progress):
             return
         with self._lock:
@@ -193,7 +193,7 @@ class StreamPort:
         """Send a log message if it has at least the level that the client requested."""
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r} is not a log level; use one of {', '.join(LOG_LEVELS)}.")
-        threshold = self._incoming.envelope.log_level
+        threshold = self._request_context.envelope.log_level
         if threshold is None or severity(level) < severity(threshold):
             return
         params: dict[str, Any] = {"level": level, "data": jsonable(data)}
@@ -203,10 +203,13 @@ class StreamPort:
 
     def close_stream(self, seconds: float) -> None:
         """Close the connection if the client can resume the stream later."""
-        if self._incoming.revision.priming_event and self._incoming.session is not None:
+        if (
+            self._request_context.revision.priming_event
+            and self._request_context.session is not None
+        ):
             self._mailbox.post(CloseStream(seconds))
 
     def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
-        projected = projection.project_notification(method, params, self._incoming.revision)
+        projected = projection.project_notification(method, params, self._request_context.revision)
         if projected is not None:
             self._mailbox.post(jsonrpc.build_notification(method, projected), key=key)

@@ -40,11 +40,11 @@ class StdioChannel:
         self._ended = asyncio.Event()
 
     async def serve(
-        self, server: Server, caller: PrincipalSource, *, admitted: Principal | None
+        self, server: Server, caller: PrincipalSource, *, authorized: Principal | None
     ) -> None:
         """Serve the client until the end; see ``Conversation`` for the arguments."""
         conversation = Conversation(
-            server, caller, send=self._send, admitted=admitted, end=self._ended.set
+            server, caller, send=self._send, authorized=authorized, end=self._ended.set
         )
         reading = asyncio.create_task(self._read(conversation))
         reading.add_done_callback(lambda _: self._ended.set())

@@ -63,7 +63,7 @@ async def conversing(
     server: MCPServer = stage, *, client: Client | None = None
 ) -> AsyncIterator[tuple[Conversation, Client]]:
     client = client or Client()
-    found = Conversation(server, LocalCaller(), send=client.take, admitted=anonymous_principal())
+    found = Conversation(server, LocalCaller(), send=client.take, authorized=anonymous_principal())
     yield found, client
     found.cancel_all()
     await found.finish(seconds=PATIENCE)
@@ -242,7 +242,7 @@ async def test_an_input_that_cannot_be_read_has_ended() -> None:
 async def serve(source: int, sink: int, endings: list[str]) -> None:
     channel = stdio.StdioChannel(source, sink, when_ending=lambda: endings.append("ending"))
     async with asyncio.timeout(PATIENCE):
-        await channel.serve(stage, LocalCaller(), admitted=anonymous_principal())
+        await channel.serve(stage, LocalCaller(), authorized=anonymous_principal())
 
 
 @spec("IO-6")

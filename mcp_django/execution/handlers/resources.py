@@ -287,7 +287,7 @@ class ResourceListing:
         templates: Sequence[ResourceTemplate],
         describe: Describe,
     ) -> None:
-        self._incoming = request_context
+        self._request_context = request_context
         self._templates = {one.key: one for one in templates}
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
@@ -297,7 +297,7 @@ class ResourceListing:
         """Return the section, and the position in it, after which the page begins."""
         if cursor is None:
             return FIXED_SECTION, None
-        key = decode_cursor(cursor, scope=cursor_scope(self._incoming), signer=CURSOR_SIGNER)
+        key = decode_cursor(cursor, scope=cursor_scope(self._request_context), signer=CURSOR_SIGNER)
         if len(key) == 2 and key[0] in self.sections:
             section, after = key
             if after is None or isinstance(after, list):
@@ -319,8 +319,8 @@ class ResourceListing:
         return [_describe_entry(one) for one in page.entries], page.after
 
     def _fixed(self, after: Position, limit: int) -> SectionPage:
-        principal = self._incoming.principal
-        resources = self._incoming.server.catalog.resources.values()
+        principal = self._request_context.principal
+        resources = self._request_context.server.catalog.resources.values()
         shown = [one for one in resources if is_visible(principal, one)]
         shown.sort(key=lambda one: one.key)
         start = bisect_right(shown, after[0], key=lambda one: one.key) if after else 0
@@ -333,7 +333,7 @@ class ResourceListing:
         found, place = page
         result: dict[str, Any] = {"resources": found, **NOT_CACHEABLE}
         if place is not None:
-            scope = cursor_scope(self._incoming)
+            scope = cursor_scope(self._request_context)
             result["nextCursor"] = encode_cursor(place, scope=scope, signer=CURSOR_SIGNER)
         return result
 
