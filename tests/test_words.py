@@ -5,6 +5,7 @@ The glossary is in ARCHITECTURE.md; the ids of requirements are for the tests an
 
 from __future__ import annotations
 
+import builtins
 import io
 import re
 import tokenize
@@ -30,6 +31,7 @@ ODD = {
     r"told of": "notified of",
     r"give[sn]? back": "returns, releases",
     r"(?:let|lets|letting) in": "authorizes",
+    r"cancel(?:ed|ing)": "cancelled, as the protocol and Python have it",
     r"turn(?:s|ed)? away": "rejects, rejected",
 }
 # Old words of the glossary, and the word for each.
@@ -118,6 +120,20 @@ def test_no_name_in_the_code_is_an_old_word() -> None:
         if token.type == tokenize.NAME and OLD_NAMES.search(token.string)
     ]
     assert names == []
+
+
+def test_what_a_docstring_says_is_raised_exists() -> None:
+    raised = re.compile(r"^ +Raises:\n((?:^ +\S.*\n)+)", re.MULTILINE)
+    package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
+    known = {token.string for path in package for token in tokens(path) if token.type == 1}
+    unknown = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in package
+        for section in raised.findall(path.read_text())
+        for name in re.findall(r"^ {4,}([A-Z]\w+):", section, re.MULTILINE)
+        if name not in known and not hasattr(builtins, name)
+    ]
+    assert unknown == []
 
 
 def test_readers_meet_no_ids_of_requirements() -> None:

@@ -119,11 +119,11 @@ def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
     others = [one for one in decisions.exposures if one.pk != spec.pk]
     made = build_exposures(server, spec.server, [*others, spec])
     principal = principal_for(user)
-    catalog = (
+    overridden = (
         apply_override(one, decisions.overrides.get((one.kind, one.key), EMPTY_OVERRIDE))
         for one in made.components_of(spec)
     )
-    components = [one for one in catalog if one is not None]
+    components = [one for one in overridden if one is not None]
     return ExposurePreview(
         entries=[_entry(one, principal) for one in components],
         problems=[one.reason for one in made.problems_of(spec)],

@@ -150,18 +150,18 @@ _NOT_RESUBMITTED = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", 
 
 def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Return the context of the preview: messages for sample values, and the list entry."""
-    catalog = build_prompt(
+    built = build_prompt(
         parse_prompt_row({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
     ).prompt
     arguments = parse_arguments(prompt.arguments)
     values = {one.name: data.get(f"{SAMPLE}{one.name}", _sample(one)) for one in arguments}
     refused, shown = "", []
     try:
-        parsed = catalog.arguments.parse(encode(values))
-        shown = list(map(_shown_message, catalog.callable(**parsed)))
+        parsed = built.arguments.parse(encode(values))
+        shown = list(map(_shown_message, built.callable(**parsed)))
     except (InvalidArguments, InvalidParams) as exc:
         refused = str(exc)
-    wire = projection.project_prompt(describe(catalog), LATEST)
+    wire = projection.project_prompt(describe(built), LATEST)
     return {
         "kept": list(_resubmitted_fields(data)),
         "samples": [

@@ -78,7 +78,7 @@ class Question(ABC):
         """Validate the client's answer and return its value.
 
         Raises:
-            UnfitAnswer: the answer is invalid, and the user has to be asked again.
+            InvalidAnswer: the answer is invalid, and the user has to be asked again.
             MalformedAnswer: the answer does not have the required form.
             ElicitationDeclined: the user declined to answer.
         """

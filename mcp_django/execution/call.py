@@ -1,7 +1,7 @@
 """The request context (``RequestContext``) and the outcomes that a handler returns for it.
 
-A handler returns a result, or one of these: an ``PreparedCall``, a prepared call of a component; a
-``ListenRequest``, a stream of changes; or an ``TaskResultWait``, the wait for the result of a task.
+A handler returns a result, or one of these: a ``PreparedCall``, a prepared call of a component; a
+``ListenRequest``, a stream of changes; or a ``TaskResultWait``, the wait for the result of a task.
 """
 
 from __future__ import annotations

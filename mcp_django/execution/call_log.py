@@ -5,8 +5,8 @@ other record is written at the end only. ``log_call`` is for a thread, ``alog_ca
 loop, which must not wait for the database: there a short-task thread writes what must be written
 now.
 
-``execution.pipeline`` opens the ``Entry`` of a request, its handler notes the component that it
-found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
+``execution.pipeline`` opens the ``CallRecord`` of a request, its handler notes the component that
+it found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
 that is rejected earlier is recorded by ``log_rejected``.
 """
 

@@ -1,6 +1,6 @@
 """``CallRecord``: the record of one use of a component, from the request to its row.
 
-An ``CallRecord`` is not part of a reference cycle. If a call is never run or is abandoned,
+A ``CallRecord`` is not part of a reference cycle. If a call is never run or is abandoned,
 ``__del__`` therefore logs its record as soon as the last reference is gone.
 
 The log always gets the names of the arguments and a keyed digest; it gets their values if the site
@@ -332,14 +332,14 @@ def outcome_of_failure(exc: Exception) -> CallOutcome:
     return CallOutcome("failed", None, _safe_reason(exc))
 
 
-def outcome_after_run(exc: BaseException, cause: CallOutcome | None) -> CallOutcome:
+def outcome_after_run(exc: BaseException, error_outcome: CallOutcome | None) -> CallOutcome:
     """Return the outcome of an exception after the run; ``error_outcome`` is the function's."""
     if isinstance(exc, asyncio.CancelledError):
         return CallOutcome("cancelled")
     if not isinstance(exc, MCPError):
-        return cause or CallOutcome("failed", None, _safe_reason(exc))
-    if cause is not None:
-        return cause._replace(code=exc.code)
+        return error_outcome or CallOutcome("failed", None, _safe_reason(exc))
+    if error_outcome is not None:
+        return error_outcome._replace(code=exc.code)
     meaning = outcome_before_run(exc)
     return meaning._replace(outcome="error") if meaning.outcome == "invalid" else meaning
 

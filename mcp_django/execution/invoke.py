@@ -1,6 +1,6 @@
 """Runs the component's function, sync or async.
 
-``run`` is for a thread, ``arun`` for the event loop; both end in ``to_result`` or ``excuse``.
+``run`` is for a thread, ``arun`` for the event loop; both end in ``to_result`` or ``to_error``.
 Every exception of the function is caught here, so that it ends its own call and nothing else.
 """
 
@@ -70,7 +70,8 @@ def run_unlogged(
 ) -> dict[str, Any]:
     """Run the function without a call record, and let ``InputRequired`` propagate.
 
-    A component that calls another one so asks the client what the other one asks.
+    If a component calls another one, the client requests of the inner one are sent as those of the
+    outer one.
 
     Raises:
         InputRequired: the function asks something that has no answer yet.
@@ -285,11 +286,11 @@ async def run_from_event_loop(
     if prepared_call.component.function.is_async:
         return await arun(prepared_call, port)
     return await atraced(
-        prepared_call, partial(_in_work_thread, prepared_call, port), runs_here=False
+        prepared_call, partial(_in_tool_thread, prepared_call, port), runs_here=False
     )
 
 
-async def _in_work_thread(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+async def _in_tool_thread(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
     work = partial(run_with_request_signals, partial(run, prepared_call, port))
     running = get_pool("tool").run(work, key=_thread_share_key(prepared_call))
     try:

@@ -1,8 +1,8 @@
 """Authorization: who may connect to a server, see a component and use it.
 
 All access checks are in this module. ``is_visible`` is the check for lists and subscriptions,
-``authorize`` for use and completion. A component that the caller may not see is answered exactly
-like one that does not exist, and causes the same database queries: in both cases the permissions of
+``authorize`` for use and completion. A component that the caller's permissions hide is answered
+exactly like one that does not exist, and causes the same database queries: in both cases the permissions of
 all components of the kind are checked.
 
 The first ``DenialReason`` denies access. Code that explains a denial to the site owner lists all

@@ -53,7 +53,7 @@ def limit_queries(component: Component, call_record: CallRecord | None = None) -
     """Limit the database use of this thread, if the component is read-only and enforced.
 
     A nested call belongs to the outer one: it shares its limits and may not write, whatever it
-    declares. The ``entry`` of the call log gets the object that counts the use.
+    declares. The ``call_record`` gets the object that counts the use.
     """
     if not component.has_read_only_limits:
         yield
@@ -509,7 +509,7 @@ class _PostgreSQL(_Enforcement):
         options that were set for it; the next statement then sets them again.
 
         Raises:
-            SeveralStatements: the string could end the transaction and continue outside of it.
+            MultipleStatements: the string could end the transaction and continue outside of it.
         """
         # SQL of the ORM has no semicolon. Quotes are deliberately not parsed: a mistake there would
         # let "COMMIT; DROP …" through, as it has in other projects.

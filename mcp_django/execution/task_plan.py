@@ -175,9 +175,9 @@ class TaskPlan:
         return task_status.created_result(row, text=text if self.is_requested else "")
 
 
-def _raise_error(excuse: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
+def _raise_error(to_error: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
     """Raise a tool's error result as a JSON-RPC error, for a client that requested a task."""
-    raise InternalError(_result_text(excuse(exc))) from exc
+    raise InternalError(_result_text(to_error(exc))) from exc
 
 
 def _result_text(result: dict[str, Any]) -> str:

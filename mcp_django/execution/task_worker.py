@@ -33,7 +33,7 @@ def enqueue(pk: str, run: int) -> None:
     """Enqueue a run of a task, which starts soon in another thread or process.
 
     Raises:
-        NotTaken: the backend or the thread pool did not accept it.
+        TaskNotAccepted: the backend or the thread pool did not accept it.
     """
     if _is_inline.get():
         task_runs.run_inline(pk, run)
@@ -76,7 +76,7 @@ def _run_in_thread(pk: str, run: int) -> None:
     tasks are closed as failed when their leases expire.
 
     Raises:
-        NotTaken: too many tasks of this caller, or of all callers, wait for a thread.
+        TaskNotAccepted: too many tasks of this caller, or of all callers, wait for a thread.
     """
     task_run = task_runs.take_lease(pk, run)
     if task_run is None:

@@ -131,8 +131,8 @@ class Operation:
     """A request or notification of a client, recorded as a span and a duration metric.
 
     It is not part of a reference cycle, so if it is abandoned, ``__del__`` ends it when the last
-    reference is gone, like an ``Entry`` of the call log. ``span_attributes`` are the attributes of
-    the span that the metric does not get.
+    reference is gone, like a ``CallRecord`` of the call log. ``span_attributes`` are the attributes
+    of the span that the metric does not get.
     """
 
     __slots__ = (

@@ -562,7 +562,8 @@ def roll_back_left_open() -> Iterator[None]:
     write into that transaction, and nothing would be committed any more.
 
     Raises:
-        LeftOpen: a transaction was rolled back, and the block did not raise another exception.
+        TransactionLeftOpen: a transaction was rolled back, and the block did not raise another
+        exception.
     """
     before = {one.alias: len(one.atomic_blocks) for one in connections.all(initialized_only=True)}
     failure = TransactionLeftOpen("left a transaction open, which was rolled back")

@@ -117,7 +117,7 @@ class _Containment:
         """Return the gaps for the value at a path, ``depth`` members deep, that fits all ``inner``.
 
         Raises:
-            TooLarge: the comparison takes more than ``MAX_STEPS``.
+            SchemaTooLarge: the comparison takes more than ``MAX_STEPS``.
         """
         self._steps += 1
         if self._steps > MAX_STEPS:
@@ -613,7 +613,7 @@ class SchemaRoot:
         References that cannot be followed are omitted.
 
         Raises:
-            TooLarge: there are more than ``MAX_STEPS`` schemas.
+            SchemaTooLarge: there are more than ``MAX_STEPS`` schemas.
         """
         found: list[Schema] = []
         pending = list(schemas)

@@ -171,7 +171,7 @@ def _annotations_of(schema: Any) -> _Annotations:
     """Return all annotations of a schema, with references followed.
 
     Raises:
-        TooLarge: there are more than ``MAX_STEPS``.
+        SchemaTooLarge: there are more than ``MAX_STEPS``.
     """
     root = SchemaRoot(schema)
     found: dict[Path, set[tuple[str, str]]] = {}

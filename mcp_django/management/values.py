@@ -308,7 +308,7 @@ class FormField:
         """Parse a typed line; an empty line is the default, or ``None`` without a default.
 
         Raises:
-            UnfitText: the text is not valid for the field.
+            InvalidFieldText: the text is not valid for the field.
         """
         if not text:
             return self._default()

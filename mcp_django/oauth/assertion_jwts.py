@@ -33,7 +33,7 @@ def require(condition: object, message: str) -> None:
     """Check a condition of an assertion.
 
     Raises:
-        NotAccepted: if ``condition`` is false, with ``message`` as its message.
+        InvalidAssertion: if ``condition`` is false, with ``message`` as its message.
     """
     if not condition:
         raise InvalidAssertion(message)
@@ -44,7 +44,7 @@ def read_unverified_claims(assertion: str) -> dict[str, Any]:
     """Return the unverified claims of an assertion, to find the keys to verify it with.
 
     Raises:
-        NotAccepted: if it is not a JWT, or is longer than ``MAX_LENGTH``.
+        InvalidAssertion: if it is not a JWT, or is longer than ``MAX_LENGTH``.
     """
     require(0 < len(assertion) <= MAX_LENGTH, "The assertion is empty or too long.")
     try:
@@ -72,7 +72,7 @@ def verify_assertion(
     lifetime, counted from ``iat`` or from now. The caller verifies the audience.
 
     Raises:
-        NotAccepted: if the assertion is not valid.
+        InvalidAssertion: if the assertion is not valid.
     """
     try:
         header = jwt.get_unverified_header(assertion)

@@ -150,7 +150,7 @@ def parse_request(query: QueryDict, request: HttpRequest) -> tuple[Authorization
 
     Raises:
         UntrustedRequest: if nothing may be sent to the redirect URI; the message is for the user.
-        Refused: if the client has to receive an error.
+        AuthorizationError: if the client has to receive an error.
         WrongAccount: if the client has to receive an error unless the user changes the account.
     """
     application, redirect_uri = _validate_client(query, request)

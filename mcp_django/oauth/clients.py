@@ -32,7 +32,7 @@ def authenticate_client(request: HttpRequest) -> Any:
     """Authenticate the client of a form; a public client only has to name itself.
 
     Raises:
-        Refused: if the client is unknown or not authenticated (401, ``invalid_client``).
+        OAuthError: if the client is unknown or not authenticated (401, ``invalid_client``).
     """
     asked = _as_oauthlib(request)
     validator = oauth2_settings.OAUTH2_VALIDATOR_CLASS()
@@ -53,7 +53,7 @@ def authenticate_confidential_client(request: HttpRequest) -> Any:
     """Authenticate the confidential client of a form.
 
     Raises:
-        Refused: if the client is unknown, public or not authenticated.
+        OAuthError: if the client is unknown, public or not authenticated.
     """
     client = authenticate_client(request)
     if client.client_type != client.CLIENT_CONFIDENTIAL:

@@ -113,7 +113,7 @@ def consent_scopes(
         for one in server.catalog.tools.values()
         if is_visible(principal, one)
     ]
-    catalog = [
+    offered_scopes = [
         ConsentScope(
             name=name,
             description=str(described.get(name, name)),
@@ -123,7 +123,7 @@ def consent_scopes(
         )
         for name in asked.scopes
     ]
-    return sorted(catalog, key=lambda one: not one.is_fixed)
+    return sorted(offered_scopes, key=lambda one: not one.is_fixed)
 
 
 def chosen_scopes(

@@ -45,7 +45,7 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
     """Issue a token for the service account of a machine client.
 
     Raises:
-        Refused: if the client is not a machine client, or requests what it may not have.
+        OAuthError: if the client is not a machine client, or requests what it may not have.
     """
     client = clients.authenticate_confidential_client(request)
     profile = _profile_of(client)
@@ -78,7 +78,7 @@ def _profile_of(client: Any) -> ClientProfile:
     """Return the profile of a machine client with an active service account.
 
     Raises:
-        Refused: if the client is not a machine client (``unauthorized_client``).
+        OAuthError: if the client is not a machine client (``unauthorized_client``).
     """
     profile = ClientProfile._default_manager.select_related("service_user").filter(
         client_id=client.client_id
@@ -100,7 +100,7 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
     """Return the resources of the token: the requested ones, or the only allowed one.
 
     Raises:
-        Refused: if one is not allowed, several are possible, or the account may not connect
+        OAuthError: if one is not allowed, several are possible, or the account may not connect
             (``invalid_target``).
     """
     allowed = {canonicalize_url(one) for one in profile.allowed_resources} or {
@@ -131,7 +131,7 @@ def _scopes_for(
     """Return the scopes of the token: the requested ones that are allowed, or all allowed ones.
 
     Raises:
-        Refused: if none of the requested scopes is allowed (``invalid_scope``).
+        OAuthError: if none of the requested scopes is allowed (``invalid_scope``).
     """
     servers = [server for one in resources if (server := find_server(one, request)) is not None]
     allowed = profile.allowed_scopes or clients.required_scopes(servers)
@@ -162,7 +162,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
     """Issue an access token of five minutes for the subject of an identity assertion.
 
     Raises:
-        Refused: if the assertion is not valid, or not for this client, server or user.
+        OAuthError: if the assertion is not valid, or not for this client, server or user.
     """
     client = clients.authenticate_confidential_client(request)
     claims, entry = _verify_assertion(request, client)
@@ -314,7 +314,8 @@ def _check_upstream(user: Any, resources: Sequence[str]) -> None:
     In these grants, no user is present who could sign in at the provider.
 
     Raises:
-        Refused: if a server needs an account that the user has not connected (``invalid_target``).
+        OAuthError: if a server needs an account that the user has not connected
+        (``invalid_target``).
     """
     if missing := bindings.missing_provider(user, resources):
         raise OAuthError(

@@ -86,7 +86,7 @@ class _FormEndpoint(View):
         """Return the response to a well-formed form.
 
         Raises:
-            Refused: if the response is an error of RFC 6749, section 5.2.
+            OAuthError: if the response is an error of RFC 6749, section 5.2.
         """
         return JsonResponse({})
 
@@ -154,7 +154,7 @@ def _check_form(request: HttpRequest) -> None:
     """Check that a form is well-formed, before it is processed.
 
     Raises:
-        Refused: if it is not.
+        OAuthError: if it is not.
     """
     if request.GET:
         raise OAuthError("invalid_request", "Send all parameters in the body and none in the URL.")
@@ -247,7 +247,7 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         """Return the toolkit's token response.
 
         Raises:
-            Refused: if that is an error; its description is dropped, as it may repeat values.
+            OAuthError: if that is an error; its description is dropped, as it may repeat values.
         """
         try:
             response = self.authorization_flow_token_response(request)
@@ -269,7 +269,7 @@ def _canonicalize_resources(request: HttpRequest) -> None:
     """Replace the resources in the form by their canonical URLs.
 
     Raises:
-        Refused: if one of them is not a resource of this site.
+        OAuthError: if one of them is not a resource of this site.
     """
     asked = request.POST.getlist("resource")
     if not asked:
@@ -347,7 +347,7 @@ def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]
     can insert the row of a digest, and the database blocks the others until it is committed.
 
     Raises:
-        Refused: if the token is not valid, for this client or this request.
+        OAuthError: if the token is not valid, for this client or this request.
     """
     refresh_token = request.POST.get("refresh_token", "")
     checksum = digest(refresh_token)

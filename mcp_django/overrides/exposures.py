@@ -508,8 +508,8 @@ class BuildResult:
 
     def completions(self) -> dict[tuple[str, str, str], Any]:
         """Return the completions of the built components."""
-        catalog = {(one.kind, one.key) for some in self.components.values() for one in some}
-        return {key: one for key, one in self.registry.completions.items() if key[:2] in catalog}
+        built = {(one.kind, one.key) for some in self.components.values() for one in some}
+        return {key: one for key, one in self.registry.completions.items() if key[:2] in built}
 
 
 def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> BuildResult:

@@ -60,7 +60,7 @@ def save_row(prompt: PromptText, *, author: Any, based_on: int) -> bool:
     commit.
 
     Raises:
-        Overtaken: ``based_on`` is not the newest version; nothing was saved.
+        VersionConflict: ``based_on`` is not the newest version; nothing was saved.
     """
     alias = router.db_for_write(PromptText)
     with transaction.atomic(using=alias):
@@ -106,7 +106,7 @@ def restore_version(
     """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
-        Overtaken: another user has saved a newer version.
+        VersionConflict: another user has saved a newer version.
         PromptError: the content of the version has become invalid.
     """
     said = _check_content(version.content)

@@ -42,7 +42,7 @@ def save_row(skill: Skill, *, author: Any, based_on: int) -> bool:
     commit.
 
     Raises:
-        Overtaken: ``based_on`` is not the newest version; nothing was saved.
+        VersionConflict: ``based_on`` is not the newest version; nothing was saved.
     """
     alias = router.db_for_write(Skill)
     with transaction.atomic(using=alias):
@@ -80,7 +80,7 @@ def restore_version(skill: Skill, version: SkillVersion, *, author: Any, based_o
     """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
-        Overtaken: another user has saved a newer version.
+        VersionConflict: another user has saved a newer version.
         SkillError: the content of the version has become invalid.
     """
     said = version.content

@@ -1,7 +1,7 @@
 """Return values of tools, resources and prompts: content blocks, messages, contents and results.
 
 Each value, including annotations and icons, serializes itself to the most complete wire format,
-that of 2026-07-28; ``shapes`` reduces it for older revisions. Invalid values raise an exception
+that of 2026-07-28; ``projection`` reduces it for older revisions. Invalid values raise an exception
 when they are created, not when they are sent. MCP 2026-07-28, "Tools", "Resources", "Prompts",
 "Icons".
 """

@@ -236,7 +236,8 @@ def classify(
     `enabled` are the versions that the server supports.
 
     Raises:
-        MCPError: the message cannot be served; write the error for `revision_of(message)`.
+        MCPError: the message cannot be served; write the error for `error_revision_of(message,
+        session)`.
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)

@@ -73,7 +73,7 @@ class DecodingFailure(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """Several messages in one array: either responses only, or none.
 
-    A malformed member is a `Failure` at its position.
+    A malformed member is a `DecodingFailure` at its position.
     """
 
     members: tuple[Request | Notification | Response | DecodingFailure, ...]
@@ -170,7 +170,7 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def decode(body: bytes) -> Decoded:
-    """Return the message in `body`, or a `Failure` with the reason. Never raise."""
+    """Return the message in `body`, or a `DecodingFailure` with the reason. Never raise."""
     try:
         # msgspec checks only the syntax of raw parameters, not their UTF-8.
         if not body.isascii():
@@ -321,7 +321,7 @@ _error_decoder = msgspec.json.Decoder(_ErrorObject)
 
 
 def _diagnose(body: bytes) -> Message | DecodingFailure:
-    """Return the message in valid JSON, or a `Failure` with the reason."""
+    """Return the message in valid JSON, or a `DecodingFailure` with the reason."""
     try:
         loose = _any_decoder.decode(body)
     except msgspec.ValidationError:

@@ -96,7 +96,7 @@ class Revision:
     """The error codes that differ: from the code of this package to that of the revision."""
 
     def defines_capability(self, name: str) -> bool:
-        """Return whether the revision defines the client capability `name`, one of `ASKABLE`."""
+        """Return whether the revision defines the client capability `name`."""
         return {
             "elicitation": self.elicitation_form,
             "elicitation.url": self.elicitation_url,

@@ -36,7 +36,7 @@ def escape_invisible(text: str) -> str:
 
 
 def escape_to_one_line(text: str) -> str:
-    """Return the text as `visible` does, on one line, so that it cannot fake a second log line."""
+    """Return the text as `escape_invisible` does, on one line: it cannot fake a second log line."""
     return _escape_except(text, _JOINERS)
 
 

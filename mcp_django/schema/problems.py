@@ -73,7 +73,7 @@ def _locate(details: ErrorDetails, data: Any) -> _Located:
 
 
 def _member_at(data: Any, step: str | int) -> Any:
-    """Return the member that a step of a location names, or `_NOWHERE` if there is none."""
+    """Return the member that a step of a location names, or `_NOT_FOUND` if there is none."""
     if isinstance(data, dict):
         return data.get(step, _NOT_FOUND)
     if isinstance(data, str | int | float | None):

@@ -102,7 +102,7 @@ def append_events(
     """Store events of a stream that this process owns; a retry after success does nothing.
 
     Raises:
-        Fenced: the stream is closed, perhaps as lost; nothing was stored.
+        LeaseLost: the stream is closed, perhaps as lost; nothing was stored.
     """
     last = events[-1][0]
     changes = {"last_seq": last}

@@ -535,7 +535,7 @@ class ServerUnderTest:
         return getattr(self._server, name)
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Reload the overrides in ``offered``; without database access, use none."""
+        """Reload the overrides in ``catalog``; without database access, use none."""
         if override_version.is_pinned:
             self._server.refresh(is_list=is_list)
         elif _is_database_forbidden():

@@ -88,7 +88,7 @@ class FastASGIHandler(BaseHandler):
         except ClientDisconnected:
             in_flight.cancellation.cancel()
         finally:
-            # The request references its `Ticket`, and `work` references the request. Break this
+            # The request references its `InFlight`, and `work` references the request. Break this
             # reference cycle, so that neither has to wait for the garbage collector.
             in_flight.work = None
 
@@ -219,7 +219,7 @@ async def read_request(
     """Return the request with its body, or ``None`` if it was answered without the body.
 
     Raises:
-        ClientGone: the client disconnected before the body was complete.
+        ClientDisconnected: the client disconnected before the body was complete.
     """
     head = exchange_of(scope, in_flight.cancellation)
     reading = BodyReader(server, scope, head, receive)

@@ -220,7 +220,7 @@ class Conversation:
             return
         task = self._open.pop(params.request_id, None)
         if task is not None:
-            logger.debug("%s was canceled: %s", self._tasks[task].method, clip(params.reason))
+            logger.debug("%s was cancelled: %s", self._tasks[task].method, clip(params.reason))
             task.cancel()
 
     async def _send_error(self, exc: MCPError, request_id: RequestId | None = None) -> None:

@@ -101,7 +101,7 @@ async def resume_stream(
     here = find_owned_stream(number)
     if here is not None:
         here.detach()
-    # An older reader in this process is ended by `tail`.
+    # An older reader in this process is ended by `read_stored_events`.
     notify_other_processes(_elsewhere(number))
     yield sse.KEEPALIVE_COMMENT
     async with aclosing(read_stored_events(session_pk, number, after_seq, watched)) as events:

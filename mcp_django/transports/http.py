@@ -336,7 +336,7 @@ class BodyReader:
         """Return the body of a POST, or the reply to a request that is rejected without it.
 
         Raises:
-            ClientGone: the client disconnected before the body was complete.
+            ClientDisconnected: the client disconnected before the body was complete.
         """
         if self._head.verb != "POST":
             return b""

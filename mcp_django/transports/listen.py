@@ -655,8 +655,8 @@ class _GetStream:
             return SessionSubscription(
                 ListenRequest(request_context=request_context, kinds=frozenset(), uris=())
             )
-        catalog = capabilities(call.server, can_stream=True)
-        kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in catalog)
+        available = capabilities(call.server, can_stream=True)
+        kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
         uris = tuple(sight.uris)
         return SessionSubscription(
             ListenRequest(request_context=request_context, kinds=kinds, uris=uris)

@@ -270,9 +270,9 @@ async def notify_changes(
                     # A caller that was authorized before stays until the check succeeds.
                     logger.warning("Could not check a session; retrying.", exc_info=True)
                     recheck = loop.time() + RETRY_SECONDS
-                listen_request = get_hub().subscribe(subscription.topics, mailbox.put_once)
+                unsubscribe = get_hub().subscribe(subscription.topics, mailbox.put_once)
                 leave()
-                leave = listen_request
+                leave = unsubscribe
                 await get_hub().prepare(subscription.topics)
                 outdated = partial(baseline.take_changed, subscription.topics)
                 found.update(dict.fromkeys(await run_in_short_thread(outdated)))
@@ -292,8 +292,8 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
         principal=caller,
         session=session,
     )
-    catalog = capabilities(server, can_stream=True)
-    kinds = frozenset(kind for kind in LISTS if kind in catalog)
+    available = capabilities(server, can_stream=True)
+    kinds = frozenset(kind for kind in LISTS if kind in available)
     uris = tuple(session.uris)
     return SessionSubscription(
         ListenRequest(request_context=request_context, kinds=kinds, uris=uris)
@@ -347,13 +347,13 @@ class _InitialVersions:
             for topic in wanted:
                 self._known.setdefault(topic, found.get(topic, 0))
 
-    def take_changed(self, listen_request: Iterable[TopicKey]) -> list[TopicKey]:
+    def take_changed(self, subscribed: Iterable[TopicKey]) -> list[TopicKey]:
         """Return the topics that changed between their recording and now; blocking.
 
-        ``listening`` are topics that are subscribed to by now, so their recorded versions are
-        removed. Others are kept: they may have been added a moment ago.
+        ``subscribed`` are topics that the hub now reports: their recorded versions are not needed
+        anymore and are removed. A topic that was added since is kept.
         """
-        noted = {topic: self._known.pop(topic, None) for topic in listen_request}
+        noted = {topic: self._known.pop(topic, None) for topic in subscribed}
         known = {topic: version for topic, version in noted.items() if version is not None}
         found = _versions(known) or {}
         return [topic for topic, version in found.items() if version != known[topic]]

@@ -348,7 +348,7 @@ async def run_until_disconnect(
     """Return the result of ``work``; cancel it if the client disconnects first.
 
     Raises:
-        ClientGone: the client disconnected.
+        ClientDisconnected: the client disconnected.
     """
     working = asyncio.ensure_future(work)
     try:

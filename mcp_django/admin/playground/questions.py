@@ -225,7 +225,7 @@ class PlaygroundState:
         """Return the state as signed text.
 
         Raises:
-            TooLarge: Django would reject a form with it.
+            StateTooLarge: Django would reject a form with it.
         """
         signed = signing.dumps(
             asdict(self), salt=SALT, serializer=_ExactJSONSerializer, compress=True
@@ -251,7 +251,7 @@ def read_state(request: HttpRequest, server: str) -> PlaygroundState:
     """Return the state in a submitted form.
 
     Raises:
-        BadState: it is not valid for this page, user and session.
+        InvalidState: it is not valid for this page, user and session.
     """
     seconds = get_settings().client_request_timeout
     try:

@@ -128,7 +128,7 @@ def _not_cacheable(reading: PreparedCall) -> PreparedCall:
 def authorize_read(
     request_context: RequestContext, uri: str, *, call_record: CallRecord | None = None
 ) -> PreparedCall:
-    """Return the call that reads a URI; without an ``call_record`` it is part of another call.
+    """Return the call that reads a URI; without a ``call_record`` it is part of another call.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
@@ -202,13 +202,13 @@ def read_contents(
         found.extend(results.resource_contents(component, value))
         return {}
 
-    def excuse(exc: Exception) -> dict[str, Any]:
+    def to_error(exc: Exception) -> dict[str, Any]:
         if isinstance(exc, ElicitationDeclined):
             raise exc
         return prepared_call.to_error(exc)
 
     invoke.run_unlogged(
-        replace(prepared_call, to_result=collect, to_error=excuse, interaction=interaction)
+        replace(prepared_call, to_result=collect, to_error=to_error, interaction=interaction)
     )
     return found
 

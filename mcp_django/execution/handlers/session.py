@@ -152,10 +152,10 @@ class ListenParams(msgspec.Struct):
 def listen(request_context: RequestContext) -> ListenRequest:
     """Return the subset of the requested notifications that the server will send."""
     wanted = read_params(request_context.request.params, ListenParams).notifications
-    catalog = capabilities(request_context.server, can_stream=request_context.can_stream)
+    available = capabilities(request_context.server, can_stream=request_context.can_stream)
     if not request_context.can_stream:
         raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
-    if not catalog:
+    if not available:
         raise MethodNotFound("This server has no changes to listen for.")
     if wanted.task_ids and not declares_tasks(request_context):
         raise MissingCapability(
@@ -170,7 +170,7 @@ def listen(request_context: RequestContext) -> ListenRequest:
     }
     return ListenRequest(
         request_context=request_context,
-        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in catalog),
+        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in available),
         uris=_permitted_uris(
             request_context, wanted.resource_subscriptions[:MAX_URIS], permission_cache
         ),

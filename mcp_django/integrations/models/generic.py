@@ -106,13 +106,13 @@ class GenericSet:
                 )
         return _generic_tools(named)
 
-    def _exchange(self, catalog: Sequence[Tool], wanted: Sequence[Tool]) -> None:
+    def _exchange(self, registered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
         """Replace registered tools with the wanted ones; on an error, restore the old state."""
         known = self._server.tools
         self._server.generation += 1
         before = dict(known)
         kept = {id(tool) for tool in wanted}
-        for tool in catalog:
+        for tool in registered:
             if id(tool) not in kept and known.get(tool.key) is tool:
                 del known[tool.key]
         try:

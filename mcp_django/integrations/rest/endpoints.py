@@ -1,6 +1,6 @@
 """Endpoints of a REST framework view: its actions or methods, and the names of their tools.
 
-An ``RestEndpoint`` is one action or method of a view, and can create the view as it is when it runs
+A ``RestEndpoint`` is one action or method of a view, and can create the view as it is when it runs
 that action.
 """
 

@@ -90,7 +90,7 @@ def renew_before_refresh(refresh_token: str) -> None:
     of any revoked family. For an unknown token, no request is sent to the provider.
 
     Raises:
-        Refused: if the provider does not respond (503, ``temporarily_unavailable``).
+        OAuthError: if the provider does not respond (503, ``temporarily_unavailable``).
     """
     if not get_settings().oauth.upstream:
         return

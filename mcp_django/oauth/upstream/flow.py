@@ -93,7 +93,8 @@ def _pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
     """Return the transaction of a callback, and delete it.
 
     Raises:
-        Lost: if the state is unknown, used or expired, or of another session, user or provider.
+        InvalidCallback: if the state is unknown, used or expired, or of another session, user or
+        provider.
     """
     digest = digest_of(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
@@ -118,7 +119,7 @@ def complete_authorization(request: HttpRequest, begun: UpstreamTransaction) -> 
     """Exchange the code of the callback, and store the tokens.
 
     Raises:
-        Lost: if the response is from another provider (RFC 9207).
+        InvalidCallback: if the response is from another provider (RFC 9207).
         UpstreamRefused: if the user denied access, or the code or ID token is not valid.
         UpstreamUnavailable: if the provider does not respond.
     """
