@@ -44,14 +44,14 @@ class Connection:
         self.socket = socket.create_connection((HOST, port), TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request
-        self._starts_task = b"HTTP/1.1 %d " % status
+        self._begins = b"HTTP/1.1 %d " % status
         self._answer = bytearray()
-        self._thread_count = 0.0
+        self._started = 0.0
 
     def send(self) -> None:
         """Send the request again."""
         self._answer.clear()
-        self._thread_count = time.perf_counter()
+        self._started = time.perf_counter()
         self.socket.sendall(self._request)
 
     def receive(self) -> float | None:
@@ -62,9 +62,9 @@ class Connection:
         """
         part = self.socket.recv(CHUNK)
         self._answer += part
-        if not part or not self._answer.startswith(self._starts_task[: len(self._answer)]):
+        if not part or not self._answer.startswith(self._begins[: len(self._answer)]):
             raise UnexpectedResponse(bytes(self._answer[:2000]).decode("latin-1") or "closed")
-        return time.perf_counter() - self._thread_count if is_complete(self._answer) else None
+        return time.perf_counter() - self._started if is_complete(self._answer) else None
 
     @property
     def answer(self) -> bytes:

@@ -2,8 +2,8 @@
 
 All access checks are in this module. ``is_visible`` is the check for lists and subscriptions,
 ``authorize`` for use and completion. A component that the caller's permissions hide is answered
-exactly like one that does not exist, and causes the same database queries: in both cases the permissions of
-all components of the kind are checked.
+exactly like one that does not exist, and causes the same database queries: in both cases the
+permissions of all components of the kind are checked.
 
 The first ``DenialReason`` denies access. Code that explains a denial to the site owner lists all
 reasons from the same functions, so the explanation always agrees with the check.

@@ -72,8 +72,8 @@ def visit(
         context = chrome.new_context(storage_state=signed_in(name), **options)
         context.set_default_timeout(SECONDS * 1000)
         visitor = Visitor(context.new_page(), site.admin.site)
-        visitor.page.with_default_uri("console", visitor.note)
-        visitor.page.with_default_uri("pageerror", lambda error: visitor.errors.append(str(error)))
+        visitor.page.on("console", visitor.note)
+        visitor.page.on("pageerror", lambda error: visitor.errors.append(str(error)))
         opened.append((context, visitor))
         return visitor
 

@@ -117,7 +117,7 @@ def says(words: str) -> CreateMessageResult:
 async def open_page(params: ElicitRequestParams) -> ElicitResult:
     """Go to the page, as the user's browser does."""
     async with httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as browser:
-        (await browser.get(params.reverse_path)).raise_for_status()
+        (await browser.get(params.url)).raise_for_status()
     return ElicitResult(action="accept")
 
 

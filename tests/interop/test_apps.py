@@ -86,15 +86,15 @@ def show(chrome: Any, host: Host) -> Iterator[Callable[..., Shown]]:
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
         page = context.new_page()
-        page.with_default_uri("console", note)
-        page.with_default_uri("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", note)
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(host.page)
         page.wait_for_function("() => Boolean(window.open_view)")
         return Shown(page, page.evaluate("given => window.open_view(given)", given))
 
     yield show
     for context in contexts:
-        errors.extend(context.app_pages[0].evaluate("window.seen.errors"))
+        errors.extend(context.pages[0].evaluate("window.seen.errors"))
         context.close()
     assert errors == []
 

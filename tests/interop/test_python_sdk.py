@@ -137,7 +137,7 @@ async def test_client_receives_an_image(demo_server: DemoServer) -> None:
         result = await client.call_tool("airport_map", {"place": "LHR"})
     (block,) = result.content
     assert (block.type, block.mime_type) == ("image", "image/png")
-    assert base64.b64decode(block.form_data, validate=True).startswith(b"\x89PNG\r\n")
+    assert base64.b64decode(block.data, validate=True).startswith(b"\x89PNG\r\n")
 
 
 @spec("TOOL-10", "OUT-9")

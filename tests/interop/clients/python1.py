@@ -59,7 +59,7 @@ class Traveler:
                 self._tokens.put_nowait(params.progressToken)
 
     async def introduce(self) -> dict[str, Any]:
-        agreed = self.note_session
+        agreed = self.agreed
         return {
             "version": agreed.protocolVersion,
             "name": agreed.serverInfo.name,
@@ -126,7 +126,7 @@ async def connect(target: dict[str, Any], host: Host) -> AsyncIterator[Traveler]
     async with transport(target["url"]) as (read, write, *_):
         traveler = Traveler((read, write), host)
         async with traveler.session:
-            traveler.note_session = await traveler.session.initialize()
+            traveler.agreed = await traveler.session.initialize()
             yield traveler
 
 

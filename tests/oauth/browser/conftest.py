@@ -137,8 +137,8 @@ def visit(chrome: Any, live: str) -> Iterator[Any]:
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
         page = context.new_page()
-        page.with_default_uri("console", complain)
-        page.with_default_uri("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", complain)
+        page.on("pageerror", lambda error: errors.append(str(error)))
         return Visitor(page=page, live=live, errors=errors)
 
     yield start
