@@ -186,7 +186,7 @@ def run_wrong_site(place: Path, values: str, *command: str) -> subprocess.Comple
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (MISSPELLED, ["no key 'PAGE_SIZ'", "'x/y' is no rate"]),
+        (MISSPELLED, ["no key 'PAGE_SIZ'", "'x/y' is not a valid rate"]),
         ("5", ["MCP_DJANGO is not a dictionary"]),
         ("{'LIMITS': {'row': 5}, 'PAGE_SIZE': 'many'}", ["['LIMITS']['row']", "['PAGE_SIZE']"]),
         ("{'OAUTH': {'APP_REDIRECTS': 5}}", ["['OAUTH']['APP_REDIRECTS']"]),

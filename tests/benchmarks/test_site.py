@@ -24,12 +24,12 @@ SITE = {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings"}
 COUNT = """
 import django
 django.setup()
-from benchmarks.site.mcp import members, offer, server, tools_wanted
+from benchmarks.site.mcp import members, register_tools, server, tools_wanted
 from mcp_django import MCPServer
 print(len(server.tools), len(members.tools), tools_wanted())
 for wanted in (0, 5, 6, 107):
     one = MCPServer(f"with-{wanted}")
-    offer(one, tools=wanted)
+    register_tools(one, tools=wanted)
     print(*one.tools)
 """
 
@@ -97,7 +97,10 @@ def test_a_bearer_is_asked_for_where_there_are_members(site: Process) -> None:
 def test_every_bearer_lets_in_where_it_belongs_and_nowhere_else(
     site: Process, database: Path, cache: Path
 ) -> None:
-    code = f"from benchmarks.__main__ import prepare; print(*prepare(Path({str(database)!r})))"
+    code = (
+        "from benchmarks.__main__ import prepare_database; "
+        f"print(*prepare_database(Path({str(database)!r})))"
+    )
     bearers = run("-c", f"from pathlib import Path; {code}", cache=cache).split()
     assert len(bearers) == 3
     asked = [row for row in rows(*bearers) if "bearer" in row.name]

@@ -223,10 +223,10 @@ SCRIPT = """
 import django
 django.setup()
 from django.utils import timezone
-from mcp_django.storage.call_rows import Line, call_log
+from mcp_django.storage.call_rows import QueuedRow, call_log
 fields = dict(at=timezone.now(), server="s", kind="tool", user_key="anonymous", outcome="ok")
 for name in ("a", "b"):
-    call_log.add(Line({**fields, "component": name}))
+    call_log.add(QueuedRow({**fields, "component": name}))
 """
 
 
@@ -241,7 +241,7 @@ import os, django
 django.setup()
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import anonymous
+from mcp_django.auth.principal import anonymous_principal
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcp_django.transports.memory import MemoryConnection
 server = MCPServer("doomed", permission=AllowAny)
@@ -254,7 +254,7 @@ def write() -> None:
 envelope = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 params = {"name": "write", "arguments": {}, "_meta": envelope}
 request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-MemoryConnection(server, anonymous()).request(request)
+MemoryConnection(server, anonymous_principal()).request(request)
 """
 
 

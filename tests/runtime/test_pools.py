@@ -353,7 +353,7 @@ async def test_a_loop_is_woken_once_for_all_that_is_done(
 def run_apart(script: str) -> str:
     """What a process of its own says."""
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    begin = "import django; django.setup()\nfrom mcp_django.execution.threads import pool\n"
+    begin = "import django; django.setup()\nfrom mcp_django.execution.threads import get_pool\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + script],
         env=environ,
@@ -371,9 +371,9 @@ def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
     said = run_apart(
         "import os, threading\n"
         "go = threading.Event()\n"
-        "pool('work').submit(go.wait, key='a')\n"
+        "get_pool('tool').submit(go.wait, key='a')\n"
         "if (pid := os.fork()) == 0:\n"
-        "    print(pool('work').submit(lambda: 'served', key='a').result(10), flush=True)\n"
+        "    print(get_pool('tool').submit(lambda: 'served', key='a').result(10), flush=True)\n"
         "    os._exit(0)\n"
         "os.waitpid(pid, 0); go.set()\n"
     )
@@ -387,7 +387,7 @@ def test_a_process_ends_when_its_calls_have_and_waits_for_no_task() -> None:
         "begun, never = threading.Semaphore(0), threading.Event()\n"
         "def call(): begun.release(); threading.main_thread().join(10); print('call')\n"
         "def task(): begun.release(); never.wait(); print('task')\n"
-        "pool('work').submit(call); pool('task').submit(task)\n"
+        "get_pool('tool').submit(call); get_pool('task').submit(task)\n"
         "begun.acquire(); begun.acquire()\n"
     )
     assert said == "call\n"
