@@ -69,7 +69,7 @@ def test_threat_16_refreshes_at_once_get_the_same_pair(
     user: Any, app: Any, monkeypatch: Any, count: int
 ) -> None:
     old = sign_in(user, app)["refresh_token"]
-    together(monkeypatch, RefreshReplay, "claim", count)
+    together(monkeypatch, RefreshReplay, "mark_used", count)
     answers = [response.json() for response in at_once(count, lambda _: refresh(app, old))]
     assert {"error"} & {*answers[0]} == set()
     assert len({(one["access_token"], one["refresh_token"]) for one in answers}) == 1
@@ -83,7 +83,7 @@ def test_a_refused_refresh_hands_over_to_the_one_that_waits(
     user: Any, app: Any, monkeypatch: Any
 ) -> None:
     old = sign_in(user, app)["refresh_token"]
-    together(monkeypatch, RefreshReplay, "claim")
+    together(monkeypatch, RefreshReplay, "mark_used")
     scopes = ["mcp", "orders:refund"]
     won, lost = statuses(2, lambda number: refresh(app, old, scope=scopes[number]))
     assert won.status_code == 200
@@ -94,7 +94,7 @@ def test_a_refused_refresh_hands_over_to_the_one_that_waits(
 
 def test_two_wishes_at_once_are_not_one_answer(user: Any, app: Any, monkeypatch: Any) -> None:
     old = sign_in(user, app, resource=(RESOURCE, OTHER_RESOURCE))["refresh_token"]
-    together(monkeypatch, RefreshReplay, "claim")
+    together(monkeypatch, RefreshReplay, "mark_used")
     wishes = [RESOURCE, OTHER_RESOURCE]
     won, lost = statuses(2, lambda number: refresh(app, old, resource=wishes[number]))
     assert won.status_code == 200
