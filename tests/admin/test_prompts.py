@@ -299,7 +299,12 @@ def test_the_list_says_what_keeps_a_prompt_from_being_offered(client: Client, ro
     saved(name="off", is_enabled=False)
     PromptText.objects.create(server="written", name="broken", text="{{ nobody }}")
     text = page(client, LIST)
-    for words in ("Code has a prompt", "server with this name", "disabled", "Line 1"):
+    for words in (
+        "Code has a prompt",
+        "A server with this name does not exist",
+        "disabled",
+        "Line 1",
+    ):
         assert words in text
     broken = PromptText.objects.get(name="broken")
     assert "Line 1" in page(client, f"{LIST}{broken.pk}/change/")

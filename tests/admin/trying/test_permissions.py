@@ -121,7 +121,7 @@ def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying: Trying) -> 
     client = other_tester()
     data = {"do": "run", "arg.name": "Ops"}
     response = trying.post(client, "add_group", data, user="ada")
-    assert "by staff" in text_of(response)
+    assert "ada (by staff)" in text_of(response)
     get_user_model().objects.filter(username="ada").update(is_active=False)
     assert trying.go_on(client, response, do="confirmed").status_code == 400
     get_user_model().objects.filter(username="ada").update(is_active=True)

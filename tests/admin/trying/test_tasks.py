@@ -87,7 +87,7 @@ def test_a_task_asks_as_often_as_it_likes(trying: Trying, client: Any) -> None:
     assert "Which color?" in text_of(response)
     assert "runs as a task, which waits" in text_of(response)
     wrong = trying.go_on(client, response, do="answer")
-    assert "Response" in text_of(wrong)
+    assert "Response This field is required." in text_of(wrong)
     response = trying.go_on(client, response, **answered("red"))
     assert "Which paper?" in text_of(response)
     response = trying.go_on(client, response, **answered("gray"))
