@@ -122,7 +122,7 @@ def select_rows(every: Sequence[Row], text: str | None) -> Sequence[Row]:
 
 
 def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> list[StreamFigures]:
-    """Measure each kind of stream on the fast ASGI handler and the raw mount, on new servers."""
+    """Measure each kind of stream on the fast handler and the raw mount, on new servers."""
     quick = plan is QUICK
     streams = options.streams or (100 if quick else 1000)
     found = []

@@ -194,12 +194,12 @@ def _threads(call: Call) -> Sequence[Stage]:
         Stage(name="call, in the thread", step=partial(invoke.run, call.work.prepared_call)),
         Stage(name="the raw mount, sync tool, in total", astep=partial(call.through, server.asgi)),
         Stage(
-            name="the fast ASGI handler's work in its thread",
+            name="the fast handler's work in its thread",
             step=lambda: handler._respond(scope, call.body, InFlight()),
         ),
         Stage(name="the view", step=partial(server.view, request), part=True),
         Stage(
-            name="the fast ASGI handler, sync tool, in total",
+            name="the fast handler, sync tool, in total",
             astep=lambda: handler(scope, *fake_connection(call.body), find_endpoint("/mcp")),
         ),
     )

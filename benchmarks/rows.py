@@ -104,27 +104,25 @@ def _raw_mount(bearer: str) -> Sequence[Row]:
 
 def _fast_handler(bearer: str) -> Sequence[Row]:
     return (
+        Row(name="fast handler, async tool", request=call("/mcp", "add", a=2, b=3), expects=SUM),
         Row(
-            name="fast ASGI handler, async tool", request=call("/mcp", "add", a=2, b=3), expects=SUM
-        ),
-        Row(
-            name="fast ASGI handler, sync tool",
+            name="fast handler, sync tool",
             request=call("/mcp", "add_sync", a=2, b=3),
             expects=SUM,
         ),
         Row(
-            name="fast ASGI handler with a bearer, sync tool",
+            name="fast handler with a bearer, sync tool",
             request=call("/members/mcp", "add_sync", bearer=bearer, a=2, b=3),
             expects=SUM,
         ),
         Row(
-            name="fast ASGI handler without middleware, async tool",
+            name="fast handler without middleware, async tool",
             server="none",
             request=call("/mcp", "add", a=2, b=3),
             expects=SUM,
         ),
         Row(
-            name="fast ASGI handler without middleware, sync tool",
+            name="fast handler without middleware, sync tool",
             server="none",
             request=call("/mcp", "add_sync", a=2, b=3),
             expects=SUM,
@@ -159,10 +157,10 @@ def _bearers(oauth: str, signed: str) -> Sequence[Row]:
             against=anonymous,
         ),
         Row(
-            name="fast ASGI handler with an OAuth bearer, sync tool",
+            name="fast handler with an OAuth bearer, sync tool",
             request=call("/connected/mcp", "add_sync", bearer=oauth, a=2, b=3),
             expects=SUM,
-            against="fast ASGI handler, sync tool",
+            against="fast handler, sync tool",
         ),
     )
 
@@ -172,27 +170,27 @@ def _queries() -> Sequence[Row]:
     return (
         Row(name=VIEW, request=get("/view?limit=10"), expects=TENTH_ROW),
         Row(
-            name="fast ASGI handler, sync tool, one query",
+            name="fast handler, sync tool, one query",
             request=query,
             expects=TENTH_ROW,
             against=VIEW,
             target="at least 4",
         ),
         Row(
-            name="fast ASGI handler, async tool, one query",
+            name="fast handler, async tool, one query",
             request=call("/mcp", "list_rows_async", limit=10),
             expects=TENTH_ROW,
             against=VIEW,
         ),
         Row(
-            name="fast ASGI handler, sync tool, one query, connection kept",
+            name="fast handler, sync tool, one query, connection kept",
             server="kept",
             request=query,
             expects=TENTH_ROW,
             against=VIEW,
         ),
         Row(
-            name="fast ASGI handler without middleware, sync tool, one query",
+            name="fast handler without middleware, sync tool, one query",
             server="none",
             request=query,
             expects=TENTH_ROW,
@@ -213,7 +211,7 @@ def _generated() -> Sequence[Row]:
     return (
         Row(name=LIST_VIEW, request=get("/rows?limit=50"), expects=last),
         Row(
-            name="fast ASGI handler, generated list of 50 rows",
+            name="fast handler, generated list of 50 rows",
             request=call("/exposed/mcp", "list_rows", limit=50),
             expects=last,
             against=LIST_VIEW,
@@ -226,7 +224,7 @@ def _generated() -> Sequence[Row]:
         ),
         Row(name=ROW_VIEW, request=get("/rows/42"), expects=one),
         Row(
-            name="fast ASGI handler, generated get of one row",
+            name="fast handler, generated get of one row",
             request=call("/exposed/mcp", "get_row", id=42),
             expects=one,
             against=ROW_VIEW,
@@ -267,10 +265,10 @@ def _sessions() -> Sequence[Row]:
             against=query,
         ),
         Row(
-            name="fast ASGI handler in a session, sync tool, one query",
+            name="fast handler in a session, sync tool, one query",
             request=partial(session_request, path="/mcp", **querying),
             expects=TENTH_ROW,
-            against="fast ASGI handler, sync tool, one query",
+            against="fast handler, sync tool, one query",
         ),
     )
 
@@ -325,7 +323,7 @@ def _other_rows() -> Sequence[Row]:
             expects=tools,
         ),
         Row(
-            name="fast ASGI handler, tools/list, 100 tools",
+            name="fast handler, tools/list, 100 tools",
             server="many",
             request=request_2026("/mcp", "tools/list"),
             expects=tools,

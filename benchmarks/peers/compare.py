@@ -14,7 +14,7 @@ from benchmarks.rows import APP, SERVERS, Row
 from benchmarks.wire import HOST, call
 
 RAW = "raw, async tool"
-FAST_HANDLER = "fast ASGI handler, sync tool"
+FAST_HANDLER = "fast handler, sync tool"
 SUM = b'"5"'
 
 

@@ -1,6 +1,6 @@
 """One ASGI application with every mount.
 
-``/mcp`` uses the fast ASGI handler and ``/raw`` the raw mount. ``/members/mcp`` and
+``/mcp`` uses the fast handler and ``/raw`` the raw mount. ``/members/mcp`` and
 ``/members/raw`` are the same with an access token of the site, ``/connected/…`` with an OAuth
 token and ``/signed/…`` with a JWT. ``/exposed/mcp`` and ``/exposed/raw`` have generated tools,
 ``/writing/raw`` has tools that may write, and ``/routed`` is the raw mount in a ``URLRouter``.
@@ -44,5 +44,5 @@ ROUTES: dict[str, Any] = {
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Serve one connection; the fast ASGI handler serves every path that is not in ``ROUTES``."""
+    """Serve one connection; the fast handler serves every path that is not in ``ROUTES``."""
     await ROUTES.get(scope.get("path", ""), fast_handler)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""URLconf: the servers, which the fast ASGI handler serves, and the views to compare with."""
+"""URLconf: the servers, which the fast handler serves, and the views to compare with."""
 
 from __future__ import annotations
 

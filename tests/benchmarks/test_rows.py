@@ -52,7 +52,7 @@ def test_every_peer_has_a_server_and_a_row_of_ours() -> None:
 
 def test_a_choice_of_rows_keeps_their_yardsticks() -> None:
     names = [row.name for row in select_rows(rows(bearer=""), ", one query, connection kept")]
-    assert names == [BARE, VIEW, "fast ASGI handler, sync tool, one query, connection kept"]
+    assert names == [BARE, VIEW, "fast handler, sync tool, one query, connection kept"]
     names = [
         row.name for row in select_rows(rows(bearer=""), "raw in a session, async tool, layer")
     ]
