@@ -157,17 +157,17 @@ class ClientView:
 
 def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
     """Return what a server shows to the caller of a viewpoint."""
-    still = _CatalogSnapshot(server)
-    closed = _server_denials(still, viewpoint)
+    snapshot = _CatalogSnapshot(server)
+    closed = _server_denials(snapshot, viewpoint)
     if closed:
         return ClientView(denials=closed)
-    served = _ListClient(still, viewpoint)
+    served = _ListClient(snapshot, viewpoint)
     off = _disabled_prompts(server.name)
     instructions = server.instructions
     return ClientView(
         denials=(),
         kinds=tuple(
-            _kind(still, viewpoint, served, *one, off=off if one[0] == "prompt" else ())
+            _kind(snapshot, viewpoint, served, *one, off=off if one[0] == "prompt" else ())
             for one in LISTS
         ),
         instructions=estimate_tokens(instructions) if instructions else 0,

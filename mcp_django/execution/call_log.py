@@ -372,19 +372,26 @@ def log_rejections(
     *,
     transport: str,
     principal: Principal | None = None,
-    session: Revision | None = None,
+    session_revision: Revision | None = None,
 ) -> Iterator[list[Principal]]:
     """Log a request if it is rejected before it is dispatched.
 
-    Yields a list to which the principal may be appended as soon as it is known. ``session`` is the
-    negotiated revision, where it is known.
+    Yields a list to which the principal may be appended as soon as it is known.
+    ``session_revision`` is the negotiated revision, where it is known.
     """
     known = [principal] if principal is not None else []
     try:
         yield known
     except (AccessRefused, Busy) as exc:
         caller = next(iter(known), None)
-        log_rejected(server, message, exc, transport=transport, principal=caller, session=session)
+        log_rejected(
+            server,
+            message,
+            exc,
+            transport=transport,
+            principal=caller,
+            session_revision=session_revision,
+        )
         raise
 
 
@@ -396,7 +403,7 @@ async def run_or_log_busy(
     *,
     transport: str,
     key: str | None,
-    session: Revision | None = None,
+    session_revision: Revision | None = None,
 ) -> T:
     """Return the result of the work, run in a thread; log the request if the pool is full.
 
@@ -414,7 +421,9 @@ async def run_or_log_busy(
         return await where.run(partial(run_with_request_signals, begin), key=key)
     except Busy as exc:
         if not has_begun:
-            log_rejected(server, message, exc, transport=transport, session=session)
+            log_rejected(
+                server, message, exc, transport=transport, session_revision=session_revision
+            )
         raise
 
 
@@ -425,7 +434,7 @@ def log_rejected(
     *,
     transport: str,
     principal: Principal | None = None,
-    session: Revision | None = None,
+    session_revision: Revision | None = None,
 ) -> None:
     """Log the rejected requests of a message that are for a component."""
     members = message.members if isinstance(message, Batch) else (message,)
@@ -434,7 +443,7 @@ def log_rejected(
             continue
         caller = principal or anonymous_principal()
         if caller.is_authenticated or anonymous_limiter.allow():
-            revision = error_revision_of(member, session) or LATEST
+            revision = error_revision_of(member, session_revision) or LATEST
             _log_rejected_request(server, member, exc, transport, caller, revision)
 
 

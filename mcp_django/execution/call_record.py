@@ -307,8 +307,8 @@ class CallOutcome(NamedTuple):
 def outcome_before_run(exc: BaseException) -> CallOutcome:
     """Return the outcome of an exception that was raised before the function ran."""
     if isinstance(exc, AccessRefused):
-        is_unknown = isinstance(exc, AuthenticationRequired)
-        return CallOutcome("refused", UNAUTHORIZED if is_unknown else FORBIDDEN, exc.message)
+        is_anonymous = isinstance(exc, AuthenticationRequired)
+        return CallOutcome("refused", UNAUTHORIZED if is_anonymous else FORBIDDEN, exc.message)
     if isinstance(exc, MCPError):
         return CallOutcome(OUTCOME_BY_CODE.get(exc.code, "refused"), exc.code, _safe_reason(exc))
     if isinstance(exc, asyncio.CancelledError):

@@ -1,8 +1,8 @@
 """Converts what a component returned or raised to the result of its method, within a size limit.
 
-Results are built in the richest wire shape. Django's exceptions have the same meaning as in a
-view. Every other exception is a bug: it is logged with its traceback, and the client gets an error
-text without details.
+Results are built in the format of 2026-07-28, which has all members. Django's exceptions have the
+same meaning as in a view. Every other exception is a bug: it is logged with its traceback, and the
+client gets an error text without details.
 
 A result that is too large is cut, with a note that states the full size. Hosts reject or drop a
 result over their own limit, and then the whole call is lost, so lists and texts do not fail

@@ -99,9 +99,9 @@ def _restrict_app_page(resource: Resource, tools: Mapping[str, Tool]) -> Resourc
     )
 
 
-def _stricter(declared: ApprovalMode, override: ApprovalMode) -> ApprovalMode:
+def _stricter(declared: ApprovalMode, overriding: ApprovalMode) -> ApprovalMode:
     """Return the stricter of two kinds of approval: staff is stricter than the caller."""
-    return "staff" if "staff" in (declared, override) else override or declared
+    return "staff" if "staff" in (declared, overriding) else overriding or declared
 
 
 # One exposure row as a value ----------------------------------------------------------------------

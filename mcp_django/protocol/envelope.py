@@ -236,8 +236,8 @@ def classify(
     `enabled` are the versions that the server supports.
 
     Raises:
-        MCPError: the message cannot be served; write the error for `error_revision_of(message,
-        session)`.
+        MCPError: the message cannot be served; `error_revision_of` says for which revision to
+            write the error.
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)
@@ -262,7 +262,8 @@ def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
 
 
 def error_revision_of(
-    message: Request | Notification | Response | Batch, session: Revision | None = None
+    message: Request | Notification | Response | Batch,
+    session_revision: Revision | None = None,
 ) -> Revision | None:
     """Return the revision for an error about a message: its envelope's, else its session's.
 
@@ -270,7 +271,7 @@ def error_revision_of(
     """
     fields = _peek_meta(message) if isinstance(message, Request | Notification) else {}
     if not _has_envelope(fields):
-        return session
+        return session_revision
     version = fields.get(PROTOCOL_VERSION)
     revision = REVISIONS.get(version) if isinstance(version, str) else None
     return revision if revision is not None and revision.stateless else None

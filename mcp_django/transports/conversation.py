@@ -239,8 +239,10 @@ class Conversation:
         try:
             await self._answer(request, respond, barrier)
         except Exception as exc:  # noqa: BLE001 - e.g. from the site's own permission or backend
-            agreed = self._local.revision
-            error = _error_of(request, exc, session=agreed, transport=self._transport)
+            session_revision = self._local.revision
+            error = _error_of(
+                request, exc, session_revision=session_revision, transport=self._transport
+            )
             await respond(jsonrpc.encode(jsonrpc.build_error(request.id, error)))
 
     async def _answer(
@@ -257,12 +259,12 @@ class Conversation:
             )
         elif isinstance(opened, ListenRequest):
             request_context = opened.request_context
-            place = listen.acquire_stream_slot(
+            slot = listen.acquire_stream_slot(
                 request_context.principal, request_context.http_request
             )
             farewell = b"\n" + listen.cancellation_message(opened)
             await self._send_all(
-                respond, listen.subscription_messages(opened, place), farewell=farewell
+                respond, listen.subscription_messages(opened, slot), farewell=farewell
             )
         else:
             await respond(opened)
@@ -377,7 +379,7 @@ class _RequestOpener:
             *(where, work, self._server, request),
             transport=self._transport,
             key=None if self._transport in SINGLE_CLIENT_TRANSPORTS else caller,
-            session=self._session.revision,
+            session_revision=self._session.revision,
         )
         if barrier is not None and is_work:
             try:
@@ -392,9 +394,9 @@ class _RequestOpener:
         return opened
 
     def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
-        agreed = self._session.revision
+        session_revision = self._session.revision
         with call_log.log_rejections(
-            self._server, request, transport=self._transport, session=agreed
+            self._server, request, transport=self._transport, session_revision=session_revision
         ):
             principal = self.authorize()
         if self._session.is_initialize(request):
@@ -504,9 +506,9 @@ HINTS = {
 
 
 def _error_of(
-    request: Request, exc: Exception, *, session: Revision | None, transport: str
+    request: Request, exc: Exception, *, session_revision: Revision | None, transport: str
 ) -> dict[str, Any]:
-    """Return the JSON-RPC error object for an exception; ``session`` is the agreed revision.
+    """Return the JSON-RPC error object for an exception; ``session_revision`` is the agreed one.
 
     A channel has neither HTTP statuses nor challenges, so the message says what to do.
     """
@@ -515,7 +517,7 @@ def _error_of(
     if not isinstance(exc, MCPError):
         logger.error("Answering %s failed.", request.method, exc_info=exc)
         exc = InternalError("The request failed because of a server error.")
-    return error_object(exc, error_revision_of(request, session))
+    return error_object(exc, error_revision_of(request, session_revision))
 
 
 def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:

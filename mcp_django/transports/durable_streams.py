@@ -229,13 +229,13 @@ _TOO_LARGE = 1 << 63
 class EventId(NamedTuple):
     """The id of an event: its stream and the position in it.
 
-    On the stream of a call, ``place`` is the event's sequence number and ``beyond`` is ``None``.
-    On a GET stream, ``place`` is the number of the last change that had been reported completely
+    On the stream of a call, ``position`` is the event's sequence number and ``beyond`` is ``None``.
+    On a GET stream, ``position`` is the number of the last change that had been reported completely
     by then (``storage.versions``), and ``beyond`` is the number of events sent since.
     """
 
     stream: int
-    place: int
+    position: int
     beyond: int | None = None
 
     @property
@@ -244,9 +244,9 @@ class EventId(NamedTuple):
         return self.beyond is not None
 
 
-def encode_event_id(stream: int, place: int, beyond: int | None = None) -> str:
+def encode_event_id(stream: int, position: int, beyond: int | None = None) -> str:
     """Format the id of an event."""
-    return f"{stream:x}-{place:x}" if beyond is None else f"{stream:x}-{place:x}-{beyond:x}"
+    return f"{stream:x}-{position:x}" if beyond is None else f"{stream:x}-{position:x}-{beyond:x}"
 
 
 def decode_event_id(text: str) -> EventId | None:
@@ -254,10 +254,14 @@ def decode_event_id(text: str) -> EventId | None:
     match = _ID.fullmatch(text)
     if match is None:
         return None
-    stream, place, beyond = (None if part is None else int(part, 16) for part in match.groups())
+    stream, position, beyond = (None if part is None else int(part, 16) for part in match.groups())
     assert stream is not None
-    assert place is not None
-    return EventId(stream, place, beyond) if max(stream, place, beyond or 0) < _TOO_LARGE else None
+    assert position is not None
+    return (
+        EventId(stream, position, beyond)
+        if max(stream, position, beyond or 0) < _TOO_LARGE
+        else None
+    )
 
 
 # ``OwnedStream``: written by this process ---------------------------------------------------------

@@ -218,11 +218,18 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
-        agreed = SessionRequest(server, exchange, principal).revision()
+        session_revision = SessionRequest(server, exchange, principal).revision()
         call_log.log_rejected(
-            server, message, exc, transport="http", principal=principal, session=agreed
+            server,
+            message,
+            exc,
+            transport="http",
+            principal=principal,
+            session_revision=session_revision,
         )
-        return error_reply(exc, request_id_of(message), error_revision_of(message, agreed))
+        return error_reply(
+            exc, request_id_of(message), error_revision_of(message, session_revision)
+        )
     if isinstance(route, Handshake):
         return SessionRequest(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
@@ -290,11 +297,11 @@ def _listen(listen_request: ListenRequest, exchange: Exchange) -> Outcome:
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
             request_id=listen_request.request_context.request.id,
         )
-    place = listen.acquire_stream_slot(
+    slot = listen.acquire_stream_slot(
         listen_request.request_context.principal, listen_request.request_context.http_request
     )
     return Stream(
-        headers=SSE_HEADERS, open=partial(listen.subscription_events, listen_request, place)
+        headers=SSE_HEADERS, open=partial(listen.subscription_events, listen_request, slot)
     )
 
 

@@ -193,7 +193,7 @@ class SessionRequest:
     def request_context(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
     ) -> RequestContext:
-        """Return a request of the session as the runtime's request context.
+        """Return the request context of a request in the session.
 
         Raises:
             InvalidParams: the progress token is invalid.
@@ -323,10 +323,10 @@ class SessionRequest:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
-        place = listen.acquire_stream_slot(self.principal, self.exchange.request)
+        slot = listen.acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
-            return _streaming(partial(listen.get_stream_events, self, session, place))
+            return _streaming(partial(listen.get_stream_events, self, session, slot))
         found = durable_streams.decode_event_id(last)
         kind = streams.find_stream_kind(session.row.pk, found.stream) if found else None
         if found is None or kind != ("get" if found.is_of_get_stream else "post"):
@@ -334,18 +334,16 @@ class SessionRequest:
                 400, "Last-Event-ID is not an event of this session, or the event has expired."
             )
         if found.is_of_get_stream:
-            return _streaming(
-                partial(listen.get_stream_events, self, session, place, resumed=found)
-            )
+            return _streaming(partial(listen.get_stream_events, self, session, slot, resumed=found))
         watched = partial(listen.watch_access, self.server, self.principal)
         rest = partial(
             durable_streams.resume_stream,
             session.row.pk,
             found.stream,
-            after_seq=found.place,
+            after_seq=found.position,
             watched=watched,
         )
-        return _streaming(partial(_with_stream_slot, place, rest))
+        return _streaming(partial(_with_stream_slot, slot, rest))
 
     # DELETE ---------------------------------------------------------------------------------------
 
@@ -367,15 +365,15 @@ class SessionRequest:
 
 
 async def _with_stream_slot(
-    place: listen.StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
+    slot: listen.StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a stream; release its place in the caller's limit when it ends."""
+    """Yield the events of a stream; release its slot in the caller's limit when it ends."""
     try:
         async with aclosing(open_()) as events:
             async for event in events:
                 yield event
     finally:
-        place.release()
+        slot.release()
 
 
 def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:

@@ -86,7 +86,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         )
     network = anonymous_network(principal, exchange.request)
     consume_session(network)
-    place = acquire_stream_slot(principal, exchange.request)
+    slot = acquire_stream_slot(principal, exchange.request)
     row, plaintext = sessions.open_session(
         _namespace(server),
         principal.key,
@@ -99,7 +99,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
     endpoint = f"{_relative(exchange.path)}?{SESSION}={plaintext}"
     return Stream(
         headers=SSE_HEADERS,
-        open=lambda: _events(server, principal, row.pk, endpoint, place),
+        open=lambda: _events(server, principal, row.pk, endpoint, slot),
     )
 
 
@@ -142,7 +142,7 @@ def _relative(path: str) -> str:
 
 
 async def _events(
-    server: Server, principal: Principal, pk: int, endpoint: str, place: StreamSlot
+    server: Server, principal: Principal, pk: int, endpoint: str, slot: StreamSlot
 ) -> AsyncGenerator[bytes, None]:
     """Yield all messages for the client until it disconnects or the session ends."""
     outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_OUTGOING)
@@ -175,7 +175,7 @@ async def _events(
         connection.close()
         if expiry is not None:
             expiry.cancel()
-        place.release()
+        slot.release()
         await asyncio.shield(run_in_short_thread(partial(sessions.end_sessions, [pk])))
 
 

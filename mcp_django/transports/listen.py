@@ -106,7 +106,7 @@ class StreamSlot:
 
 # Open streams of this process by key. A forked process inherits counts that are never released.
 _open_streams: Counter[str] = Counter()
-# Reentrant: the garbage collector may release a place while the same thread has the lock.
+# Reentrant: the garbage collector may release a slot while the same thread has the lock.
 _slot_lock = threading.RLock()
 
 
@@ -154,15 +154,15 @@ def _release_slot(keys: Iterable[str]) -> None:
 
 
 def subscription_events(
-    listen_request: ListenRequest, place: StreamSlot
+    listen_request: ListenRequest, slot: StreamSlot
 ) -> AsyncGenerator[bytes, None]:
     """Return the messages of a subscription as server-sent events."""
     return encode_events(
-        listen_request.request_context, subscription_messages(listen_request, place)
+        listen_request.request_context, subscription_messages(listen_request, slot)
     )
 
 
-async def subscription_messages(listen_request: ListenRequest, place: StreamSlot) -> Messages:
+async def subscription_messages(listen_request: ListenRequest, slot: StreamSlot) -> Messages:
     """Yield the acknowledgement, then a notification for each change, then the closing result.
 
     Raises:
@@ -186,7 +186,7 @@ async def subscription_messages(listen_request: ListenRequest, place: StreamSlot
         yield Outgoing(subscription.closing(), is_response=True)
     finally:
         unsubscribe()
-        place.release()
+        slot.release()
 
 
 def cancellation_message(listen_request: ListenRequest) -> bytes:
@@ -499,7 +499,7 @@ Admission = Callable[[SessionSubscription], Awaitable[bool]]
 async def get_stream_events(
     call: SessionRequest,
     session: StoredSession,
-    place: StreamSlot,
+    slot: StreamSlot,
     *,
     resumed: EventId | None = None,
 ) -> AsyncGenerator[bytes, None]:
@@ -520,7 +520,7 @@ async def get_stream_events(
                 get_stream.mark_sent()
     finally:
         get_stream.close()
-        place.release()
+        slot.release()
         await _shield_work(get_stream.end())
 
 
@@ -583,7 +583,7 @@ class _GetStream:
         self._opening = asyncio.create_task(run_with_retry(self._open))
         self._snapshot = await asyncio.shield(self._opening)
         if self._resumed is not None:
-            self._position = self._resumed.place
+            self._position = self._resumed.position
         elif self._snapshot is not None:
             self._position = self._snapshot.seen_number
         if self._position <= self._seen:

@@ -123,7 +123,7 @@ class LocalSession:
         classify(batch, None, enabled=self._enabled)
 
     def request_context(self, principal: Principal, request: Request) -> RequestContext:
-        """Return a request, which has no headers, as the runtime's request context.
+        """Return the request context of a request, which has no headers.
 
         Raises:
             MCPError: the request is invalid; format the error for

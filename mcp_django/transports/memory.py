@@ -127,7 +127,7 @@ class MemoryConnection:
             request,
             transport="memory",
             principal=self._principal,
-            session=self.session.revision,
+            session_revision=self.session.revision,
         ):
             self._server.refresh()
             authorize_connection(self._server, self._principal)

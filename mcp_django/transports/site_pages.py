@@ -208,7 +208,7 @@ class _HealthCheck:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._question: DatabaseProbe | None = None
+        self._probe: DatabaseProbe | None = None
 
     def is_well(self) -> bool:
         """Return whether the database answers; the result is at most one second old."""
@@ -216,24 +216,24 @@ class _HealthCheck:
 
     def forget(self) -> None:
         """Discard the result, so the next check runs a query."""
-        self._question = None
+        self._probe = None
 
     def _current(self) -> DatabaseProbe:
         with self._lock:
-            last = self._question
+            last = self._probe
             if last is not None and not _is_over(last):
                 return last
-            question = DatabaseProbe(began=time.monotonic(), answered=threading.Event())
-            self._question = question
+            probe = DatabaseProbe(began=time.monotonic(), answered=threading.Event())
+            self._probe = probe
             # A daemon thread: the process does not wait for a database that hangs.
-            threading.Thread(target=question.run_query, name="mcp-health", daemon=True).start()
-            return question
+            threading.Thread(target=probe.run_query, name="mcp-health", daemon=True).start()
+            return probe
 
 
-def _is_over(question: DatabaseProbe) -> bool:
+def _is_over(probe: DatabaseProbe) -> bool:
     """Return whether the query has finished and its result has expired."""
-    is_answered = question.answered.is_set()
-    return is_answered and time.monotonic() - question.ended >= FRESH_SECONDS
+    is_answered = probe.answered.is_set()
+    return is_answered and time.monotonic() - probe.ended >= FRESH_SECONDS
 
 
 health_check = _HealthCheck()

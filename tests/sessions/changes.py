@@ -168,7 +168,7 @@ class Listener:
         async for event_id, message in coming:
             found = durable_streams.decode_event_id(event_id)
             assert found is not None, event_id
-            place = (found.place, found.beyond or 0)
+            place = (found.position, found.beyond or 0)
             if place <= before:
                 self.told.disorder.append(f"{event_id} after {before}")
             before = place

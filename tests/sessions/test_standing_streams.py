@@ -108,7 +108,7 @@ async def test_every_message_bears_an_id_of_its_stream_and_its_place(
     last = await clock()
     assert places[-1] == (number, last, 0)
     # Of the last announcement all but the last message bear the place before it.
-    assert [(one.place, one.beyond) for one in places[-3:-1]] == [
+    assert [(one.position, one.beyond) for one in places[-3:-1]] == [
         (last - 1, 1),
         (last - 1, 2),
     ]
@@ -193,7 +193,7 @@ async def test_an_announcement_that_is_cut_in_its_middle_is_told_to_its_end(
     async with reading(peer) as reader:
         await change_together(*CHAIRS)
         first = await heard(reader, arrived)
-        known = [one for one in reader.ids if place(one).beyond or place(one).place][-1]
+        known = [one for one in reader.ids if place(one).beyond or place(one).position][-1]
     async with reading(peer, after=known) as reader:
         # A message of it may come again.
         assert set(first) | set(await heard(reader, 5)) == set(CHAIRS)
@@ -324,10 +324,10 @@ async def test_after_a_restored_database_everything_is_told_once(streaming: str)
         await change(CHAIRS[0])
         await until(reader, CHAIRS[0])
     ahead = place(reader.ids[-1])
-    never = durable_streams.encode_event_id(ahead.stream, ahead.place + 1000, 0)
+    never = durable_streams.encode_event_id(ahead.stream, ahead.position + 1000, 0)
     async with reading(peer, after=never) as reader:
         # Cut off before anything was told, the same is to be told.
-        assert place(reader.ids[-1]).place == ahead.place + 1000
+        assert place(reader.ids[-1]).position == ahead.position + 1000
         told = [await reader.message() for _ in range(5)]
         lists = {"tools", "resources", "prompts"}
         methods = {f"notifications/{kind}/list_changed" for kind in lists}
@@ -652,7 +652,7 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
             await get_hub().poll_numbered()
             await change(CHAIRS[0])
             assert await heard(reader, 1) == CHAIRS[:1]
-            first, last = (place(one).place for one in reader.ids)
+            first, last = (place(one).position for one in reader.ids)
             assert first == known < last
 
 

@@ -44,7 +44,7 @@ def list_prompts(request_context: RequestContext) -> dict[str, Any]:
 
 
 def describe(prompt: Prompt) -> dict[str, Any]:
-    """Return a prompt in its richest wire shape."""
+    """Return a prompt in its format of 2026-07-28, which has all members."""
     arguments = [_describe_argument(one) for one in prompt.parameters]
     return {**common_members(prompt), **({"arguments": arguments} if arguments else {})}
 

@@ -89,7 +89,7 @@ def list_templates(request_context: RequestContext) -> dict[str, Any]:
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
-    """Return a resource in its richest wire shape."""
+    """Return a resource in its format of 2026-07-28, which has all members."""
     described = {"uri": resource.uri, **_describe(resource)}
     if resource.size is not None:
         described["size"] = resource.size
@@ -97,7 +97,7 @@ def describe_resource(resource: Resource) -> dict[str, Any]:
 
 
 def describe_template(template: ResourceTemplate) -> dict[str, Any]:
-    """Return a resource template in its richest wire shape."""
+    """Return a resource template in its format of 2026-07-28, which has all members."""
     return {"uriTemplate": template.key, **_describe(template)}
 
 
@@ -339,7 +339,7 @@ class ResourceListing:
 
 
 def _describe_entry(entry: ListedResource) -> dict[str, Any]:
-    """Return a template's entry in its richest wire shape."""
+    """Return a template's entry in its format of 2026-07-28, which has all members."""
     optional: dict[str, Any] = {
         "title": entry.title,
         "description": entry.description,

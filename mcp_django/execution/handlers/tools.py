@@ -59,7 +59,7 @@ def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]
 def describe_tool(
     tool: Tool, principal: Principal | None = None, *, catalog: Catalog | None = None
 ) -> dict[str, Any]:
-    """Return a tool in its richest wire shape; ``protocol.projection`` adapts it to the revision.
+    """Return a tool in the format of 2026-07-28; ``protocol.projection`` adapts it to the revision.
 
     Without a ``principal`` the schema has everything that any caller may send. With the catalog in
     ``catalog``, the UI resource is left out if this caller may not read it.

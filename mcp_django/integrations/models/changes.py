@@ -70,47 +70,47 @@ def publish_after_commit(
 ) -> None:
     """Publish topics, and those that ``find`` returns for ``values``, after the commit.
 
-    Consecutive calls in one transaction are merged into one announcement: saving a thousand
+    Consecutive calls in one transaction are merged into one notification: saving a thousand
     objects in a loop adds a few queries, not a thousand.
     """
     topics, values = list(topics), list(values)
     if not topics and not values:
         return
-    announcement = _pending(using)
-    is_new = announcement is None
-    announcement = announcement or PendingNotification()
-    announcement.topics.update(dict.fromkeys(topics))
+    notification = _pending(using)
+    is_new = notification is None
+    notification = notification or PendingNotification()
+    notification.topics.update(dict.fromkeys(topics))
     if find is not None:
-        announcement.lookups.setdefault(find, {}).update(dict.fromkeys(values))
+        notification.lookups.setdefault(find, {}).update(dict.fromkeys(values))
     if is_new:
-        run_after_commit(announcement, using=using)
-        _remember(announcement, using)
+        run_after_commit(notification, using=using)
+        _remember(notification, using)
 
 
-# The last announcement on each connection, with its entry in Django's ``run_on_commit``.
+# The last notification on each connection, with its entry in Django's ``run_on_commit``.
 _last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, PendingNotification]] = WeakKeyDictionary()
 
 
-def _remember(announcement: PendingNotification, using: str) -> None:
+def _remember(notification: PendingNotification, using: str) -> None:
     connection = connections[using]
     if connection.in_atomic_block and connection.run_on_commit:
-        _last[connection] = connection.run_on_commit[-1], announcement
+        _last[connection] = connection.run_on_commit[-1], notification
 
 
 def _pending(using: str) -> PendingNotification | None:
-    """Return the last announcement if it is pending and belongs to the current savepoint."""
+    """Return the last notification if it is pending and belongs to the current savepoint."""
     connection = connections[using]
-    entry, announcement = _last.get(connection, (None, None))
-    if not connection.in_atomic_block or not connection.run_on_commit or announcement is None:
+    entry, notification = _last.get(connection, (None, None))
+    if not connection.in_atomic_block or not connection.run_on_commit or notification is None:
         return None
-    if connection.run_on_commit[-1] is not entry or announcement.is_published:
+    if connection.run_on_commit[-1] is not entry or notification.is_published:
         return None
-    # If a savepoint is rolled back, its announcement is discarded, so it must not contain topics
+    # If a savepoint is rolled back, its notification is discarded, so it must not contain topics
     # from outside of the savepoint. A test may begin to capture callbacks in the middle of its
-    # atomic block, so announcements that belong to this block are not reused.
+    # atomic block, so notifications that belong to this block are not reused.
     is_same = entry[0] == set(connection.savepoint_ids)
     return (
-        announcement if is_same and not is_test_transaction(connection.atomic_blocks[-1]) else None
+        notification if is_same and not is_test_transaction(connection.atomic_blocks[-1]) else None
     )
 
 
