@@ -136,11 +136,10 @@ class BoundedPool:
         with self._ready:
             mine = self._waiting.get(job.key)
             waiting = len(mine) if mine is not None else 0
-            room = self._threads + self.queue_share
             is_full = self._job_count >= self._capacity
             if job.key is not None:
-                room = self.share + self.queue_share
-                is_full = is_full or self._running[job.key] + waiting >= room
+                share = self.share + self.queue_share
+                is_full = is_full or self._running[job.key] + waiting >= share
             if is_full or self._is_closed:
                 raise self._busy_error()
             if mine is None:

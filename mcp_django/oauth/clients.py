@@ -127,11 +127,6 @@ class ClientDisplay:
             return _("No longer registered")
         return _("Registered itself, not verified")
 
-    @property
-    def is_dynamic(self) -> bool:
-        """Return whether the client was not approved by the site."""
-        return self.source != "manual"
-
 
 def client_display(application: Any) -> ClientDisplay:
     """Return a registered client as the pages show it."""

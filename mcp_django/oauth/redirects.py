@@ -44,12 +44,6 @@ def is_allowed(uri: object) -> bool:
     return not redirect_problem(uri)
 
 
-def is_loopback(uri: str) -> bool:
-    """Return whether the URI is on the user's own machine, where any program may listen."""
-    parts = urlsplit(uri)
-    return parts.scheme == "http" and parts.hostname in LOOPBACK
-
-
 def app_redirect_problem(uri: str) -> str:
     """Return why an entry of ``APP_REDIRECTS`` is not valid, as a sentence, or an empty string."""
     scheme = uri.partition(":")[0].lower()

@@ -227,24 +227,12 @@ class PlaygroundState:
         Raises:
             StateTooLarge: Django would reject a form with it.
         """
-        signed = signing.dumps(
-            asdict(self), salt=SALT, serializer=_ExactJSONSerializer, compress=True
-        )
+        signed = signing.dumps(asdict(self), salt=SALT, compress=True)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         # The next request also contains the answers.
         if len(signed) > min(MAX_STATE_BYTES, (limit or 2 * MAX_STATE_BYTES) // 2):
             raise StateTooLarge
         return signed
-
-
-class _ExactJSONSerializer:
-    """A serializer with plain JSON, which keeps numbers exact."""
-
-    def dumps(self, obj: Any) -> bytes:
-        return json.dumps(obj, separators=(",", ":")).encode("latin-1")
-
-    def loads(self, data: bytes) -> Any:
-        return json.loads(data.decode("latin-1"))
 
 
 def read_state(request: HttpRequest, server: str) -> PlaygroundState:
@@ -258,7 +246,6 @@ def read_state(request: HttpRequest, server: str) -> PlaygroundState:
         plain = signing.loads(
             request.POST.get("state", ""),
             salt=SALT,
-            serializer=_ExactJSONSerializer,
             max_age=timedelta(seconds=seconds),
         )
     except signing.SignatureExpired:
