@@ -1,0 +1,46 @@
+"""The servers, callers and clock of the record.
+
+Its call log, spans and callers need the extras of the tests, so without them nothing is compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("oauth2_provider")
+pytest.importorskip("yaml")
+
+from mcp_django.auth import limits
+from mcp_django.execution import telemetry
+from mcp_django.storage.call_rows import CallLog
+from tests.matrix.callers import create_callers
+from tests.matrix.observing import Watch
+from tests.matrix.site import SETTINGS
+from tests.transports.conftest import close_asgiref_connections
+
+# In the middle of an hour, so that no period ends meanwhile.
+NOW = 1_800_001_800
+
+
+@pytest.fixture
+def watch(
+    settings: Any, transactional_db: None, call_log: CallLog, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Watch]:
+    """What watches requests to the site, whose callers exist."""
+    settings.ROOT_URLCONF = "tests.matrix.site"
+    settings.MCP_DJANGO = SETTINGS
+    clock = SimpleNamespace(time=lambda: NOW, monotonic=time.monotonic)
+    monkeypatch.setattr(limits, "time", clock)
+    close_asgiref_connections()
+    create_callers()
+    found = Watch(call_log)
+    monkeypatch.setattr(telemetry, "_load_instruments", lambda: found.instruments)
+    with found.receive_signals():
+        yield found
+    close_asgiref_connections()

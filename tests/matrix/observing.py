@@ -1,0 +1,191 @@
+"""What a request leaves behind: calls in the log, spans and signals; and the state before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.core.cache import cache
+from django.dispatch import Signal
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+
+from mcp_django import signals
+from mcp_django.auth import authentication, limits, security_log
+from mcp_django.execution.call_log import anonymous_limiter
+from mcp_django.execution.otel import Instruments
+from mcp_django.models import Approval, Call, Task
+from mcp_django.storage.call_rows import CallLog
+from tests.drivers import PATIENCE
+from tests.matrix.links import Answer
+from tests.matrix.links_local import SENTINEL
+from tests.matrix.rules import (
+    replace_attributes,
+    replace_columns,
+    replace_headers,
+    replace_in_text,
+)
+
+SIGNALS = ("component_failed", "call_started", "call_finished", "approval_requested")
+
+Observation = dict[str, Any]
+
+
+class Spans(SpanProcessor):
+    """Keeps the spans that ended, and how many have not."""
+
+    def __init__(self) -> None:
+        # Weak, since a request that is begun again in a thread drops the span of the first try.
+        self.open: WeakValueDictionary[int, Span] = WeakValueDictionary()
+        self.ended: list[ReadableSpan] = []
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None:
+        context = span.get_span_context()
+        assert context is not None
+        self.open[context.span_id] = span
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended.append(span)
+        context = span.get_span_context()
+        assert context is not None
+        self.open.pop(context.span_id, None)
+
+
+class Watch:
+    """Watches one request after the other."""
+
+    def __init__(self, log: CallLog) -> None:
+        self._log = log
+        self.spans = Spans()
+        self._sent: list[list[Any]] = []
+        traces = TracerProvider()
+        traces.add_span_processor(self.spans)
+        self.instruments = Instruments(traces, MeterProvider())
+
+    @contextmanager
+    def receive_signals(self) -> Iterator[None]:
+        """Receive the signals of the package."""
+        for name in SIGNALS:
+            receiver = getattr(self, f"_receive_{name}", self._receive_call)
+            _signal(name).connect(receiver, weak=False, dispatch_uid="matrix")
+        try:
+            yield
+        finally:
+            for name in SIGNALS:
+                _signal(name).disconnect(dispatch_uid="matrix")
+
+    def _receive_call(self, signal: Signal, call: Any, **kwargs: Any) -> None:
+        name = "call_started" if signal is signals.call_started else "call_finished"
+        said = [name, call.component, call.outcome, call.code, call.reason]
+        self._sent.append([*said, "unsaved" if call.pk is None else "saved"])
+
+    def _receive_component_failed(self, component: Any, exception: Exception, **kw: Any) -> None:
+        said = [component.kind, component.key, type(exception).__name__, str(exception)]
+        self._sent.append(["component_failed", *said])
+
+    def _receive_approval_requested(self, approval: Approval, url: str, **kwargs: Any) -> None:
+        said = [approval.component, approval.by, bool(url)]
+        self._sent.append(["approval_requested", *said])
+
+    async def forget(self, *, is_reset: bool) -> None:
+        """Wait until all is over, and forget it; with `is_reset`, in limits and tables as well."""
+        await sync_to_async(self._forget)(is_reset=is_reset)
+
+    async def observe(self, answer: Answer, **context: str) -> Observation:
+        """Return the answer with what it left behind, as it is recorded, and forget it."""
+        # One switch of threads for everything, since there are thousands of requests.
+        rows, spans, sent = await sync_to_async(self._take)()
+        headers = replace_headers(answer.headers, answer.body, **context)
+        # A transport that is not HTTP has none.
+        head = {} if answer.status is None else {"status": answer.status, "headers": headers}
+        return {
+            **head,
+            "body": replace_in_text(answer.body, **context),
+            "calls": sorted((replace_columns(row, **context) for row in rows), key=str),
+            "spans": sorted((_span(one, context) for one in spans), key=str),
+            # Calls of a batch, and a task and its call, run at the same time.
+            "signals": sorted(sent, key=str) if len(rows) > 1 else sent,
+        }
+
+    def _take(self) -> tuple[list[dict[str, Any]], list[ReadableSpan], list[list[Any]]]:
+        self._settle()
+        found = _rows(), self._own_spans(), list(self._sent)
+        self._forget(is_reset=True)
+        return found
+
+    def _settle(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while self._is_busy():
+            assert time.monotonic() < until, (
+                f"{[*self.spans.open.values()] or 'a row'} does not end"
+            )
+            time.sleep(0.001)
+        assert self._log.flush(PATIENCE)
+
+    def _is_busy(self) -> bool:
+        # A span ends after the record of its call is written.
+        return bool(
+            self.spans.open
+            or Task.objects.filter(status=Task.Status.WORKING).exists()
+            or Call.objects.filter(outcome=Call.Outcome.STARTED).exists()
+        )
+
+    def _forget(self, *, is_reset: bool) -> None:
+        self._settle()
+        if is_reset:
+            _reset()
+        self.spans.ended.clear()
+        self._sent.clear()
+        Call.objects.all()._raw_delete("default")
+
+    def _own_spans(self) -> list[ReadableSpan]:
+        return [
+            one
+            for one in self.spans.ended
+            if (one.attributes or {}).get("jsonrpc.request.id") != SENTINEL
+        ]
+
+
+def _signal(name: str) -> Signal:
+    found: Signal = getattr(signals, name)
+    return found
+
+
+def _reset() -> None:
+    cache.clear()
+    limits.accepted_credentials.clear()
+    security_log.event_limiter.clear()
+    authentication.token_cache.clear()
+    anonymous_limiter.clear()
+    for model in (Approval, Task, Group):
+        if model.objects.exists():
+            model.objects.all().delete()
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [dict(row) for row in Call.objects.order_by("id").values()]
+
+
+def _span(span: ReadableSpan, context: dict[str, str]) -> dict[str, Any]:
+    attributes = replace_attributes(span.name, dict(span.attributes or {}), **context)
+    found = {
+        "name": span.name,
+        "kind": span.kind.name,
+        "status": [span.status.status_code.name, span.status.description or ""],
+        "parent": span.parent is not None,
+        "events": [one.name for one in span.events],
+        "attributes": attributes,
+    }
+    usual = {
+        "kind": "SERVER",
+        "status": ["UNSET", ""],
+        "parent": False,
+        "events": [],
+        "attributes": {},
+    }
+    return {k: v for k, v in found.items() if k not in usual or v != usual[k]}

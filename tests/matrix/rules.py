@@ -1,0 +1,242 @@
+"""What of an answer is replaced before it is recorded, each with the reason.
+
+A value is replaced only if it is different in each run, or if it follows from who asked, where and
+at which revision, so that equal answers are recorded once. All other bytes are recorded as is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_django.models import Call
+from mcp_django.protocol.revisions import REVISIONS
+from tests.matrix.callers import CALLERS, Caller
+from tests.matrix.cases import LOCAL, SSE
+
+DEFAULTS = {field.name: field.get_default() for field in Call._meta.concrete_fields}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern in a text, what is written instead of it, and why."""
+
+    pattern: str
+    replacement: str
+    reason: str
+
+
+TEXTS = (
+    Rule(
+        r'("requestState":\s?)"[^"]+"',
+        r'\1"<request state>"',
+        "signed, with the time and a random id of the interaction",
+    ),
+    Rule(r'("taskId":\s?)"[^"]+"', r'\1"<task id>"', "random"),
+    Rule(r'("handle":\s?)"[^"]+"', r'\1"<task id>"', "the id of a task"),
+    Rule(r"(handle \W{0,2})[\w-]{43}", r"\1<task id>", "the id of a task, in a text"),
+    Rule(r"\bask-[0-9a-f]+-", "ask-<random>-", "the id of a request to the client"),
+    Rule(r"/approvals/[\w-]+", "/approvals/<code>", "random"),
+    Rule(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)",
+        "<time>",
+        "the current time, such as that of a task",
+    ),
+    Rule(r"(?m)^id: .+$", "id: <event id>", "the random number of a stream, and a position"),
+    Rule(r'("traceparent":\s?)"[^"]+"', r'\1"<trace>"', "the random ids of a span"),
+    Rule(r"(session_id=)[\w-]+", r"\1<session id>", "random"),
+)
+
+# Headers that most answers have: those of JSON, of a stream, and those of Django's middleware.
+# If all lines of one of these are there, its name is written instead.
+HEADERS = {
+    "those of a document": (
+        "cache-control: no-store",
+        "content-length: <length of the body>",
+        "content-type: application/json",
+        "x-content-type-options: nosniff",
+    ),
+    "those of a stream": (
+        "cache-control: no-cache, no-transform",
+        "content-type: text/event-stream",
+        "x-accel-buffering: no",
+        "x-content-type-options: nosniff",
+    ),
+    "those of Django": (
+        "cross-origin-opener-policy: same-origin",
+        "referrer-policy: same-origin",
+        "x-frame-options: DENY",
+    ),
+}
+
+# Columns of a call that are different in each run: whether they have a value is recorded.
+COLUMNS = {
+    "id": "counts all calls of the database",
+    "at": "the current time",
+    "ms": "a duration",
+    "trace_id": "random",
+    "session": "the digest of a random id",
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a request was sent, at which revision and as whom."""
+
+    mount: str
+    version: str
+    caller: str
+
+    @property
+    def known(self) -> Caller:
+        return CALLERS[self.caller]
+
+    @property
+    def transport(self) -> str:
+        return self.mount if self.mount in LOCAL else "http"
+
+
+def replace_in_text(text: str, **context: str) -> str:
+    """Return a text without what is different in each run."""
+    for rule in TEXTS:
+        text = re.sub(rule.pattern, rule.replacement, text)
+    # The servers have the same components, and their names follow from who asked.
+    name = f"matrix-{Context(**context).known.server}"
+    identity = {"name": name, "version": "1.0", "title": "Gallery"}
+    for separators in ((",", ":"), (", ", ": ")):
+        text = text.replace(json.dumps(identity, separators=separators), "<server info>")
+    return text.replace(name, "<the caller's server>")
+
+
+def sort_batch(body: str) -> str:
+    """Return the answer to a batch, sorted: responses come as the calls end."""
+    if body.startswith((": ", "event:", "id:")):
+        events = (f"{one}\n\n" for one in body.split("\n\n") if one)
+        # Not by their ids, which are random.
+        return "".join(sorted(events, key=lambda one: one.partition("data:")[2]))
+    return "\n".join(map(_sort_array, body.split("\n")))
+
+
+def _sort_array(line: str) -> str:
+    if not line.startswith("["):
+        return line
+    members = [_compact(one) for one in json.loads(line)]
+    # Otherwise it is not the same text any more.
+    assert f"[{','.join(members)}]" == line
+    return f"[{','.join(sorted(members))}]"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def replace_headers(lines: list[tuple[str, str]], body: str, **context: str) -> list[str]:
+    """Return the sorted lines of headers; what most answers have is abbreviated."""
+    length = str(len(body.encode()))
+    found = set()
+    for name, value in lines:
+        if name == "mcp-session-id":
+            found.add(f"{name}: <session id>")
+        elif name == "content-length" and value == length:
+            found.add(f"{name}: <length of the body>")
+        else:
+            found.add(f"{name}: {replace_in_text(value, **context)}")
+    assert len(found) == len(lines), lines
+    named = []
+    for name, usual in HEADERS.items():
+        if found.issuperset(usual):
+            found.difference_update(usual)
+            named.append(f"<{name}>")
+    return [*named, *sorted(found)]
+
+
+def replace_columns(row: Mapping[str, Any], **context: str) -> dict[str, Any]:
+    """Return the columns of a call that say more than who asked, where and how.
+
+    Left out are those that have their default, and those that have the value that follows from the
+    caller, the revision and the mount. Any other value, an empty one too, is recorded.
+    """
+    where = Context(**context)
+    row = dict(row)
+    for name in COLUMNS:
+        row[name] = f"<{name}>" if row[name] else row[name]
+    if "handle" in (row["argument_names"] or ()):
+        row["arguments_digest"] = "<that of a task id>"
+    if row["outcome"] == "asked" and row["bytes"]:
+        # The state of the request is random and has no fixed length.
+        row["bytes"] = "<bytes>"
+    expected = {**DEFAULTS, **_usual_columns(where)}
+    return {name: value for name, value in row.items() if value != expected[name]}
+
+
+def _usual_columns(where: Context) -> dict[str, Any]:
+    known = where.known
+    is_session = not REVISIONS[where.version].stateless and where.transport == "http"
+    return {
+        "id": "<id>",
+        "at": "<at>",
+        "ms": "<ms>",
+        "trace_id": "<trace_id>",
+        "session": "<session>" if is_session else "",
+        "server": f"matrix-{known.server}",
+        "user_key": f"user:{known.user_id}" if known.user_id else "anonymous",
+        "user_name": known.username,
+        "client_id": known.client_id if where.transport in ("http", SSE) else "",
+        "client": "mcp_django.test 1" if where.transport == "memory" else "tester 1",
+        "revision": where.version,
+        "transport": where.transport,
+    }
+
+
+def replace_attributes(name: str, given: Mapping[str, Any], **context: str) -> dict[str, Any]:
+    """Return the attributes of a span that say more than who asked, where and how.
+
+    Left out are those that have the value that follows from the name of the span, the caller, the
+    revision and the mount; one of them that is missing is recorded as such.
+    """
+    where = Context(**context)
+    found = {
+        key: replace_in_text(value, **context) if isinstance(value, str) else value
+        for key, value in given.items()
+    }
+    if where.transport == "memory" and "jsonrpc.request.id" in found:
+        # The test client counts its requests.
+        found["jsonrpc.request.id"] = "1"
+    if "mcp.session.id" in found:
+        # The digest of a random id.
+        found["mcp.session.id"] = "<session>"
+    method, _, component = name.partition(" ")
+    usual = _usual_attributes(where, method, component)
+    if re.fullmatch(r"[\w-]{43}", str(found.get("jsonrpc.request.id"))):
+        # A task runs apart from its request.
+        found["jsonrpc.request.id"] = "<task id>"
+        usual = {key: usual[key] for key in usual if key in found}
+    for key, value in usual.items():
+        if found.get(key) == value:
+            del found[key]
+        else:
+            found.setdefault(key, "<missing>")
+    return {key: found[key] for key in sorted(found)}
+
+
+def _usual_attributes(where: Context, method: str, component: str) -> dict[str, Any]:
+    found = {"mcp.method.name": method, "mcp.protocol.version": where.version}
+    if not method.startswith("notifications/"):
+        found["jsonrpc.request.id"] = "1"
+    if where.transport == "http":
+        found["client.address"] = "127.0.0.1"
+    if where.transport == "http" and not REVISIONS[where.version].stateless:
+        found["mcp.session.id"] = "<session>"
+    if where.transport == "stdio":
+        found["network.transport"] = "pipe"
+    elif where.transport != "memory":
+        found |= {"network.transport": "tcp", "network.protocol.name": "http"}
+    if method == "tools/call":
+        found["gen_ai.operation.name"] = "execute_tool"
+    kinds = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+    if component:
+        found[kinds[method]] = component
+    return found
