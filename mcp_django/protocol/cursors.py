@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +20,9 @@ from mcp_django.protocol.errors import InvalidParams
 T = TypeVar("T")
 
 MAX_CURSOR_LENGTH = 4096
+
+Position = list[Any]
+"""The key of the last item of a page, in JSON values: the next page begins after it."""
 
 
 class Signer(Protocol):
@@ -37,66 +41,70 @@ class Signer(Protocol):
         ...
 
 
-def encode_cursor(key: list[Any], *, scope: str, signer: Signer) -> str:
-    """Return a cursor for the page after the item with `key`.
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """Reads and makes the cursors of one list, and cuts its pages.
 
-    `scope` identifies the list and the caller who sees it; any other scope rejects the cursor.
+    `scope` identifies the list and the caller who sees it; a cursor of any other scope is rejected.
+    A page has at most `size` items.
     """
-    payload = msgspec.json.encode([_digest(scope), key])
-    return signer.sign(base64.urlsafe_b64encode(payload).decode())
+
+    scope: str
+    size: int
+    signer: Signer
+
+    def position(self, cursor: str | None) -> Position | None:
+        """Return the position after which the page begins; `None` for the first page.
+
+        Raises:
+            InvalidParams: the cursor is malformed, was altered, or belongs to another list.
+        """
+        if cursor is None:
+            return None
+        if len(cursor) > MAX_CURSOR_LENGTH:
+            raise invalid_cursor()
+        try:
+            payload = base64.urlsafe_b64decode(self.signer.unsign(cursor))
+            digest, position = msgspec.json.decode(payload, type=tuple[str, Position])
+        except (ValueError, msgspec.MsgspecError) as exc:
+            raise invalid_cursor() from exc
+        if digest != self._digest():
+            raise invalid_cursor()
+        return position
+
+    def next(self, position: Position) -> str:
+        """Return the cursor of the page after a position."""
+        payload = msgspec.json.encode([self._digest(), position])
+        return self.signer.sign(base64.urlsafe_b64encode(payload).decode())
+
+    def page(self, items: Sequence[T], key: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
+        """Return the first page of `items`, and the cursor of the next page.
+
+        The next cursor is `None` on the last page. To decide it, one item more than `size` is
+        enough.
+        """
+        page = items[: self.size]
+        return page, self.next([key(page[-1])]) if len(items) > self.size else None
+
+    def _digest(self) -> str:
+        # The scope may identify the caller, so the cursor contains only a digest of it.
+        return hashlib.sha256(self.scope.encode()).hexdigest()[:16]
 
 
-def decode_cursor(cursor: str, *, scope: str, signer: Signer) -> list[Any]:
-    """Return the key of the last item of the previous page.
+def items_after(items: Iterable[T], position: Position | None, key: Callable[[T], str]) -> list[T]:
+    """Return the items after a position, ordered by `key`, which is unique for each item.
 
     Raises:
-        InvalidParams: the cursor is malformed, was altered, or belongs to another list.
-    """
-    if len(cursor) > MAX_CURSOR_LENGTH:
-        raise _invalid_cursor()
-    try:
-        payload = base64.urlsafe_b64decode(signer.unsign(cursor))
-        digest, key = msgspec.json.decode(payload, type=tuple[str, list[Any]])
-    except (ValueError, msgspec.MsgspecError) as exc:
-        raise _invalid_cursor() from exc
-    if digest != _digest(scope):
-        raise _invalid_cursor()
-    return key
-
-
-def paginate(
-    items: Sequence[T],
-    *,
-    cursor: str | None,
-    size: int,
-    scope: str,
-    key: Callable[[T], str],
-    signer: Signer,
-) -> tuple[list[T], str | None]:
-    """Return the page after `cursor`, ordered by `key`, and the cursor of the next page.
-
-    Keys must be unique. The next cursor is `None` on the last page.
-
-    Raises:
-        InvalidParams: the cursor is not valid for this list.
+        InvalidParams: the position is not one of this kind of list.
     """
     ordered = sorted(items, key=key)
-    start = 0
-    if cursor is not None:
-        last = decode_cursor(cursor, scope=scope, signer=signer)
-        if len(last) != 1 or not isinstance(last[0], str):
-            raise _invalid_cursor()
-        start = bisect_right(ordered, last[0], key=key)
-    page = ordered[start : start + size]
-    if start + size >= len(ordered):
-        return page, None
-    return page, encode_cursor([key(page[-1])], scope=scope, signer=signer)
+    if position is None:
+        return ordered
+    if len(position) != 1 or not isinstance(position[0], str):
+        raise invalid_cursor()
+    return ordered[bisect_right(ordered, position[0], key=key) :]
 
 
-def _digest(scope: str) -> str:
-    # The scope may identify the caller, so the cursor contains only a digest of it.
-    return hashlib.sha256(scope.encode()).hexdigest()[:16]
-
-
-def _invalid_cursor() -> InvalidParams:
+def invalid_cursor() -> InvalidParams:
+    """Return the error for a cursor that is not valid for this list."""
     return InvalidParams("The cursor is not valid here; start again without one")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor, paginate
+from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, items_after
 from mcp_django.protocol.errors import InvalidParams
 from tests.spec import spec
 
@@ -32,6 +32,12 @@ class HmacSigner:
 
 
 SIGNER = HmacSigner()
+
+
+def pager(scope: str = "tools", *, size: int = 2, signer: Any = SIGNER) -> Pager:
+    return Pager(scope, size, signer)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
     lambda children: st.lists(children, max_size=3),
@@ -42,40 +48,40 @@ JSON = st.recursive(
 @spec("PAG-4")
 @given(st.lists(JSON, max_size=4), st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_cursor_gives_its_key_back(key: list[Any], scope: str) -> None:
-    cursor = encode_cursor(key, scope=scope, signer=SIGNER)
-    assert decode_cursor(cursor, scope=scope, signer=SIGNER) == key
+    cursor = pager(scope).next(key)
+    assert pager(scope).position(cursor) == key
 
 
 @spec("PAG-3", "PAG-4")
 @given(st.data())
 def test_an_altered_cursor_is_refused(data: st.DataObject) -> None:
-    cursor = encode_cursor(["refund"], scope="tools", signer=SIGNER)
+    cursor = pager().next(["refund"])
     at = data.draw(st.integers(0, len(cursor) - 1))
     other = data.draw(st.characters().filter(lambda c: c != cursor[at]))
     with pytest.raises(InvalidParams):
-        decode_cursor(cursor[:at] + other + cursor[at + 1 :], scope="tools", signer=SIGNER)
+        pager().position(cursor[:at] + other + cursor[at + 1 :])
 
 
 @spec("PAG-3", "PAG-4")
 @given(st.text())
 def test_any_text_is_refused_as_a_cursor(cursor: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        decode_cursor(cursor, scope="tools", signer=SIGNER)
+        pager().position(cursor)
     assert caught.value.code == -32602
     assert caught.value.message == "The cursor is not valid here; start again without one"
 
 
 @spec("PAG-4")
 def test_a_cursor_is_good_for_one_list_and_one_key() -> None:
-    cursor = encode_cursor(["x"], scope="tools:ann", signer=SIGNER)
+    cursor = pager("tools:ann").next(["x"])
     with pytest.raises(InvalidParams):
-        decode_cursor(cursor, scope="tools:bob", signer=SIGNER)
+        pager("tools:bob").position(cursor)
     with pytest.raises(InvalidParams):
-        decode_cursor(cursor, scope="tools:ann", signer=HmacSigner(b"other"))
+        pager("tools:ann", signer=HmacSigner(b"other")).position(cursor)
 
 
 def test_a_cursor_does_not_show_whose_it_is() -> None:
-    cursor = encode_cursor(["x"], scope="tools:ann@shop.example", signer=SIGNER)
+    cursor = pager("tools:ann@shop.example").next(["x"])
     payload, _, _ = cursor.partition(":")
     assert b"ann" not in base64.urlsafe_b64decode(payload)
 
@@ -83,7 +89,7 @@ def test_a_cursor_does_not_show_whose_it_is() -> None:
 @pytest.mark.parametrize("payload", ["", "!!", "e30=", "WzEsMl0=", "WyJ4IiwxXQ==", "/w==", "eA"])
 def test_a_signed_text_that_is_no_cursor_is_refused(payload: str) -> None:
     with pytest.raises(InvalidParams):
-        decode_cursor(SIGNER.sign(payload), scope="tools", signer=SIGNER)
+        pager().position(SIGNER.sign(payload))
 
 
 def test_a_cursor_of_absurd_length_is_refused_unread() -> None:
@@ -92,11 +98,13 @@ def test_a_cursor_of_absurd_length_is_refused_unread() -> None:
 
     unused: Any = Unused()
     with pytest.raises(InvalidParams):
-        decode_cursor("x" * (MAX_CURSOR_LENGTH + 1), scope="tools", signer=unused)
+        pager(signer=unused).position("x" * (MAX_CURSOR_LENGTH + 1))
 
 
 def page(items: list[str], cursor: str | None = None, size: int = 2) -> tuple[list[str], Any]:
-    return paginate(items, cursor=cursor, size=size, scope="s", key=str, signer=SIGNER)
+    pages = pager("s", size=size)
+    found, following = pages.page(items_after(items, pages.position(cursor), str), str)
+    return [*found], following
 
 
 @spec("PAG-1", "PAG-2", "TOOL-3")
@@ -123,7 +131,7 @@ def test_items_that_come_and_go_move_no_page() -> None:
 
 @pytest.mark.parametrize("key", [[], ["a", "b"], [1], [None]])
 def test_a_cursor_of_another_kind_of_list_is_refused(key: list[Any]) -> None:
-    cursor = encode_cursor(key, scope="s", signer=SIGNER)
+    cursor = pager("s").next(key)
     with pytest.raises(InvalidParams):
         page(["a"], cursor)
 

@@ -15,7 +15,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.resource import ListedResource, ListedResourcePage, ListEntries
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import CURSOR_SIGNER
-from mcp_django.protocol.cursors import encode_cursor
+from mcp_django.protocol.cursors import Pager
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import open_to_all, person, real_client
@@ -124,7 +124,7 @@ def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
         refused(client, changed)
     scope = "inline:resources/list:anonymous"
     for key in ([], ["x://a/{v}"], ["x://b/{v}", None], ["x://a/{v}", 5], [5, None], [[], None]):
-        refused(client, encode_cursor(key, scope=scope, signer=CURSOR_SIGNER))
+        refused(client, Pager(scope, 1, CURSOR_SIGNER).next(key))
     server.unregister(server.templates["x://a/{v}"])
     listing(server, "b", numbered("b", [1]))
     refused(client, cursor)

@@ -7,6 +7,7 @@ All list methods share one implementation: the components that the caller may se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -21,11 +22,12 @@ from mcp_django.execution.policy import depends_on_caller, is_visible
 from mcp_django.execution.task_plan import has_task_tools
 from mcp_django.protocol import revisions
 from mcp_django.protocol.content import Icon
-from mcp_django.protocol.cursors import paginate
+from mcp_django.protocol.cursors import Pager, Position, items_after
 from mcp_django.protocol.errors import SKILLS, TASKS, UI
 from mcp_django.protocol.jsonrpc import read_params
 
 C = TypeVar("C", bound=Component)
+_by_key = attrgetter("key")
 
 
 class ListParams(msgspec.Struct):
@@ -43,18 +45,10 @@ def list_page(
     is_private: bool = False,
 ) -> dict[str, Any]:
     """Return one page of the components that the caller may see, sorted, with cache hints."""
-    params = read_params(request_context.request.params, ListParams)
     known = tuple(components)
     shown = [one for one in known if is_visible(request_context.principal, one)]
-    shown.sort(key=lambda one: one.key)
-    entries, cursor = paginate(
-        shown,
-        cursor=params.cursor,
-        size=request_context.server.page_size,
-        scope=cursor_scope(request_context),
-        key=lambda one: one.key,
-        signer=CURSOR_SIGNER,
-    )
+    pager, after = open_list(request_context)
+    entries, cursor = pager.page(items_after(shown, after, _by_key), _by_key)
     private = is_private or any(depends_on_caller(request_context.server, one) for one in known)
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
@@ -62,18 +56,27 @@ def list_page(
         # For the whole list, since it must be the same on every page.
         "cacheScope": "private" if private else "public",
     }
-    if cursor is not None:
-        result["nextCursor"] = cursor
-    return result
+    return with_next_cursor(result, cursor)
 
 
-def cursor_scope(request_context: RequestContext) -> str:
-    """Return the scope that the cursors of a list are bound to.
+def open_list(request_context: RequestContext, *part: str) -> tuple[Pager, Position | None]:
+    """Return the pager of a list method, and the position in the request's cursor.
 
-    It includes the caller, so that a cursor reveals nothing of what another caller may see.
+    The cursors are bound to the caller, so that they reveal nothing of what another caller may
+    see. ``part`` names one of several lists of the method.
+
+    Raises:
+        InvalidParams: the cursor is not valid for this list.
     """
-    server, method = request_context.server.name, request_context.request.method
-    return f"{server}:{method}:{request_context.principal.key}"
+    server, request = request_context.server, request_context.request
+    scope = ":".join((server.name, request.method, request_context.principal.key, *part))
+    pager = Pager(scope, server.page_size, CURSOR_SIGNER)
+    return pager, pager.position(read_params(request.params, ListParams).cursor)
+
+
+def with_next_cursor(result: dict[str, Any], cursor: str | None) -> dict[str, Any]:
+    """Return the result of a list method with the cursor of the next page, if there is one."""
+    return result if cursor is None else {**result, "nextCursor": cursor}
 
 
 def common_members(component: Component) -> dict[str, Any]:

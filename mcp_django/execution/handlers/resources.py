@@ -8,10 +8,10 @@ the site's database, so such a list is a call that runs in the same threads as o
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied
@@ -37,19 +37,20 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import CURSOR_SIGNER, PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
     common_members,
-    cursor_scope,
     list_page,
+    open_list,
+    with_next_cursor,
 )
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.content import ResourceContents
-from mcp_django.protocol.cursors import decode_cursor, encode_cursor, paginate
+from mcp_django.protocol.cursors import Position, invalid_cursor, items_after
 from mcp_django.protocol.jsonrpc import encode, read_params
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.schema.arguments import InvalidArguments
@@ -247,8 +248,7 @@ def _not_found(uri: str) -> ResourceNotFound:
 FIXED_SECTION = ""
 
 Describe = Callable[[Resource], dict[str, Any]]
-Position = list[Any] | None
-SectionPage = tuple[list[dict[str, Any]], Position]
+SectionPage = tuple[list[dict[str, Any]], Position | None]
 
 
 def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
@@ -265,9 +265,7 @@ def _list_entries(
         InvalidParams: the cursor is not one of this list.
     """
     listing = ResourceListing(request_context, templates, describe)
-    section, after = listing.decode_cursor(
-        read_params(request_context.request.params, ListParams).cursor
-    )
+    section, after = listing.start
     return PreparedCall(
         request_context=request_context,
         component=LIST_COMPONENT,
@@ -291,21 +289,22 @@ class ResourceListing:
         self._templates = {one.key: one for one in templates}
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
-        self.size = request_context.server.page_size
+        self.pager, after = open_list(request_context)
+        self.start = self._section_position(after)
 
-    def decode_cursor(self, cursor: str | None) -> tuple[str, Position]:
+    def _section_position(self, after: Position | None) -> tuple[str, Position | None]:
         """Return the section, and the position in it, after which the page begins."""
-        if cursor is None:
-            return FIXED_SECTION, None
-        key = decode_cursor(cursor, scope=cursor_scope(self._request_context), signer=CURSOR_SIGNER)
-        if len(key) == 2 and key[0] in self.sections:
-            section, after = key
-            if after is None or isinstance(after, list):
+        match after:
+            case None:
+                return FIXED_SECTION, None
+            case [section, (None | list()) as after] if section in self.sections:
                 return section, after
         # From another deployment, or of a template that is hidden by now.
-        raise InvalidParams("The cursor is not valid here; start again without one")
+        raise invalid_cursor()
 
-    def section_page(self, ctx: Context, section: str, after: Position, limit: int) -> SectionPage:
+    def section_page(
+        self, ctx: Context, section: str, after: Position | None, limit: int
+    ) -> SectionPage:
         """Return at most ``limit`` members of a section, and the position to continue after."""
         if section == FIXED_SECTION:
             return self._fixed(after, limit)
@@ -318,24 +317,20 @@ class ResourceListing:
             return [], None
         return [_describe_entry(one) for one in page.entries], page.after
 
-    def _fixed(self, after: Position, limit: int) -> SectionPage:
+    def _fixed(self, after: Position | None, limit: int) -> SectionPage:
         principal = self._request_context.principal
         resources = self._request_context.server.catalog.resources.values()
         shown = [one for one in resources if is_visible(principal, one)]
-        shown.sort(key=lambda one: one.key)
-        start = bisect_right(shown, after[0], key=lambda one: one.key) if after else 0
-        kept = shown[start : start + limit]
-        more = start + limit < len(shown)
+        left = items_after(shown, after, attrgetter("key"))
+        kept = left[:limit]
+        more = len(left) > limit
         return [self._describe(one) for one in kept], [kept[-1].key] if more else None
 
     def result(self, page: SectionPage) -> dict[str, Any]:
         """Return the result; it must not be cached, since entries differ between callers."""
         found, place = page
-        result: dict[str, Any] = {"resources": found, **NOT_CACHEABLE}
-        if place is not None:
-            scope = cursor_scope(self._request_context)
-            result["nextCursor"] = encode_cursor(place, scope=scope, signer=CURSOR_SIGNER)
-        return result
+        cursor = None if place is None else self.pager.next(place)
+        return with_next_cursor({"resources": found, **NOT_CACHEABLE}, cursor)
 
 
 def _describe_entry(entry: ListedResource) -> dict[str, Any]:
@@ -351,13 +346,15 @@ def _describe_entry(entry: ListedResource) -> dict[str, Any]:
     return described if entry.size is None else {**described, "size": entry.size}
 
 
-def _fill_page(ctx: Context, book: ResourceListing, section: str, after: Position) -> SectionPage:
+def _fill_page(
+    ctx: Context, book: ResourceListing, section: str, after: Position | None
+) -> SectionPage:
     """Return one page, filled from one section after another."""
     found: list[dict[str, Any]] = []
     for name in book.sections[book.sections.index(section) :]:
-        if len(found) >= book.size:
+        if len(found) >= book.pager.size:
             return found, [name, None]
-        part, after = book.section_page(ctx, name, after, book.size - len(found))
+        part, after = book.section_page(ctx, name, after, book.pager.size - len(found))
         found.extend(part)
         if after is not None:
             return found, [name, after]
@@ -384,6 +381,7 @@ LIST_COMPONENT = ResourceListComponent(
 # files is read by ``resources/read`` and authorized there, as for every resource.
 
 DIRECTORY = "inode/directory"
+_by_uri = itemgetter(0)
 
 
 class SkillParams(ListParams, kw_only=True):
@@ -490,18 +488,10 @@ def read_directory(request_context: RequestContext) -> dict[str, Any]:
         raise InvalidParams(
             f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
-    entries, cursor = paginate(
-        children,
-        cursor=params.cursor,
-        size=request_context.server.page_size,
-        scope=f"{cursor_scope(request_context)}:{params.uri}",
-        key=lambda child: child[0],
-        signer=CURSOR_SIGNER,
-    )
-    result: dict[str, Any] = {"resources": [_describe_child(uri, one) for uri, one in entries]}
-    if cursor is not None:
-        result["nextCursor"] = cursor
-    return result
+    pager, after = open_list(request_context, params.uri)
+    entries, cursor = pager.page(items_after(children, after, _by_uri), _by_uri)
+    listed = [_describe_child(uri, one) for uri, one in entries]
+    return with_next_cursor({"resources": listed}, cursor)
 
 
 def _files_under(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[SkillFile]:

@@ -24,13 +24,12 @@ from mcp_django.exceptions import (
     MissingCapability,
 )
 from mcp_django.execution import task_status
-from mcp_django.execution.call import CURSOR_SIGNER, RequestContext, TaskResultWait, decode_answer
-from mcp_django.execution.handlers.listing import ListParams, cursor_scope
+from mcp_django.execution.call import RequestContext, TaskResultWait, decode_answer
+from mcp_django.execution.handlers.listing import open_list, with_next_cursor
 from mcp_django.execution.interaction import NEEDS_STREAM
 from mcp_django.execution.policy import PermissionCache, is_open
 from mcp_django.execution.task_plan import declares_tasks, enqueue, has_task_tools
 from mcp_django.execution.task_status import may_read_result, unreadable_tools
-from mcp_django.protocol.cursors import decode_cursor, encode_cursor
 from mcp_django.protocol.errors import TASKS, clip, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.storage import task_rows
@@ -115,7 +114,6 @@ def list_tasks(request_context: RequestContext) -> dict[str, Any]:
     _check_support(request_context)
     if not _can_list_tasks(request_context):
         raise MethodNotFound("This server does not list tasks, since it is open to all callers.")
-    cursor = read_params(request_context.request.params, ListParams).cursor
     principal = request_context.principal
     hidden = unreadable_tools(request_context.server.catalog, principal)
     # So that the list agrees with tasks/get.
@@ -123,15 +121,12 @@ def list_tasks(request_context: RequestContext) -> dict[str, Any]:
     found = task_rows.tasks_of_principal(request_context.server.name, principal.key).exclude(
         tool__in=hidden
     )
-    scope, size = cursor_scope(request_context), min(request_context.server.page_size, MAX_LISTED)
-    if cursor is not None:
-        (last,) = decode_cursor(cursor, scope=scope, signer=CURSOR_SIGNER)
-        found = _older_than(found, last)
-    page = [*found[: size + 1]]
-    result: dict[str, Any] = {"tasks": [task_status.task_details(row) for row in page[:size]]}
-    if len(page) > size:
-        result["nextCursor"] = encode_cursor([page[size - 1].pk], scope=scope, signer=CURSOR_SIGNER)
-    return result
+    pager, after = open_list(request_context)
+    pager = replace(pager, size=min(pager.size, MAX_LISTED))
+    if after is not None:
+        found = _older_than(found, *after)
+    rows, cursor = pager.page([*found[: pager.size + 1]], lambda row: row.pk)
+    return with_next_cursor({"tasks": [task_status.task_details(row) for row in rows]}, cursor)
 
 
 def _older_than(found: QuerySet[Task], last: str) -> QuerySet[Task]:

@@ -31,7 +31,7 @@ from mcp_django.integrations.models.row_access import (
     has_object_permission,
     may_view_some_objects,
 )
-from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor
+from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, Position
 from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
@@ -167,16 +167,15 @@ class ListFunction:
             ToolError: the cursor belongs to another list.
         """
         terms = self._ordering.terms(given.get("order_by"))
-        scope = _cursor_scope(ctx, self._tool, given)
-        cursor = given.get("cursor")
-        behind = None if cursor is None else _read_cursor(cursor, terms, scope=scope)
+        size = given.get("limit") or self._declaration.page_size
+        pager = Pager(_cursor_scope(ctx, self._tool, given), size, CURSOR_SIGNER)
+        behind = _read_cursor(given.get("cursor"), terms, pager)
         rows = filter_rows(self._declaration, self._filters, self._search, ctx, given)
         page: dict[str, Any] = {}
         # With per-object permissions, the total would reveal the number of hidden rows.
         is_whole = can_view_all(self._declaration, ctx)
         if behind is None and self._declaration.count and is_whole:
             page["total"] = rows.count()
-        size = given.get("limit") or self._declaration.page_size
         found = self._load_objects(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
         items = self._declaration.exposed.dump_all(found[:size], ctx)
 
@@ -184,7 +183,7 @@ class ListFunction:
             """Return a page of the first ``kept`` items, with a cursor if there are more."""
             if kept == len(found):
                 return {"items": items, **page}
-            end = _make_cursor(_position(found[kept - 1], terms), scope=scope)
+            end = _make_cursor(_position(found[kept - 1], terms), pager)
             return {"items": items[:kept], **page, "next_cursor": end}
 
         return _fitted(items, cut)
@@ -226,10 +225,7 @@ class ListFunction:
             yield from some
             if len(some) < step:
                 return
-            behind = [
-                None if at is None else term.value(at)
-                for term, at in zip(terms, _position(some[-1], terms), strict=True)
-            ]
+            behind = _parsed(_position(some[-1], terms), terms)
 
 
 def filter_rows(
@@ -246,8 +242,6 @@ def filter_rows(
 
 # Cursors ------------------------------------------------------------------------------------------
 
-Position = list[Any]
-
 
 def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
     """Return the scope of a cursor: this list, this caller, and these filters and order."""
@@ -262,34 +256,37 @@ def _position(obj: Model, terms: Sequence[OrderTerm]) -> Position:
     return [term.position(obj) for term in terms]
 
 
-def _make_cursor(at: Position, *, scope: str) -> str:
+def _make_cursor(at: Position, pager: Pager) -> str:
     """Return the cursor for the rows after a position.
 
     Raises:
         ToolError: the cursor is too long for the client to send it.
     """
-    made = encode_cursor(at, scope=scope, signer=CURSOR_SIGNER)
+    made = pager.next(at)
     if len(made) > MAX_CURSOR_LENGTH:
         raise ToolError("The values to order by are too long for a cursor; use another order_by.")
     return made
 
 
-def _read_cursor(text: str, terms: Sequence[OrderTerm], *, scope: str) -> list[Any]:
-    """Return the values after which the next page begins.
+def _read_cursor(cursor: str | None, terms: Sequence[OrderTerm], pager: Pager) -> list[Any] | None:
+    """Return the values after which the page begins, ``None`` for the first page.
 
     Raises:
         ToolError: the cursor was altered, or belongs to another list.
     """
     try:
-        at = decode_cursor(text, scope=scope, signer=CURSOR_SIGNER)
-        return [
-            None if one is None else term.value(one) for term, one in zip(terms, at, strict=True)
-        ]
+        at = pager.position(cursor)
+        return None if at is None else _parsed(at, terms)
     except (InvalidParams, ValidationError, ValueError, TypeError):
         raise ToolError(
             "cursor: not valid here. Send next_cursor of the previous page with otherwise the same "
             "arguments, or start again without a cursor."
         ) from None
+
+
+def _parsed(at: Position, terms: Sequence[OrderTerm]) -> list[Any]:
+    """Return the values of a position."""
+    return [None if one is None else term.value(one) for term, one in zip(terms, at, strict=True)]
 
 
 def _rows_after(

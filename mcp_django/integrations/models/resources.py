@@ -37,6 +37,7 @@ from mcp_django.integrations.models.columns import (
 from mcp_django.integrations.models.row_access import can_view_all, filter_by_object_permission
 from mcp_django.integrations.models.uris import get_object, parse_value, related_names, value_of
 from mcp_django.protocol.content import Annotations, EmbeddedResource, Message, ResourceContents
+from mcp_django.protocol.cursors import invalid_cursor
 from mcp_django.protocol.uritemplate import URITemplate
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class ObjectListing:
         try:
             values = [parse_value(path, text) for path, text in zip(paths, after, strict=True)]
         except (TypeError, ValueError):
-            raise InvalidParams("The cursor is not valid here; start again without one") from None
+            raise invalid_cursor() from None
         behind, same = Q(), Q()
         for path, value in zip(paths, values, strict=True):
             behind |= same & Q(**{f"{path.expression}__gt": value})

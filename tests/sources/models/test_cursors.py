@@ -181,13 +181,12 @@ def test_a_forged_cursor_is_refused_in_one_sentence(forge: Any) -> None:
 
 def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
     from mcp_django.execution.call import CURSOR_SIGNER
-    from mcp_django.protocol.cursors import encode_cursor
+    from mcp_django.protocol.cursors import Pager
 
     order("A"), order("B")
     found = client(Order, **OPTIONS)
-    assert refused(
-        found, encode_cursor(["A"], scope="shop:tools/list:anonymous", signer=CURSOR_SIGNER)
-    )
+    pager = Pager("shop:tools/list:anonymous", 1, CURSOR_SIGNER)
+    assert refused(found, pager.next(["A"]))
 
 
 def test_a_cursor_holds_what_the_page_shows_and_nothing_else() -> None:

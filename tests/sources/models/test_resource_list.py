@@ -13,7 +13,7 @@ from django.utils import timezone
 from mcp_django import Context
 from mcp_django.execution.call import CURSOR_SIGNER
 from mcp_django.integrations.models.resources import MAX_LISTED_TEXT
-from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, encode_cursor
+from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 from tests.drivers import message, send
@@ -127,7 +127,7 @@ def test_objects_whose_uri_no_cursor_could_hold_are_read_and_not_listed(
 def test_the_longest_text_that_is_listed_fits_into_a_cursor() -> None:
     for letter in ("\x01", "\U0001f600"):
         key = ["shop://" + "x" * 300, [letter * MAX_LISTED_TEXT]]
-        assert len(encode_cursor(key, scope="x", signer=CURSOR_SIGNER)) < MAX_CURSOR_LENGTH
+        assert len(Pager("x", 1, CURSOR_SIGNER).next(key)) < MAX_CURSOR_LENGTH
 
 
 # What it costs --------------------------------------------------------------------------------
