@@ -23,7 +23,9 @@ from mcp_django.protocol.errors import (
     MCPError,
     ParseError,
     clip,
+    error_object,
 )
+from mcp_django.protocol.revisions import Revision
 
 # Messages received and sent -----------------------------------------------------------------------
 
@@ -106,6 +108,11 @@ def build_error(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any
     if id is None:
         return {"jsonrpc": "2.0", "error": error}
     return {"jsonrpc": "2.0", "id": id, "error": error}
+
+
+def build_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> dict[str, Any]:
+    """Return the error response for an exception, with the code that the revision uses for it."""
+    return build_error(id, error_object(exc, revision))
 
 
 def build_notification(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -269,6 +276,11 @@ def encode(message: Any) -> bytes:
     if b"null" in body:
         _reject_non_finite(message)
     return body
+
+
+def encode_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> bytes:
+    """Return the encoded error response for an exception."""
+    return encode(build_failure(id, exc, revision))
 
 
 def _reject_non_finite(message: Any) -> None:

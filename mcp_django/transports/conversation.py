@@ -227,8 +227,7 @@ class Conversation:
         await self._send(self._encode_error(exc, request_id))
 
     def _encode_error(self, exc: MCPError, request_id: RequestId | None) -> bytes:
-        error = error_object(exc, self._local.revision)
-        return jsonrpc.encode(jsonrpc.build_error(request_id, error))
+        return jsonrpc.encode_failure(request_id, exc, self._local.revision)
 
     # Outgoing messages ----------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from mcp_django.exceptions import (
 from mcp_django.execution.call import PreparedCall, Result
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, error_object, http_status
+from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, http_status
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import (
     Batch,
@@ -147,11 +147,11 @@ def error_reply(
     exc: MCPError, request_id: RequestId | None, revision: Revision | None = None
 ) -> Reply:
     """Return a JSON-RPC error with the HTTP status that the revision defines for it."""
-    message = jsonrpc.build_error(request_id, error_object(exc, revision))
     headers: HeaderList = ()
     if isinstance(exc, (Busy, RateLimited)):
         headers = (("Retry-After", str(dict(exc.data or {}).get("retryAfter", 1))),)
-    return json_reply(http_status(exc, revision), jsonrpc.encode(message), headers)
+    body = jsonrpc.encode_failure(request_id, exc, revision)
+    return json_reply(http_status(exc, revision), body, headers)
 
 
 def access_reply(

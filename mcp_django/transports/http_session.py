@@ -50,7 +50,6 @@ from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.threads import call_on_loop, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import check_version
-from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
 from mcp_django.protocol.jsonrpc import (
     Batch,
@@ -407,7 +406,7 @@ def _answer_batch(call: SessionRequest, session: StoredSession, batch: Batch) ->
                 opened = cancellation.register_call(session.row.pk, opened)
             (running if isinstance(opened, PreparedCall) else finished).append(opened)  # type: ignore[arg-type]
         elif isinstance(member, DecodingFailure):
-            finished.append(_error(session, member.error, member.id))
+            finished.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
         else:
             call.process_message(session, member)
     if not finished and not running:
@@ -473,12 +472,12 @@ def _quota_exceeded_reply(
         if isinstance(member, Request):
             told = quotas.limited_tool_result(member, exc)
             entries.append(
-                _error(session, exc, member.id)
+                jsonrpc.encode_failure(member.id, exc, session.revision)
                 if told is None
                 else encode_response(call.request_context(session, member), told)
             )
         elif isinstance(member, DecodingFailure):
-            entries.append(_error(session, member.error, member.id))
+            entries.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
     reply = error_reply(exc, None, session.revision)
     # Clients pass only the body of a 200 to the model.
     status = 200 if get_settings().throttle_as == "result" else reply.status
@@ -494,7 +493,7 @@ def _open(
     try:
         opened = call.open(session, request, usage_batch)
     except MCPError as exc:
-        return _error(session, exc, request.id)
+        return jsonrpc.encode_failure(request.id, exc, session.revision)
     # No revision has both batches and tasks.
     assert not isinstance(opened, TaskResultWait)
     return opened
@@ -599,8 +598,3 @@ async def _queue_messages(
     except MCPError as exc:
         if not _is_cancelled(call):
             await said.put(Outgoing(failure(call.request_context, exc), is_response=True))
-
-
-def _error(session: StoredSession, exc: MCPError, request_id: RequestId | None) -> bytes:
-    error = error_object(exc, session.revision)
-    return jsonrpc.encode(jsonrpc.build_error(request_id, error))

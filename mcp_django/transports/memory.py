@@ -29,9 +29,7 @@ from mcp_django.execution.pipeline import dispatch, encode_response
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
-from mcp_django.protocol.errors import error_object
-from mcp_django.protocol.jsonrpc import Request, RequestId
-from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.jsonrpc import Request
 from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]
@@ -133,13 +131,14 @@ class MemoryConnection:
             authorize_connection(self._server, self._principal)
         if not isinstance(request, Request):
             wrong = InvalidRequest("The message is not a request.")
-            return _error(wrong, jsonrpc.request_id_of(request), None)
+            return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)
         try:
             if self.session.is_initialize(request):
                 return _decoded(self.session.initialize(request))
             request_context = self.session.request_context(self._principal, request)
         except MCPError as exc:
-            return _error(exc, request.id, error_revision_of(request, self.session.revision))
+            revision = error_revision_of(request, self.session.revision)
+            return jsonrpc.build_failure(request.id, exc, revision)
         try:
             outcome = dispatch(request_context)
         except MCPError as exc:
@@ -185,11 +184,7 @@ def _final(call: PreparedCall, result: Result) -> Response:
 
 
 def _failed(request_context: RequestContext, exc: MCPError) -> Response:
-    return _error(exc, request_context.request.id, request_context.revision)
-
-
-def _error(exc: MCPError, request_id: RequestId | None, revision: Revision | None) -> Response:
-    return jsonrpc.build_error(request_id, error_object(exc, revision))
+    return jsonrpc.build_failure(request_context.request.id, exc, request_context.revision)
 
 
 def _decoded(raw: bytes) -> Response:

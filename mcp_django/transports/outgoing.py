@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from mcp_django.exceptions import MCPError
 from mcp_django.execution.call import RequestContext
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
-from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from mcp_django.schema.values import jsonable
 
@@ -42,8 +41,7 @@ Messages = AsyncGenerator[Outgoing, None]
 
 def failure(request_context: RequestContext, exc: MCPError) -> bytes:
     """Return the encoded error response to a request."""
-    error = error_object(exc, request_context.revision)
-    return jsonrpc.encode(jsonrpc.build_error(request_context.request.id, error))
+    return jsonrpc.encode_failure(request_context.request.id, exc, request_context.revision)
 
 
 async def encode_events(

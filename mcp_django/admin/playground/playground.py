@@ -38,7 +38,7 @@ from mcp_django.protocol.envelope import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from mcp_django.protocol.errors import TASKS, error_object, extension_declaration
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
@@ -451,8 +451,7 @@ class RequestRunner:
         try:
             response = self._connection.request(message)
         except MCPError as exc:
-            error = error_object(exc, self._trial.revision)
-            response = jsonrpc.build_error(message["id"], error)
+            response = jsonrpc.build_failure(message["id"], exc, self._trial.revision)
         self._exchanges.append((message, response))
 
     def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
