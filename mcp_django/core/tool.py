@@ -132,6 +132,17 @@ class Tool(Component):
         }
         return {name: value for name, value in hints.items() if value is not None}
 
+    def arguments_for(self, principal: Any) -> ArgumentSource:
+        """Return the arguments that a caller may send; with ``None``, those of all callers.
+
+        They differ between callers if the argument source has a method ``for_caller``.
+        """
+        for_caller = getattr(self.arguments, "for_caller", None)
+        if for_caller is None or principal is None:
+            return self.arguments
+        found: ArgumentSource = for_caller(principal)
+        return found
+
 
 # MCP Apps: the ``UI`` of a tool -------------------------------------------------------------------
 

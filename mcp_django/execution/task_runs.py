@@ -56,7 +56,7 @@ from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import Request, encode
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import storable
-from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
+from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import write_alias
 
@@ -291,7 +291,7 @@ def _prepare_authorized_call(
         )
     entry.note_authorized(raw)
     try:
-        arguments = _argument_source(tool, principal).parse(raw)
+        arguments = tool.arguments_for(principal).parse(raw)
     except InvalidArguments as exc:
         entry.note_invalid_arguments(exc.problems)
         return results.tool_error(str(exc))
@@ -357,14 +357,6 @@ def _request_context(row: Task, server: Server, principal: Principal) -> Request
 def _new_answers(row: Task) -> dict[str, Any]:
     """Return the answers since the last run, by the keys of the interaction."""
     return {row.keys[key]: one for key, one in row.answers.items() if key in row.keys}
-
-
-def _argument_source(tool: Tool, principal: Principal) -> ArgumentSource:
-    """Return the tool's arguments for this caller, if they depend on the caller."""
-    for_caller: Callable[[Principal], ArgumentSource] | None = getattr(
-        tool.arguments, "for_caller", None
-    )
-    return tool.arguments if for_caller is None else for_caller(principal)
 
 
 # The caller in a task's row -----------------------------------------------------------------------

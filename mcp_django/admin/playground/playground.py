@@ -189,9 +189,7 @@ class PlaygroundTarget:
         """The schema of the arguments."""
         component = self.component
         if isinstance(component, Tool):
-            for_caller = getattr(component.arguments, "for_caller", None)
-            source = for_caller(self.caller.principal) if for_caller else component.arguments
-            return dict(source.json_schema)
+            return dict(component.arguments_for(self.caller.principal).json_schema)
         if isinstance(component, Prompt):
             return dict(component.arguments.json_schema)
         if isinstance(component, ResourceTemplate):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -22,10 +22,7 @@ from mcp_django.execution.quotas import consume
 from mcp_django.execution.task_plan import plan_task, task_support
 from mcp_django.protocol import headers
 from mcp_django.protocol.jsonrpc import Request, read_params
-from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
-
-ForCaller: TypeAlias = Callable[[Principal], ArgumentSource]
-"""The type of ``for_caller`` of an argument source whose schema differs between callers."""
+from mcp_django.schema.arguments import InvalidArguments
 
 
 class CallParams(RetryParams, kw_only=True):
@@ -64,7 +61,8 @@ def describe_tool(
     Without a ``principal`` the schema has everything that any caller may send. With the catalog in
     ``catalog``, the UI resource is left out if this caller may not read it.
     """
-    described = {**common_members(tool), "inputSchema": _arguments(tool, principal).json_schema}
+    schema = tool.arguments_for(principal).json_schema
+    described = {**common_members(tool), "inputSchema": schema}
     if tool.output is not None and not tool.polling_fallback:
         described["outputSchema"] = tool.output.json_schema
     annotations: dict[str, Any] = dict(tool.hints)
@@ -150,7 +148,7 @@ def _prepare_call(
             request_context.headers, read_params(raw, dict[str, Any]), tool.header_parameters
         )
     try:
-        arguments = _arguments(tool, request_context.principal).parse(raw)
+        arguments = tool.arguments_for(request_context.principal).parse(raw)
     except InvalidArguments as exc:
         call_record.note_invalid_arguments(exc.problems)
         # A call with invalid arguments counts as a use too.
@@ -179,12 +177,6 @@ def _capability_error(
     """Return the result for a client that lacks a capability that the tool needs."""
     request_context.call_record.preset("refused", type(exc).__name__)
     return results.tool_failure(tool, request_context.revision, exc)
-
-
-def _arguments(tool: Tool, principal: Principal | None) -> ArgumentSource:
-    """Return the argument source for this caller, where it differs between callers."""
-    for_caller: ForCaller | None = getattr(tool.arguments, "for_caller", None)
-    return tool.arguments if for_caller is None or principal is None else for_caller(principal)
 
 
 def _arguments_object(arguments: msgspec.Raw) -> bytes:
