@@ -24,6 +24,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.wsgi import WSGIRequest
+from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import (
@@ -94,24 +95,54 @@ class SiteHandler(BaseHandler):
         return found
 
 
-def run_isolated(request: CallerRequest, respond: Callable[[], T]) -> T:
-    """Return the result of ``respond``, run so that nothing that the site sets outlives it.
+_handlers: dict[type[SiteHandler], SiteHandler] = {}
+
+
+def _discard_handlers(**kwargs: Any) -> None:
+    """Discard the handlers, because their middleware read the old settings."""
+    _handlers.clear()
+
+
+setting_changed.connect(_discard_handlers, dispatch_uid="mcp_django.integrations.site_requests")
+
+
+def send_isolated(
+    request: CallerRequest,
+    read: Callable[[HttpResponseBase], T],
+    *,
+    handler_class: type[SiteHandler] = SiteHandler,
+) -> T:
+    """Return what ``read`` returns for the site's response, whose files are closed afterwards.
+
+    Nothing that the site sets outlives the call.
 
     Raises:
         ToolError: a view that runs for a call tries to call another one.
+        Exception: any exception of the handler and of ``read``.
     """
     if _is_in_site_call.get():
         raise ToolError(
             f"{request.path} is requested by a view that itself runs for a call; a view cannot be "
             "called from within another one."
         )
-    return copy_context().run(_run_and_discard_session, request, respond)
+    return copy_context().run(_send_and_read, request, read, handler_class)
 
 
-def _run_and_discard_session(request: CallerRequest, respond: Callable[[], T]) -> T:
+def _send_and_read(
+    request: CallerRequest,
+    read: Callable[[HttpResponseBase], T],
+    handler_class: type[SiteHandler],
+) -> T:
     _is_in_site_call.set(True)
     try:
-        return respond()
+        handler = _handlers.get(handler_class) or _handlers.setdefault(
+            handler_class, handler_class()
+        )
+        response = handler.get_response(request)
+        try:
+            return read(response)
+        finally:
+            close_files(response)
     finally:
         discard_session(request)
 

@@ -11,12 +11,11 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, get_args
 
 from django import forms
 from django.core.exceptions import FieldError, ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404
@@ -39,14 +38,12 @@ from mcp_django.integrations import site_responses
 from mcp_django.integrations.models.declaration import snake_case
 from mcp_django.integrations.site_requests import (
     CallerRequest,
-    SiteHandler,
     SiteRequest,
     URLRoute,
     build_request,
-    close_files,
     routes_by_name,
     routes_by_view,
-    run_isolated,
+    send_isolated,
 )
 from mcp_django.integrations.site_responses import SiteResponse, read_response
 from mcp_django.integrations.view_arguments import (
@@ -255,19 +252,6 @@ def _context_form(answer: SiteResponse) -> Any:
 # Calling a view -----------------------------------------------------------------------------------
 
 
-@cache
-def _handler() -> SiteHandler:
-    return SiteHandler()
-
-
-def _discard_handler(**kwargs: Any) -> None:
-    """Discard the handler, because its middleware read the old settings."""
-    _handler.cache_clear()
-
-
-setting_changed.connect(_discard_handler, dispatch_uid="mcp_django.integrations.views")
-
-
 def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
     """Send a request to the site as the caller.
 
@@ -276,16 +260,14 @@ def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
         Exception: any exception of the view.
     """
     request = build_request(ctx, sending)
-    return run_isolated(request, partial(_send_and_read, ctx, request))
+    return send_isolated(request, partial(_read_view_response, ctx, request))
 
 
-def _send_and_read(ctx: Context, request: CallerRequest) -> SiteResponse:
-    response = _handler().get_response(request)
-    try:
-        _raise_failure(request, response)
-        return read_response(request, response, is_over=lambda: ctx.cancelled)
-    finally:
-        close_files(response)
+def _read_view_response(
+    ctx: Context, request: CallerRequest, response: HttpResponseBase
+) -> SiteResponse:
+    _raise_failure(request, response)
+    return read_response(request, response, is_over=lambda: ctx.cancelled)
 
 
 def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from io import BytesIO
 from typing import Any, NoReturn
 
 from django.core.exceptions import PermissionDenied
-from django.core.signals import setting_changed
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_urlconf
@@ -38,9 +37,8 @@ from mcp_django.integrations.site_requests import (
     SiteHandler,
     SiteRequest,
     build_request,
-    close_files,
     discard_session,
-    run_isolated,
+    send_isolated,
 )
 from mcp_django.integrations.site_responses import SiteResponse, read_response
 from mcp_django.protocol.content import ToolResult
@@ -85,14 +83,8 @@ class RestCall:
         """Return the response of the view as a tool result."""
         place = self._routes.resolve_view({**self._fixed, **values.url})
         request = _new_request(ctx, place, self._request_content(values))
-        return run_isolated(request, partial(self._get_result, ctx, request, values))
-
-    def _get_result(self, ctx: Context, request: RestRequest, values: RestValues) -> ToolResult:
-        response = run_view(request)
-        try:
-            return self._read_result(ctx, request, response, values)
-        finally:
-            close_files(response)
+        read = partial(self._read_result, ctx, request, values)
+        return send_isolated(request, read, handler_class=RestHandler)
 
     def _request_content(self, values: RestValues) -> RequestContent:
         body, content_type = b"", ""
@@ -107,7 +99,7 @@ class RestCall:
         )
 
     def _read_result(
-        self, ctx: Context, request: RestRequest, response: HttpResponseBase, values: RestValues
+        self, ctx: Context, request: RestRequest, values: RestValues, response: HttpResponseBase
     ) -> ToolResult:
         if response.status_code >= 400:
             raise_error(request, response, self._arguments, values)
@@ -143,6 +135,19 @@ class _FailureResponse(HttpResponse):
 class RestHandler(SiteHandler):
     """Runs the site's middleware around a view that is already selected."""
 
+    def get_response(self, request: Any) -> HttpResponseBase:
+        """Return the rendered response of the request's view.
+
+        Raises:
+            Exception: any exception of the view.
+        """
+        response = self._middleware_chain(request)  # type: ignore[attr-defined]  # not in the stubs
+        if isinstance(response, _FailureResponse):
+            assert request.view_exception is not None
+            raise request.view_exception
+        assert isinstance(response, HttpResponseBase)
+        return response
+
     def resolve_request(self, request: Any) -> Any:
         """Return the view, and set the match that ``reverse`` and versioning use."""
         if hasattr(request, "urlconf"):
@@ -155,7 +160,7 @@ class RestHandler(SiteHandler):
     def _get_response(self, request: Any) -> HttpResponseBase:
         try:
             response = super()._get_response(request)
-        except Exception:  # noqa: BLE001 - the site's view; stored in the request, raised by `run`
+        except Exception:  # noqa: BLE001 - the site's view; stored in the request, raised later
             response = _FailureResponse()
         _drop_session(request)
         return response
@@ -167,34 +172,6 @@ def _drop_session(request: Any) -> None:
     if session is not None:
         discard_session(request)
         request.session = type(session)()
-
-
-@cache
-def _handler() -> RestHandler:
-    return RestHandler()
-
-
-def _discard_handler(**kwargs: Any) -> None:
-    """Discard the handler, because its middleware read the old settings."""
-    _handler.cache_clear()
-
-
-setting_changed.connect(_discard_handler, dispatch_uid="mcp_django.integrations.rest.calls")
-
-
-def run_view(request: RestRequest) -> HttpResponseBase:
-    """Return the rendered response of the request's view.
-
-    Raises:
-        Exception: any exception of the view.
-    """
-    handler: Any = _handler()
-    response = handler._middleware_chain(request)
-    if isinstance(response, _FailureResponse):
-        assert request.view_exception is not None
-        raise request.view_exception
-    assert isinstance(response, HttpResponseBase)
-    return response
 
 
 # The request --------------------------------------------------------------------------------------
