@@ -8,7 +8,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -20,6 +19,7 @@ from oauth2_provider.scopes import BaseScopes
 from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
+from mcp_django.auth.backends import record_use
 from mcp_django.conf import get_settings
 from mcp_django.oauth.conf import DeclaredScopes
 from mcp_django.oauth.models import ClientProfile
@@ -278,15 +278,10 @@ def _site_defaults() -> list[str]:
 # at least once an hour for a client in use. The time of the last call is stored in the access
 # token (``oauth.backend``).
 
-LAST_USED_RESOLUTION = timedelta(minutes=1)
-
 
 def update_last_used(client_id: str) -> None:
     """Store that a client got a token now; written at most once a minute."""
-    now = timezone.now()
-    profile, created = ClientProfile._default_manager.get_or_create(
-        client_id=client_id, defaults={"last_used_at": now}
+    profile, _is_new = ClientProfile._default_manager.get_or_create(
+        client_id=client_id, defaults={"last_used_at": timezone.now()}
     )
-    if created or (profile.last_used_at and now - profile.last_used_at < LAST_USED_RESOLUTION):
-        return
-    ClientProfile._default_manager.filter(pk=profile.pk).update(last_used_at=now)
+    record_use(profile)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -20,10 +20,10 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, router, transaction
 from django.db.models import Q
-from django.utils import timezone
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
+from mcp_django.auth.backends import record_use
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
@@ -184,7 +184,6 @@ def _key_client(issuer: str, client: str) -> str:
 # issuer's entry says otherwise.
 
 MAX_SUBJECT = 255
-LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
 def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
@@ -202,7 +201,7 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     identity = _find_identity(entry, subject) or _link_identity(entry, subject, claims)
     if not identity.user.is_active:
         raise _no_account_error()
-    _update_last_used(identity)
+    record_use(identity)
     if entry.groups:
         _sync_groups(entry, identity.user, claims)
     return identity.user
@@ -274,13 +273,6 @@ def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
         return None
     user.save(force_insert=True)
     return user
-
-
-def _update_last_used(identity: ExternalIdentity) -> None:
-    """Update the time of last use, at most once a minute, so that not each read is a write."""
-    now = timezone.now()
-    if identity.last_used_at is None or now - identity.last_used_at >= LAST_USED_RESOLUTION:
-        ExternalIdentity.objects.filter(pk=identity.pk).update(last_used_at=now)
 
 
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ Access tokens are issued once, stored as a digest and looked up on every request
 
 from __future__ import annotations
 
-from datetime import timedelta
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,18 +14,14 @@ from django.contrib.auth import get_user
 from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends import BaseBackend, record_use
 from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
-
-# Updating the time of last use on every request would turn every read into a write.
-LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
 class TokenBackend(BaseBackend):
@@ -50,7 +45,7 @@ class TokenBackend(BaseBackend):
             server=credentials.server, address=client_ip(credentials.request())
         ):
             return None
-        self._touch(token)
+        record_use(token)
         return principal_for(
             token.user,
             # Each token is a client: it cannot use the session of a token with other scopes.
@@ -66,11 +61,6 @@ class TokenBackend(BaseBackend):
         """Return whether the token is still valid."""
         token = AccessToken.objects.select_related("user").filter(pk=principal.credential).first()
         return token is not None and token.is_usable
-
-    def _touch(self, token: AccessToken) -> None:
-        now = timezone.now()
-        if token.last_used_at is None or now - token.last_used_at >= LAST_USED_RESOLUTION:
-            AccessToken.objects.filter(pk=token.pk).update(last_used_at=now)
 
 
 # The session cookie of a browser ------------------------------------------------------------------
