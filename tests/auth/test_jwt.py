@@ -519,6 +519,11 @@ def test_an_inactive_user_is_refused_and_is_not_current(idp: Issuer, ada: Any) -
     assert authentication.refresh_principal(found) is None
 
 
+def test_the_last_use_of_an_identity_is_recorded(idp: Issuer, ada: Any) -> None:
+    assert call(idp.token()).status_code == 200
+    assert ExternalIdentity.objects.get(user=ada).last_used_at is not None
+
+
 def test_a_principal_ends_with_its_identity_or_the_trust_in_its_issuer(
     idp: Issuer, ada: Any, settings: Any
 ) -> None:
