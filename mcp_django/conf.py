@@ -11,7 +11,6 @@ that serves requests raises an exception.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +32,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, V
 
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.protocol.text import nearest
 
 # Issuers and OAuth --------------------------------------------------------------------------------
 
@@ -545,8 +545,8 @@ def _unknown_key(key: str) -> tuple[str, str]:
 
 def _suggest_key(key: str, known: tuple[str, ...]) -> str:
     spelled = {one.lower(): one for one in known}
-    nearest = difflib.get_close_matches(key.lower(), spelled, n=1)
-    return f"Did you mean {spelled[nearest[0]]!r}?" if nearest else f"Known: {', '.join(known)}."
+    close = nearest(key.lower(), spelled)
+    return f"Did you mean {spelled[close]!r}?" if close else f"Known: {', '.join(known)}."
 
 
 def _parse_settings(values: Mapping[str, Any]) -> Settings:

@@ -47,6 +47,7 @@ from mcp_django.admin.tasks import (
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session
+from mcp_django.protocol.text import clip, csv_cell
 
 SUCCESS_OUTCOMES = {"ok", "asked", "started"}
 FAILURE_OUTCOMES = {"failed", "timeout"}
@@ -143,7 +144,7 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
     @admin.display(description=_("component"))
     def shown_component(self, row: Call) -> str:
         """Return the component, shortened: a client can send an unknown name of any length."""
-        return row.component if len(row.component) <= 80 else f"{row.component[:79]}…"
+        return clip(row.component)
 
     @admin.display(description=_("user"))
     def user(self, row: Call) -> str:
@@ -252,9 +253,6 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
 
 CHUNK = 1000
 COLUMNS = [field.name for field in Call._meta.concrete_fields]
-# Spreadsheets run cells that begin with these characters as formulas (CSV injection), and the rows
-# contain text that clients sent.
-FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -305,21 +303,7 @@ def _as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     writer = csv.writer(_EchoFile())
     yield writer.writerow(COLUMNS)
     for rows in chunks:
-        yield "".join(
-            writer.writerow([_escape_cell(row[name]) for name in COLUMNS]) for row in rows
-        )
-
-
-def _escape_cell(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, (list, dict)):
-        value = json.dumps(value, ensure_ascii=False)
-    elif hasattr(value, "isoformat"):
-        value = value.isoformat()
-    if isinstance(value, str) and value.startswith(FORMULA_PREFIXES):
-        return f"'{value}"
-    return value
+        yield "".join(writer.writerow([csv_cell(row[name]) for name in COLUMNS]) for row in rows)
 
 
 def _as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:

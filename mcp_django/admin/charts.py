@@ -32,6 +32,7 @@ from mcp_django.admin.statistics import (
 )
 from mcp_django.management.lookups import ESTIMATE
 from mcp_django.models import Call
+from mcp_django.protocol.text import csv_cell
 
 DEFAULT_RANGE = "day"
 
@@ -103,8 +104,6 @@ def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
 
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
-# Spreadsheets run cells that begin with these characters as formulas (CSV injection).
-FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 COLUMNS = (
     "kind",
@@ -206,7 +205,7 @@ def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpRespo
     writer = csv.writer(response)
     writer.writerow(COLUMNS)
     for one in found.every:
-        writer.writerow([_escape_cell(value) for value in _line(one)])
+        writer.writerow([csv_cell(value) for value in _line(one)])
     return response
 
 
@@ -233,9 +232,3 @@ def _line(one: ComponentQuality) -> tuple[Any, ...]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 1)
-
-
-def _escape_cell(value: Any) -> Any:
-    """Return the value, with formulas escaped: clients choose the names of arguments."""
-    is_formula = isinstance(value, str) and value.startswith(FORMULA_PREFIXES)
-    return f"'{value}" if is_formula else value

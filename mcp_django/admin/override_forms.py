@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from django import forms
@@ -48,6 +47,7 @@ from mcp_django.overrides.state import (
     publish_change,
 )
 from mcp_django.protocol.revisions import LATEST
+from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, known_scopes
 
 Choice = tuple[str, str]
@@ -291,13 +291,12 @@ class ComponentForm(OverrideForm):
         known = known_scopes()
         for scope in scopes:
             if scope not in known and scope not in names_in(self.instance.scopes):
-                nearest = get_close_matches(scope, known, n=1)
                 raise ValidationError(
                     gettext("The scope %(scope)r does not exist, so no token can have it. %(hint)s")
                     % {
                         "scope": scope,
-                        "hint": gettext("Did you mean %(scope)r?") % {"scope": nearest[0]}
-                        if nearest
+                        "hint": gettext("Did you mean %(scope)r?") % {"scope": close}
+                        if (close := nearest(scope, known))
                         else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
                     }
                 )

@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _now, gettext_lazy as _, ngettex
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 from mcp_django.storage import sessions
 from mcp_django.storage.databases import rows, seconds_ago, write_alias
 

@@ -34,8 +34,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.execution import call_record
 from mcp_django.models import Call, Component, Session, Task
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.errors import clip
-from mcp_django.protocol.text import escape_invisible, escape_to_one_line
+from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import rows, write_alias
 
@@ -355,7 +354,7 @@ def _current_tool(row: Task) -> tuple[Any, Tool] | None:
 
 def _one_line(text: str, limit: int = MAX_LINE) -> str:
     """Return untrusted text in one line, truncated."""
-    return clip(escape_to_one_line(text[: limit + 1]), limit=limit)
+    return clip(escape_invisible(text[: limit + 1], lines=False), limit=limit)
 
 
 def _arguments_of(row: Task) -> Any:

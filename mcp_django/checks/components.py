@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from mcp_django.checks.site import DISTRIBUTION
 from mcp_django.core.component import Component
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
 from mcp_django.overrides.state import shares_skill_override
+from mcp_django.protocol.text import nearest
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput, validation_engine
 from mcp_django.schema.structure import walk
 from mcp_django.server import MCPServer, all_servers, known_scopes
@@ -133,8 +133,8 @@ def _model_codenames() -> set[str]:
 
 
 def _suggest_codename(codename: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(codename, known, n=1)
-    return f"Did you mean {nearest[0]!r}?" if nearest else "Write 'app_label.codename'."
+    close = nearest(codename, known)
+    return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
 
 
 def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -27,6 +26,7 @@ from mcp_django.auth.permissions import find_rule
 from mcp_django.conf import DEFAULT_LAYER, Settings, find_problems, get_settings
 from mcp_django.core.tool import Tool
 from mcp_django.execution.task_worker import task_backends
+from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
 
 DISTRIBUTION = "django-mcp-provider"
@@ -380,8 +380,8 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
 
 
 def _scope_hint(scope: str, scopes: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(scope, scopes, n=1)
-    asked = f"Did you mean {nearest[0]!r}? Otherwise add" if nearest else "Add"
+    close = nearest(scope, scopes)
+    asked = f"Did you mean {close!r}? Otherwise add" if close else "Add"
     return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -24,6 +23,7 @@ from mcp_django.core.component import (
 from mcp_django.core.context import Context
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import UI, Tool
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
@@ -124,8 +124,7 @@ def _check_option_names(
     known = [*(field.name for field in fields(kind)), "rate", *extra]
     for name in options:
         if name not in known or name in DERIVED_FIELDS:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}."
+            hint = did_you_mean(name, known, f"it has {', '.join(known)}.")
             raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}; {hint}")
     return dict(options)
 

@@ -27,10 +27,10 @@ from mcp_django.core.context import (
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.protocol.envelope import Envelope
-from mcp_django.protocol.errors import clip
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.text import clip
 from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 from mcp_django.storage.sessions import ClientSession
 

@@ -58,10 +58,9 @@ from mcp_django.protocol.errors import (
     RATE_LIMITED,
     UNAUTHORIZED,
     URL_ELICITATION_REQUIRED,
-    clip,
     error_code_in,
 )
-from mcp_django.protocol.text import escape_to_one_line, storable
+from mcp_django.protocol.text import clip, escape_invisible, storable
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
 from mcp_django.schema.secrets import HIDDEN, is_hidden_field, is_secret, mask_secrets
 from mcp_django.schema.structure import Path, Schema
@@ -398,7 +397,7 @@ def end_columns(call_record: CallRecord, meaning: CallOutcome) -> dict[str, Any]
         "ms": call_record.ms,
         "rows": call_record.usage.rows if call_record.usage is not None else None,
         "bytes": call_record.size,
-        "problems": [escape_to_one_line(one) for one in call_record.problems],
+        "problems": [escape_invisible(one, lines=False) for one in call_record.problems],
     }
 
 
@@ -462,7 +461,7 @@ def _client_label(info: Any) -> str:
 
 def _clean_text(text: str, limit: int) -> str:
     # Cut twice: a name may be megabytes long, and a secret that is cut off is not recognized.
-    return clip(escape_to_one_line(mask_secrets(text[: 4 * limit])), limit=limit)
+    return clip(escape_invisible(mask_secrets(text[: 4 * limit]), lines=False), limit=limit)
 
 
 # Arguments in the log -----------------------------------------------------------------------------
@@ -494,7 +493,8 @@ def argument_names(values: Any) -> list[str]:
     """Return the names of the arguments."""
     found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
     return [
-        clip(escape_to_one_line(mask_secrets(name[:MAX_TEXT])), limit=MAX_NAME) for name in found
+        clip(escape_invisible(mask_secrets(name[:MAX_TEXT]), lines=False), limit=MAX_NAME)
+        for name in found
     ]
 
 

@@ -28,11 +28,11 @@ from mcp_django.exceptions import InvalidParams, MCPError
 from mcp_django.execution import call_record
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import read_handshake_meta
-from mcp_django.protocol.errors import clip, error_code_in
+from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.protocol.text import escape_to_one_line
+from mcp_django.protocol.text import clip, escape_invisible
 
 if TYPE_CHECKING:
     from mcp_django.execution.call import RequestContext
@@ -79,7 +79,7 @@ def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str
     found = {}
     if request_id is not None:
         found["jsonrpc.request.id"] = clip(
-            escape_to_one_line(str(request_id)[: MAX_ID_LENGTH + 1]), limit=MAX_ID_LENGTH
+            escape_invisible(str(request_id)[: MAX_ID_LENGTH + 1], lines=False), limit=MAX_ID_LENGTH
         )
     if session:
         found["mcp.session.id"] = session
@@ -98,7 +98,7 @@ def _component_attributes(component: Component) -> dict[str, str]:
 def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
     """Return the resource's URI if its arguments may be logged, else its key or template."""
     if is_logged and not call_record.has_secrets(component):
-        return clip(escape_to_one_line(uri[: MAX_URI_LENGTH + 1]), limit=MAX_URI_LENGTH)
+        return clip(escape_invisible(uri[: MAX_URI_LENGTH + 1], lines=False), limit=MAX_URI_LENGTH)
     return component.key
 
 

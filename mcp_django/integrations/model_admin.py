@@ -9,7 +9,6 @@ use the admin.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from functools import cached_property
@@ -48,6 +47,7 @@ from mcp_django.integrations.models.declaration import Action, ModelResource, Mo
 from mcp_django.integrations.models.exposed_fields import ExposedFields
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.site_requests import CallerRequest
+from mcp_django.protocol.text import nearest
 from mcp_django.schema.arguments import (
     InvalidArguments,
     ValidationProblem,
@@ -352,8 +352,8 @@ def _not_registered_message(target: type, site: AdminSite) -> str:
     names = [model.__name__ for model in known]
     if not issubclass(target, Model):
         names = [type(one).__name__ for one in known.values()]
-    close = difflib.get_close_matches(target.__name__, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else "; register it there, or pass site=…."
+    close = nearest(target.__name__, names)
+    hint = f"; did you mean {close}?" if close else "; register it there, or pass site=…."
     return f"{target.__name__} is not registered at the admin site {site.name!r}{hint}"
 
 

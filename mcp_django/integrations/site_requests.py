@@ -9,7 +9,6 @@ the middleware and the view run synchronously, in one thread.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
@@ -44,6 +43,7 @@ from django.utils.translation import get_language
 from mcp_django.conf import get_settings
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
+from mcp_django.protocol.text import nearest
 
 # Running the site's middleware and views ----------------------------------------------------------
 
@@ -337,11 +337,12 @@ def _is_unnamed(name: str) -> bool:
 
 def _hint(name: str, every: Iterable[URLRoute]) -> str:
     names = sorted({one.full_name for one in every if one.name})
-    nearest = difflib.get_close_matches(name, names, n=1)
-    # A name that lacks only its namespace may be too different for a close match.
-    nearest = nearest or [one for one in names if one.rpartition(":")[2] == name]
-    if nearest:
-        return f"did you mean {nearest[0]!r}?"
+    # A name that lacks only its namespace may be too different to be the nearest one.
+    other = nearest(name, names) or next(
+        (one for one in names if one.rpartition(":")[2] == name), None
+    )
+    if other:
+        return f"did you mean {other!r}?"
     return f"the URLconf has {', '.join(map(repr, names[:20])) or 'none'}."
 
 

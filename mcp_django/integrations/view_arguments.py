@@ -7,7 +7,6 @@ declarations. Every value is sent as text, as a browser would send it.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import inspect
 import logging
 import re
@@ -30,6 +29,7 @@ from typing_extensions import TypedDict
 
 from mcp_django.integrations.site_requests import Pairs, SiteRequest, URLRoute, resolver_of
 from mcp_django.integrations.site_responses import current_value, is_value_resent
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
 from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.portable import portable_input
@@ -476,8 +476,7 @@ class ViewArguments:
         properties = schema["properties"]
         for name in self._template:
             if name not in properties:
-                nearest = difflib.get_close_matches(name, properties, n=1)
-                hint = f"did you mean {nearest[0]!r}?" if nearest else "remove it from the URI."
+                hint = did_you_mean(name, properties, "remove it from the URI.")
                 raise ImproperlyConfigured(f"The URL has no variable {name!r}; {hint}")
         for name in schema.get("required", ()):
             if name not in self._template:

@@ -7,7 +7,6 @@ the view raises is raised here, so a component never returns one of Django's err
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -52,6 +51,7 @@ from mcp_django.integrations.view_arguments import (
     TypedValues,
     ViewArguments,
 )
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.django_forms import FormClass
@@ -121,8 +121,7 @@ def _http_method(target: str, method: str, form: FormClass | None) -> str:
 def _check_kind(target: str, kind: str | None, uri: str | None, verb: str) -> ViewComponentType:
     found = kind or ("tool" if uri is None else "resource")
     if found not in KINDS:
-        nearest = difflib.get_close_matches(found, KINDS, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"use one of {', '.join(KINDS)}."
+        hint = did_you_mean(found, KINDS, f"use one of {', '.join(KINDS)}.")
         raise ImproperlyConfigured(f"register_view({target!r}): no kind named {kind!r}; {hint}")
     if found == "resource" and uri is None:
         raise ImproperlyConfigured(

@@ -20,7 +20,7 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error as AnyDatabaseError
 
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 
 INTERRUPTED = 130
 TRACEBACK_HINT = "Run the command again with --traceback to see where."

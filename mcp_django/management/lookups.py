@@ -7,7 +7,6 @@ errors may reveal everything that exists.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import os
 import sys
@@ -42,15 +41,15 @@ from mcp_django.management.command_errors import TRACEBACK_HINT, describe_except
 from mcp_django.protocol import projection
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
+from mcp_django.protocol.text import similar
 from mcp_django.server import MCPServer, all_servers
 
-MAX_SUGGESTIONS = 3
 SIMILAR_USERS = 200
 
 
 def suggest_similar(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known names that are most similar; empty if none is."""
-    found = difflib.get_close_matches(name, list(known), n=MAX_SUGGESTIONS)
+    found = similar(name, known)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 

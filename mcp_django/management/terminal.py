@@ -25,7 +25,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from mcp_django.management.lookups import suggest_similar
 from mcp_django.management.text_output import escape_control_characters
 from mcp_django.management.values import FormField, InvalidFieldText, fields_of, parse_json
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 
 # Client requests ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from django.core.validators import validate_email
 from django.utils.dateparse import parse_date, parse_datetime
 
 from mcp_django.management.lookups import suggest_similar
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 
 Schema = Mapping[str, Any]
 

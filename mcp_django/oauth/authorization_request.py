@@ -29,11 +29,11 @@ from mcp_django.oauth.clients import (
     Scopes,
     allowed_scopes,
     is_manually_registered,
-    printable,
     required_scopes,
     site_scopes,
 )
 from mcp_django.oauth.responses import issuer_of
+from mcp_django.protocol.text import printable
 
 SALT = "mcp_django.oauth.authorize"
 # How long the consent page is valid before the user has to start again in the assistant.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import wraps
 from importlib.util import find_spec
 from typing import Any
@@ -33,6 +32,7 @@ from mcp_django.auth.challenges import protected_resource
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
 from mcp_django.conf import Check, get_settings, skip_if_settings_invalid
 from mcp_django.oauth.redirects import LOOPBACK, app_redirect_problem
+from mcp_django.protocol.text import nearest
 from mcp_django.server import all_servers
 
 
@@ -188,8 +188,8 @@ def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"OAUTH2_PROVIDER has the unknown key {key!r}, which the toolkit ignores.",
-            hint=f"Did you mean {near[0]!r}?"
-            if (near := get_close_matches(str(key), DEFAULTS, n=1))
+            hint=f"Did you mean {near!r}?"
+            if (near := nearest(key, DEFAULTS))
             else "Remove it; settings of mcp_django.oauth belong in MCP_DJANGO['OAUTH'].",
             id="mcp_oauth.W009",
         )

@@ -31,7 +31,7 @@ from mcp_django.auth.outbound import (
 )
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
-from mcp_django.oauth.clients import printable
+from mcp_django.protocol.text import printable
 
 # Whether the user is signed in, set by the authorization endpoint during a request; ``None``
 # elsewhere.

@@ -5,7 +5,6 @@ Authentication here is for the grants and endpoints that the toolkit does not pr
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from mcp_django.oauth.conf import DeclaredScopes
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.redirects import LOOPBACK
 from mcp_django.oauth.responses import OAuthError
+from mcp_django.protocol.text import printable
 from mcp_django.server import all_servers
 
 
@@ -90,15 +90,6 @@ def _as_oauthlib(request: HttpRequest) -> Request:
 # The client and the redirect host, as users see them on the consent page. A client chooses its own
 # name, so the name is cleaned and always shown with a badge that tells how the site knows the
 # client.
-
-NAME_LENGTH = 120
-
-
-def printable(text: str, *, limit: int = NAME_LENGTH) -> str:
-    """Return text as one line, without control, bidirectional and invisible characters."""
-    spaced = " ".join(unicodedata.normalize("NFC", text).split())
-    line = "".join(one for one in spaced if one.isprintable()).strip()
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

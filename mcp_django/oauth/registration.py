@@ -29,8 +29,9 @@ from mcp_django.conf import get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, token_digest
 from mcp_django.oauth import redirects
 from mcp_django.oauth.cleanup import never_used_clients
-from mcp_django.oauth.clients import OFFLINE_ACCESS, printable
+from mcp_django.oauth.clients import OFFLINE_ACCESS
 from mcp_django.oauth.responses import allow_cross_origin, error_response
+from mcp_django.protocol.text import printable
 
 MAX_REDIRECTS = 10
 MAX_SCOPE_LENGTH = 4000

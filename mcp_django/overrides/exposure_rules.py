@@ -6,7 +6,6 @@ Options are read strictly: an unknown option is an error, not ignored.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
@@ -18,6 +17,7 @@ from django.db.models import BinaryField, Field, Model
 
 from mcp_django.integrations.models.columns import FieldPath
 from mcp_django.overrides.override_values import is_name_list
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.secrets import is_secret_name
 
 OPERATIONS = ("list", "get", "count", "create", "update", "delete")
@@ -55,8 +55,7 @@ class ExposureOptions:
         found: dict[str, Any] = {}
         for name, value in given.items():
             if name not in known:
-                nearest = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid names: {[*known]}."
+                hint = did_you_mean(name, known, f"valid names: {[*known]}.")
                 raise ImproperlyConfigured(f"No option named {str(name)[:80]!r}; {hint}")
             found[name] = cls._check_value(name, value, known[name].default)
         return cls(**found)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Literal
 
 from django.utils.translation import gettext as _
 
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.content import Message
+from mcp_django.protocol.text import clip, nearest
 
 MAX_TEXT_CHARACTERS = 50_000
 MAX_PLACEHOLDERS = 1000
@@ -153,10 +153,9 @@ class MessageParser:
             return name
         if "." in name or "[" in name or "(" in name:
             raise self._error(_("“%(name)s”: arguments are texts and have no attributes."), name)
-        nearest = get_close_matches(name[:100], self.names, n=1)
-        if nearest:
+        if close := nearest(name[:100], self.names):
             text = _("No argument named “%(name)s”; did you mean “%(known)s”?")
-            raise self._error(text, name, nearest[0])
+            raise self._error(text, name, close)
         known = ", ".join(self.names) or _("none")
         raise self._error(
             _("No argument named “%(name)s”; the arguments are: %(known)s."), name, known
@@ -240,8 +239,8 @@ class MessageParser:
         raise self._error(_("“%(name)s” is not expected here."), text)
 
     def _error(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
-        shown = name if len(name) <= 40 else f"{name[:39]}…"
-        return TextError(self.line, message % {"name": shown, "known": known, **values})
+        shown = {"name": clip(name, limit=40), "known": known, **values}
+        return TextError(self.line, message % shown)
 
 
 def _tokenize_condition(text: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 from mcp_django.protocol.envelope import check_author_meta
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 from mcp_django.protocol.uritemplate import check_uri
 
 # Annotations and icons ----------------------------------------------------------------------------

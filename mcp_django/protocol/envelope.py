@@ -23,7 +23,6 @@ from mcp_django.protocol.errors import (
     InvalidParams,
     InvalidRequest,
     UnsupportedProtocolVersion,
-    clip,
 )
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, TOKEN, Headers, check_routing_headers
 from mcp_django.protocol.jsonrpc import (
@@ -37,6 +36,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS, Revision, advertised_versions, severity
+from mcp_django.protocol.text import clip
 
 # Keys of ``_meta`` --------------------------------------------------------------------------------
 

@@ -59,12 +59,6 @@ _STATUS_AT_EVERY_REVISION = frozenset(
 )
 
 
-def clip(text: object, *, limit: int = 80) -> str:
-    """Return `text` shortened for an error message, since client input may be megabytes long."""
-    shown = str(text)
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
-
-
 class MCPDjangoError(Exception):
     """Base of every exception that this package defines."""
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from mcp_django.protocol.errors import HeaderMismatch, clip
+from mcp_django.protocol.errors import HeaderMismatch
+from mcp_django.protocol.text import clip
 
 MCP_PROTOCOL_VERSION = "mcp-protocol-version"
 MCP_METHOD = "mcp-method"

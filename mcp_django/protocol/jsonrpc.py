@@ -22,10 +22,10 @@ from mcp_django.protocol.errors import (
     InvalidRequest,
     MCPError,
     ParseError,
-    clip,
     error_object,
 )
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.text import clip
 
 # Messages received and sent -----------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
-from mcp_django.protocol.errors import clip, error_code_in
+from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.headers import Schema, map_subschemas
 from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.text import clip
 
 Wire = Mapping[str, Any]
 

@@ -20,8 +20,8 @@ from mcp_django.protocol.errors import (
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     InvalidParams,
-    clip,
 )
+from mcp_django.protocol.text import clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

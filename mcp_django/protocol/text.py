@@ -1,19 +1,29 @@
-"""Sanitizing of untrusted text for storage, logs and display.
+"""Texts that others wrote or will read: cleaned, escaped, shortened, and compared with known names.
 
-Databases cannot store NUL and lone surrogates, so ``storable`` replaces them. Untrusted text may
-contain invisible characters, so ``escape_invisible`` and ``escape_to_one_line`` escape them.
+Databases cannot store NUL and lone surrogates, spreadsheets run some texts as formulas, and
+untrusted text may contain invisible characters.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # The zero-width joiners that Persian and Indic scripts need.
 _JOINERS = frozenset("\u200c\u200d")
-_UNESCAPED = _JOINERS | frozenset("\n\t")
+_JOINERS_AND_LINES = _JOINERS | frozenset("\n\t")
+# Spreadsheets run cells that begin with these characters as formulas (CSV injection).
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def clip(text: object, *, limit: int = 80) -> str:
+    """Return `text` in at most `limit` characters, since client input may be megabytes long."""
+    shown = str(text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def storable(value: Any) -> Any:
@@ -30,19 +40,14 @@ def storable(value: Any) -> Any:
     return value
 
 
-def escape_invisible(text: str) -> str:
-    """Return a text with invisible characters escaped; every database can store the result."""
-    return _escape_except(text, _UNESCAPED)
+def escape_invisible(text: str, *, lines: bool = True) -> str:
+    """Return a text with invisible characters escaped; every database can store the result.
 
-
-def escape_to_one_line(text: str) -> str:
-    """Return the text as `escape_invisible` does, on one line: it cannot fake a second log line."""
-    return _escape_except(text, _JOINERS)
-
-
-def _escape_except(text: str, allowed: frozenset[str]) -> str:
+    Without `lines`, line breaks and tabs are escaped too: it cannot fake a second log line.
+    """
     if text.isprintable():
         return text
+    allowed = _JOINERS_AND_LINES if lines else _JOINERS
     return "".join(one if one in allowed else _escape_character(one) for one in text)
 
 
@@ -50,3 +55,40 @@ def _escape_character(character: str) -> str:
     if unicodedata.category(character) not in _INVISIBLE:
         return character
     return f"\\u{{{ord(character):x}}}"
+
+
+def printable(text: str, *, limit: int = 120) -> str:
+    """Return text as one line, without control, bidirectional and invisible characters."""
+    spaced = " ".join(unicodedata.normalize("NFC", text).split())
+    return clip("".join(one for one in spaced if one.isprintable()).strip(), limit=limit)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a JSON value or a time as a cell for `csv.writer`, with formulas escaped."""
+    if isinstance(value, (list, dict)):
+        value = json.dumps(value, ensure_ascii=False)
+    elif hasattr(value, "isoformat"):
+        value = value.isoformat()
+    if isinstance(value, str) and value.startswith(_FORMULA_PREFIXES):
+        return f"'{value}"
+    return value
+
+
+def similar(name: object, known: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return up to `most` known names that resemble `name`, the nearest first.
+
+    `cutoff` is how alike they have to be, from 0 to 1. A comparison takes milliseconds if the
+    texts are long.
+    """
+    return difflib.get_close_matches(str(name), known, n=most, cutoff=cutoff)
+
+
+def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known name that is most similar to `name`; `None` if none is."""
+    return next(iter(similar(name, known, most=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
+    """Return the end of a sentence that asks for the nearest known name, else `otherwise`."""
+    found = nearest(name, known)
+    return otherwise if found is None else f"did you mean {found!r}?"

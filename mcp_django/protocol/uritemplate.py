@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import clip
 
 MAX_URI_LENGTH = 8192
 

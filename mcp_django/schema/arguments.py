@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
 from pydantic import GetJsonSchemaHandler
@@ -20,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.protocol.headers import HEADER_KEYWORD, TOKEN
+from mcp_django.protocol.text import clip, nearest
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
@@ -79,8 +79,8 @@ class UnknownNameProblem(ValidationProblem):
     def __str__(self) -> str:
         # A comparison takes milliseconds, and a caller could send a thousand names.
         is_short = len(self.name) <= MAX_SHOWN_CHARACTERS
-        nearest = get_close_matches(self.name, self.known, n=1) if is_short else []
-        hint = f"; did you mean {to_json_text(nearest[0])}?" if nearest else ""
+        close = nearest(self.name, self.known) if is_short else None
+        hint = f"; did you mean {to_json_text(close)}?" if close is not None else ""
         return f"{ValidationProblem.__str__(self)}{hint}"
 
 
@@ -123,7 +123,7 @@ def to_short_json(value: Any) -> str:
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
         text += piece
         if len(text) > MAX_SHOWN_CHARACTERS:
-            return f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"
+            return clip(text, limit=MAX_SHOWN_CHARACTERS)
     return text
 
 

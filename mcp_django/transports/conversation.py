@@ -45,7 +45,7 @@ from mcp_django.execution.threads import (
 )
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
-from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, clip, error_object
+from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, error_object
 from mcp_django.protocol.jsonrpc import (
     Batch,
     Decoded,
@@ -55,6 +55,7 @@ from mcp_django.protocol.jsonrpc import (
     RequestId,
 )
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.text import clip
 from mcp_django.transports import answer, client_requests, listen
 from mcp_django.transports.cancellation import CancelledParams
 from mcp_django.transports.client_requests import decode_answer

@@ -271,7 +271,7 @@ def test_looking_is_no_export() -> None:
     assert not LogEntry.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1"])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", "\n=1"])
 def test_a_spreadsheet_finds_no_formula(name: str) -> None:
     called(name, "unknown", code=-32602)
     text = body(superuser().post(CSV))

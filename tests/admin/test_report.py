@@ -206,6 +206,13 @@ def test_the_file_has_every_component_and_no_formula(page: str) -> None:
     assert look["wrong_arguments"] in {"'=cmd() (1); where (1)", "where (1); =cmd() (1)"}
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", "\n=1"])
+def test_a_spreadsheet_finds_no_formula(name: str, page: str) -> None:
+    called(name, "failed")
+    text = superuser().get(f"{page}csv/?days=7").content.decode()
+    assert f"'{name}" in {row["component"] for row in csv.DictReader(StringIO(text, newline=""))}
+
+
 @pytest.mark.parametrize("days", ["", "?days=7", "?days=1000000", "?days=x"])
 def test_it_costs_the_same_whatever_the_log_holds(
     days: str, page: str, django_assert_max_num_queries: Any

@@ -17,9 +17,10 @@ from oauth2_provider.models import get_application_model, get_grant_model
 
 from mcp_django.models import Component
 from mcp_django.oauth.authorization_request import SALT, AuthorizationRequest
-from mcp_django.oauth.clients import destination_of, printable
+from mcp_django.oauth.clients import destination_of
 from mcp_django.oauth.models import Consent
 from mcp_django.overrides.state import override_version
+from mcp_django.protocol.text import printable
 from tests.oauth import parties
 from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, signed, told
 

@@ -21,7 +21,6 @@ from mcp_django.protocol.errors import (
     RequestCancelled,
     ResourceNotFound,
     UnsupportedProtocolVersion,
-    clip,
     error_object,
     http_status,
 )
@@ -30,7 +29,6 @@ from mcp_django.protocol.revisions import (
     HANDSHAKE,
     REVISIONS,
     STATELESS,
-    V2025_11_25,
     V2026_07_28,
     Revision,
 )
@@ -166,10 +164,3 @@ def test_a_handshake_error_from_dispatch_rides_on_200(
     status = http_status(error("x"), revision)
     assert status == kept.get(error, 200)
     assert status != 404
-
-
-def test_clipping_leaves_short_text_and_shortens_long_text() -> None:
-    assert clip("short") == "short"
-    assert clip("x" * 80) == "x" * 80
-    assert clip("x" * 10_000) == "x" * 79 + "…"
-    assert clip(V2025_11_25.version, limit=5) == "2025…"

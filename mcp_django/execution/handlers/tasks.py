@@ -30,8 +30,9 @@ from mcp_django.execution.interaction import NEEDS_STREAM
 from mcp_django.execution.policy import PermissionCache, is_open
 from mcp_django.execution.task_plan import declares_tasks, enqueue, has_task_tools
 from mcp_django.execution.task_status import may_read_result, unreadable_tools
-from mcp_django.protocol.errors import TASKS, clip, extension_declaration
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.protocol.text import clip
 from mcp_django.storage import task_rows
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import override
 from pydantic import AfterValidator, Field as Rule, IPvAnyAddress
 
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.portable import RULES_KEYWORD, append_sentence
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
@@ -151,8 +151,7 @@ def own_names(model: type[Model]) -> list[str]:
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar valid name, or all of them."""
     names = list(known)
-    found = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {found[0]!r}?" if found else f"valid names: {', '.join(names) or 'none'}."
+    return did_you_mean(name, names, f"valid names: {', '.join(names) or 'none'}.")
 
 
 def _field(model: type[Model], name: str, text: str, what: str) -> Any:

@@ -6,7 +6,6 @@ Both build on ``ModelComponents``. Each registration has its own instance, so ho
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from mcp_django.integrations.models.row_access import (
 )
 from mcp_django.integrations.models.uris import URIVariables
 from mcp_django.integrations.models.writing import create_tool, delete_tool, update_tool
+from mcp_django.protocol.text import nearest
 
 if TYPE_CHECKING:
     from mcp_django.integrations.registration import IntegrationRegistry
@@ -239,9 +239,8 @@ class ModelComponents(Generic[M]):
         for name in written:
             if name in known or callable(getattr(type(self), name)):
                 continue
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            if nearest:
-                self.refuse(f"no option named {name!r}; did you mean {nearest[0]!r}?")
+            if close := nearest(name, known, cutoff=0.8):
+                self.refuse(f"no option named {name!r}; did you mean {close!r}?")
 
     def _check_bases(self) -> None:
         """Reject an option of a base class that is missing, which would otherwise be ignored."""

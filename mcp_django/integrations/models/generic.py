@@ -9,7 +9,6 @@ tool of the model, the same one that would otherwise be in the catalog.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.integrations.models.writing import CLEAR, PREVIEW, PREVIEWED
+from mcp_django.protocol.text import nearest
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
@@ -243,8 +243,8 @@ class GenericArguments:
         names = self._names()
         if name in names:
             return self._members[name]
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"; did you mean {to_json_text(close[0])}?" if close else ""
+        close = nearest(name, names)
+        hint = f"; did you mean {to_json_text(close)}?" if close else ""
         known = ", ".join(names)
         raise InvalidArguments(
             [ValidationProblem(path="model", value=name, message=f"must be one of {known}{hint}")]

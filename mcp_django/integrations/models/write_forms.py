@@ -7,7 +7,6 @@ so for an update it also gets the object's current values of the others, as from
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from mcp_django.integrations.models.write_effects import (
     remove_duplicates,
 )
 from mcp_django.integrations.site_responses import is_value_resent
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
 from mcp_django.schema.django_forms import FormArguments, widget_entries
 from mcp_django.schema.portable import append_sentence
@@ -421,9 +421,8 @@ def _problem(model: type[Model], name: str) -> str:
         field: Any = options.get_field(name)
     except FieldDoesNotExist:
         known = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; choices: {', '.join(known)}"
-        return f"is not a field of {options.label}{hint}"
+        hint = did_you_mean(name, known, f"choices: {', '.join(known)}")
+        return f"is not a field of {options.label}; {hint}"
     # Whether many-to-many fields are concrete depends on Django's version.
     if field.auto_created or not (field.concrete or isinstance(field, ManyToManyField)):
         return "is not a column of the model; write it on the related model"

@@ -6,7 +6,6 @@ that action.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +21,8 @@ from rest_framework import mixins
 from rest_framework.generics import GenericAPIView
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
+
+from mcp_django.protocol.text import did_you_mean
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
 # What a view raises if it uses its request, which does not exist yet.
@@ -236,8 +237,8 @@ def _endpoints_by_action(
     if name in known:
         return known[name]
     other = ACTION_SYNONYMS.get(name)
-    nearest = [other] if other in known else difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known) or 'none'}."
+    close = other if other in known else name
+    hint = did_you_mean(close, known, f"it has {', '.join(known) or 'none'}.")
     raise ImproperlyConfigured(f"{viewset.__qualname__} has no action {name!r}; {hint}")
 
 

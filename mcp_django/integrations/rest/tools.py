@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +31,7 @@ from mcp_django.integrations.rest.endpoints import (
 )
 from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
 from mcp_django.integrations.rest.routing import Routes
+from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import JSONSchemaOutput
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.portable import portable_output
@@ -209,8 +209,7 @@ def _check_actions(
     known = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
     for action in given:
         if action not in known:
-            nearest = difflib.get_close_matches(action, known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there is {', '.join(known)}."
+            hint = did_you_mean(action, known, f"there is {', '.join(known)}.")
             raise ImproperlyConfigured(
                 f"{option} contains {action!r}, which is not registered; {hint}"
             )

@@ -1,0 +1,73 @@
+"""Texts of others: shortened, escaped, stored, exported, and compared with known names."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mcp_django.protocol.revisions import V2025_11_25
+from mcp_django.protocol.text import (
+    clip,
+    csv_cell,
+    did_you_mean,
+    escape_invisible,
+    nearest,
+    similar,
+    storable,
+)
+
+
+def test_clipping_leaves_short_text_and_shortens_long_text() -> None:
+    assert clip("short") == "short"
+    assert clip("x" * 80) == "x" * 80
+    assert clip("x" * 10_000) == "x" * 79 + "…"
+    assert clip(V2025_11_25.version, limit=5) == "2025…"
+
+
+def test_a_database_can_store_any_text_of_a_json_value() -> None:
+    assert storable({"a\0": ["\ud800", 1, None]}) == {"a\ufffd": ["?", 1, None]}
+
+
+def test_invisible_characters_are_escaped_and_joiners_are_not() -> None:
+    assert escape_invisible("a\u202eb\0\ud800") == "a\\u{202e}b\\u{0}\\u{d800}"
+    assert escape_invisible("a\u200db") == escape_invisible("a\u200db", lines=False) == "a\u200db"
+
+
+def test_lines_are_escaped_where_a_text_has_to_be_one_line() -> None:
+    assert escape_invisible("a\n\tb\r") == "a\n\tb\\u{d}"
+    assert escape_invisible("a\n\tb", lines=False) == "a\\u{a}\\u{9}b"
+
+
+@pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_a_cell_is_not_a_formula(prefix: str) -> None:
+    assert csv_cell(f"{prefix}1") == f"'{prefix}1"
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("a=1", "a=1"),
+        (-1, -1),
+        (None, None),
+        ({"é": [1]}, '{"é": [1]}'),
+        (datetime(2026, 7, 28, tzinfo=UTC), "2026-07-28T00:00:00+00:00"),
+    ],
+)
+def test_other_cells_are_as_they_are(value: Any, cell: Any) -> None:
+    assert csv_cell(value) == cell
+
+
+def test_the_nearest_name_is_one_that_is_similar() -> None:
+    known = ["list_orders", "list_order", "get_order"]
+    assert nearest("list_ordes", known) == "list_orders"
+    assert nearest("zzz", known) is None
+    assert nearest(5, known) is None
+    assert nearest("list_ordes", known, cutoff=1) is None
+    assert similar("list_ordes", known) == ["list_orders", "list_order", "get_order"]
+
+
+def test_a_hint_names_the_nearest_or_says_something_else() -> None:
+    assert did_you_mean("lst", ["list"], "write a name.") == "did you mean 'list'?"
+    assert did_you_mean("zzz", ["list"], "write a name.") == "write a name."
