@@ -46,12 +46,15 @@ ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256", "EdDSA")
 MAX_ISSUER_LENGTH = 255
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host is ``localhost`` or a loopback address."""
+def is_loopback(host: str | None) -> bool:
+    """Return whether a host is this machine: ``localhost`` or a loopback address.
+
+    IPv6 addresses are without brackets, as in the ``hostname`` of ``urlsplit``.
+    """
     if host == "localhost":
         return True
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host or "").is_loopback
     except ValueError:
         return False
 

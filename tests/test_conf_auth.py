@@ -82,7 +82,16 @@ def test_no_algorithm_shares_its_secret_with_whoever_checks() -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("localhost", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False), ("a.b", False)],
+    [
+        *(("localhost", True), ("127.9.9.9", True), ("::1", True)),
+        *(
+            ("10.0.0.1", False),
+            ("a.b", False),
+            ("127.0.0.1.a.b", False),
+            ("", False),
+            (None, False),
+        ),
+    ],
 )
-def test_loopback_is_this_machine(host: str, expected: bool) -> None:
+def test_loopback_is_this_machine(host: str | None, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -21,6 +21,7 @@ from urllib.request import url2pathname
 
 from django.conf import settings
 
+from mcp_django.conf import is_loopback
 from mcp_django.exceptions import ElicitationDeclined
 from mcp_django.protocol.content import Audio, Block, Image, Message, Role, Text
 from mcp_django.protocol.jsonrpc import encode
@@ -95,7 +96,6 @@ class Question(ABC):
 # RFC 3986, appendix A. Other characters may be displayed to the user in one way and interpreted by
 # the browser in another.
 URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Users select values one by one; in a longer list each invalid entry would be reported.
 MAX_SELECTED_VALUES = 1000
 NOT_COMPLETED = "The page is not completed yet. Complete it, then come back and accept."
@@ -242,7 +242,7 @@ def _check_page_url(url: str) -> None:
         raise ValueError(no_page)
     if "@" in parts.netloc:
         raise ValueError("The URL of the page contains credentials; remove them.")
-    is_local = settings.DEBUG or parts.hostname in LOOPBACK_HOSTS
+    is_local = settings.DEBUG or is_loopback(parts.hostname)
     if parts.scheme == "http" and not is_local:
         raise ValueError(f"{url!r} is not encrypted; write an https:// URL.")
 

@@ -26,7 +26,7 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
-from mcp_django.management.lookups import LOOPBACK
+from mcp_django.conf import is_loopback
 
 MAX_BYTES = 1_000_000
 PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -168,7 +168,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _opener(host: str) -> urllib.request.OpenerDirector:
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-    if host in LOOPBACK:
+    if is_loopback(host):
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)
 
@@ -263,7 +263,7 @@ def own_origin() -> str:
     for pattern in settings.ALLOWED_HOSTS:
         host = pattern.removeprefix(".")
         if host and "*" not in host:
-            is_local = host in ("localhost", "127.0.0.1", "[::1]", "testserver")
+            is_local = host == "testserver" or is_loopback(host.strip("[]"))
             return f"http://{host}" if is_local else f"https://{host}"
     return "http://localhost"
 

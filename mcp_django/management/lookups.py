@@ -30,7 +30,7 @@ from mcp_django.auth.principal import (
     find_user_by_name,
     principal_for,
 )
-from mcp_django.conf import get_settings
+from mcp_django.conf import get_settings, is_loopback
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent, SkillFile
 from mcp_django.core.tool import Tool
@@ -402,7 +402,6 @@ def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int
 
 # The default address of runserver; other sites set BASE_URL.
 LOCAL = "http://127.0.0.1:8000"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def server_paths(server: MCPServer) -> list[str]:
@@ -450,7 +449,7 @@ def check_url(url: str) -> str:
 def is_public(url: str) -> bool:
     """Return whether a vendor's cloud can connect to a URL."""
     parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname not in LOOPBACK
+    return parts.scheme == "https" and not is_loopback(parts.hostname)
 
 
 # The command that starts ``mcp stdio`` ------------------------------------------------------------

@@ -19,10 +19,9 @@ from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
 from mcp_django.auth.backends import record_use
-from mcp_django.conf import get_settings
+from mcp_django.conf import get_settings, is_loopback
 from mcp_django.oauth.conf import DeclaredScopes
 from mcp_django.oauth.models import ClientProfile
-from mcp_django.oauth.redirects import LOOPBACK
 from mcp_django.oauth.responses import OAuthError
 from mcp_django.protocol.text import printable
 from mcp_django.server import all_servers
@@ -173,7 +172,7 @@ def destination_of(redirect_uri: str) -> Destination:
         return Destination(shown=f"{scheme}://{host}" if host else f"{scheme}:", kind="app")
     return Destination(
         shown=_host_to_ascii(parts.netloc.rpartition("@")[2].lower()),
-        kind="loopback" if host in LOOPBACK else "web",
+        kind="loopback" if is_loopback(host) else "web",
     )
 
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from mcp_django.conf import get_settings
 
 MAX_LENGTH = 2000
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# The loopback addresses whose port the toolkit ignores (RFC 8252, section 7.3), and no others.
+HTTP_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Schemes that the browser handles itself, or that are not those of an application.
 FORBIDDEN_SCHEMES = frozenset(
     (
@@ -69,6 +70,6 @@ def _web_problem(uri: str) -> str:
         return "A redirect URI must name one host."
     if "@" in parts.netloc:
         return "A redirect URI must not contain a user name."
-    if parts.scheme == "http" and host not in LOOPBACK:
+    if parts.scheme == "http" and host not in HTTP_HOSTS:
         return "An http redirect URI must be on localhost, 127.0.0.1 or [::1]; use https elsewhere."
     return ""

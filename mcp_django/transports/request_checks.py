@@ -18,7 +18,7 @@ from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-from mcp_django.conf import get_settings
+from mcp_django.conf import get_settings, is_loopback
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
@@ -37,7 +37,6 @@ from mcp_django.transports.exchange import (
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
 FORM = "application/x-www-form-urlencoded"
 TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
 
 ALLOWED_HEADERS = (
@@ -151,7 +150,7 @@ def is_allowed_origin(origin: str, scheme: str, host: str) -> bool:
         return False
     if _is_listed(origin, parts):
         return True
-    if django_settings.DEBUG and parts.hostname in LOOPBACK:
+    if django_settings.DEBUG and is_loopback(parts.hostname):
         return True
     explicit = [name for name in _allowed_hosts() if name != "*"]
     same = (parts.scheme, parts.netloc.lower()) == (scheme, host.lower())

@@ -361,6 +361,7 @@ def test_threat_13_names_cannot_turn_or_hide_text(name: str, shown: str) -> None
         ("https://Client.Example:444/x", "client.example:444", "web"),
         ("http://localhost:3118/cb", "localhost:3118", "loopback"),
         ("http://[::1]:3118/cb", "[::1]:3118", "loopback"),
+        ("http://127.0.1.1/cb", "127.0.1.1", "loopback"),
         ("https://ex\u0430mple.com/cb", "xn--exmple-4nf.com", "web"),
         ("com.example.app:/cb", "com.example.app:", "app"),
     ],

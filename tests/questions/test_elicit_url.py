@@ -141,6 +141,7 @@ def test_users_are_sent_to_proper_addresses_only(url: str, rule: str) -> None:
         "https://[2001:db8::1]:8443/",
         "http://localhost:8000/",
         "http://127.0.0.1/",
+        "http://127.0.1.1/",
         "http://[::1]:8000/",
     ],
 )

@@ -157,6 +157,8 @@ ANY = {"ALLOWED_HOSTS": ["*"]}
         ("http://localhost:3000", "shop.example", HOST, False),
         ("http://localhost:3000", "shop.example", {**HOST, "DEBUG": True}, True),
         ("http://[::1]:3000", "shop.example", {**HOST, "DEBUG": True}, True),
+        ("http://127.0.1.1:3000", "shop.example", {**HOST, "DEBUG": True}, True),
+        ("http://127.0.1.1.evil.example", "shop.example", {**HOST, "DEBUG": True}, False),
         ("http://localhost.evil.example", "shop.example", {**HOST, "DEBUG": True}, False),
         ("null", "shop.example", {**HOST, "DEBUG": True}, False),
         ("https://a.example", "x", {"CSRF_TRUSTED_ORIGINS": ["https://a.example"]}, True),

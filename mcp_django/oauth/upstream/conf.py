@@ -18,8 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from mcp_django.conf import get_settings
-from mcp_django.oauth.redirects import LOOPBACK
+from mcp_django.conf import get_settings, is_loopback
 
 # The length of the column, and the characters of a URL segment.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
@@ -92,7 +91,7 @@ def is_safe_url(url: str) -> bool:
         return False
     if "@" in parts.netloc or not parts.hostname:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
 
 
 @cache
