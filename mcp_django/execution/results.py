@@ -56,6 +56,7 @@ from mcp_django.protocol.content import (
     ToolResult,
 )
 from mcp_django.protocol.errors import URLElicitationRequired
+from mcp_django.protocol.headers import JSON
 from mcp_django.protocol.projection import project_client_request
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.arguments import ValidationProblem
@@ -159,7 +160,7 @@ def resource_contents(component: ReadableComponent, value: Any) -> list[Resource
         return list(value)
     if isinstance(value, (str, bytes)):
         return [ResourceContents(value)]
-    mime_type = component.mime_type or "application/json"
+    mime_type = component.mime_type or JSON
     return [ResourceContents(to_text(jsonable(value)), mime_type=mime_type)]
 
 

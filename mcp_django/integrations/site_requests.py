@@ -43,6 +43,7 @@ from django.utils.translation import get_language
 from mcp_django.conf import get_settings
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
+from mcp_django.protocol.headers import FORM
 from mcp_django.protocol.text import nearest
 
 # Running the site's middleware and views ----------------------------------------------------------
@@ -353,7 +354,6 @@ Pairs = list[tuple[str, str]]
 
 MODEL_BACKEND = "django.contrib.auth.backends.ModelBackend"
 ACCEPT = "application/json, text/plain;q=0.9, text/html;q=0.8, */*;q=0.5"
-FORM = "application/x-www-form-urlencoded"
 # The client's address behind a proxy; the site decides whether to trust it.
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED")
 

@@ -45,6 +45,7 @@ from mcp_django.protocol.content import (
     Text,
     ToolResult,
 )
+from mcp_django.protocol.headers import JSON
 from mcp_django.schema.values import jsonable
 
 GZIP_ENCODINGS = frozenset({"gzip", "x-gzip"})
@@ -361,7 +362,7 @@ def _is_text(mime_type: str) -> bool:
 
 
 def _is_json(mime_type: str) -> bool:
-    return mime_type == "application/json" or mime_type.endswith("+json")
+    return mime_type == JSON or mime_type.endswith("+json")
 
 
 def _json(answer: SiteResponse) -> tuple[bool, Any]:

@@ -44,6 +44,7 @@ from mcp_django.management.lookups import (
 )
 from mcp_django.management.text_output import format_table, output_width
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from mcp_django.protocol.headers import ACCEPT, JSON
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer
@@ -337,8 +338,8 @@ def curl_command(
     """
     given = dict(params or {})
     headers = {
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
+        "Content-Type": JSON,
+        "Accept": ACCEPT,
         "MCP-Protocol-Version": LATEST.version,
         "Mcp-Method": method,
     }

@@ -27,6 +27,7 @@ from mcp_django.management.contract_containment import (
     fingerprint,
     gaps_between,
 )
+from mcp_django.protocol.headers import HEADER_KEYWORD
 from mcp_django.schema.structure import direct_subschemas
 
 
@@ -61,7 +62,6 @@ class Change:
 
 Direction = Literal["input", "output"]
 LeveledChange = tuple[Level, str]
-_HEADER = "x-mcp-header"
 _MOST_SHOWN = 200
 _GAP_TEXTS: dict[tuple[str, Direction | None], tuple[str, str]] = {
     (CLOSED, None): ("removed", "added"),
@@ -152,9 +152,10 @@ def _annotation_changes(old: Any, new: Any, direction: Direction) -> Iterator[Le
             continue
         keywords = sorted({keyword for keyword, _ in said ^ after[path]})
         where = f"{direction} {_format_path(path)}".rstrip()
-        if _HEADER in keywords:
-            yield Level.BREAKING, f"{where}: {_HEADER} changed, and callers send the old header"
-        if rest := [one for one in keywords if one != _HEADER]:
+        if HEADER_KEYWORD in keywords:
+            text = f"{HEADER_KEYWORD} changed, and callers send the old header"
+            yield Level.BREAKING, f"{where}: {text}"
+        if rest := [one for one in keywords if one != HEADER_KEYWORD]:
             yield Level.APPROVAL, f"{where}: {' and '.join(rest)} changed"
 
 

@@ -52,6 +52,7 @@ from mcp_django.management.lookups import (
 from mcp_django.management.text_output import escape_control_characters
 from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from mcp_django.protocol.headers import ACCEPT, EVENT_STREAM, JSON
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 
 TIMEOUT_SECONDS = 10.0
@@ -377,7 +378,7 @@ def _check_post_endpoint(
 def _compression(chart: HostReport, transport: HttpTransport, url: str) -> None:
     answer = _probe_endpoint(transport, url, LATEST.version, Accept_Encoding="gzip")
     encoding = answer.headers.get("content-encoding", "")
-    if encoding and answer.content_type == "text/event-stream":
+    if encoding and answer.content_type == EVENT_STREAM:
         chart.add_failure(
             "compression",
             f"streams are compressed with {encoding}, and clients read only the beginning",
@@ -442,7 +443,7 @@ def _first(transport: HttpTransport, addresses: list[str]) -> ProbeResponse | No
     """Return the first response with a JSON document; ``None`` if no address has one."""
     for address in addresses:
         try:
-            answer = transport.send(get_request(address, Accept="application/json"))
+            answer = transport.send(get_request(address, Accept=JSON))
         except NoResponse:
             continue
         if answer.status == 200 and answer.json() is not None:
@@ -458,7 +459,6 @@ def _toggle_trailing_slash(address: str) -> str:
 
 ENDPOINT = "endpoint"
 CLIENT = {"name": "mcp doctor", "version": __version__}
-ACCEPT = "application/json, text/event-stream"
 
 
 def _probe_endpoint(

@@ -28,6 +28,7 @@ from mcp_django.management.doctor_transport import (
     json_request,
 )
 from mcp_django.models import AuthEvent
+from mcp_django.protocol.headers import JSON
 
 RESOURCE, SERVER = "resource metadata", "authorization server metadata"
 WELL_KNOWN_RESOURCE = "/.well-known/oauth-protected-resource"
@@ -212,13 +213,13 @@ def _is_complete(chart: HostReport, document: dict[str, Any], issuer: str, resou
 def _fetch_document(transport: HttpTransport, address: str) -> tuple[dict[str, Any] | None, str]:
     """Fetch a public JSON document; return it, or ``None`` with the reason."""
     try:
-        answer = transport.send(get_request(address, Accept="application/json"))
+        answer = transport.send(get_request(address, Accept=JSON))
     except NoResponse as exc:
         return None, str(exc)
     if answer.status != 200:
         return None, str(answer.status)
     document = answer.json()
-    if document is None or answer.content_type != "application/json":
+    if document is None or answer.content_type != JSON:
         return None, f"200, but {answer.content_type or 'nothing'} instead of application/json"
     return document, ""
 

@@ -27,6 +27,7 @@ from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
 from mcp_django.conf import is_loopback
+from mcp_django.protocol.headers import EVENT_STREAM, FORM, JSON
 
 MAX_BYTES = 1_000_000
 PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -103,17 +104,13 @@ def get_request(url: str, **headers: str) -> ProbeRequest:
 
 def json_request(url: str, body: Any, **headers: str) -> ProbeRequest:
     """Return a POST request with a JSON body."""
-    given = {"Content-Type": "application/json", "Accept": "application/json", **_headers(headers)}
+    given = {"Content-Type": JSON, "Accept": JSON, **_headers(headers)}
     return ProbeRequest(method="POST", url=url, headers=given, body=json.dumps(body).encode())
 
 
 def form_request(url: str, body: str, **headers: str) -> ProbeRequest:
     """Return a POST request with a form that is already URL-encoded."""
-    given = {
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-        **_headers(headers),
-    }
+    given = {"Content-Type": FORM, "Accept": JSON, **_headers(headers)}
     return ProbeRequest(method="POST", url=url, headers=given, body=body.encode())
 
 
@@ -179,7 +176,7 @@ def _read_response(response: Any) -> ProbeResponse:
         known = headers.get(name.lower())
         headers[name.lower()] = f"{known}, {value}" if known else value
     # Reading an open SSE stream would never end.
-    is_stream = headers.get("content-type", "").startswith("text/event-stream")
+    is_stream = headers.get("content-type", "").startswith(EVENT_STREAM)
     return ProbeResponse(
         status=response.status,
         headers=headers,

@@ -42,13 +42,14 @@ from mcp_django.oauth.responses import OAuthError, add_cors_headers
 from mcp_django.oauth.revoking import family_of, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.validator import digest
+from mcp_django.protocol.headers import FORM
 
 # Base class of both endpoints ---------------------------------------------------------------------
 
 logger = logging.getLogger("mcp_django.security")
 
 MAX_BODY_BYTES = 32 * 1024
-CONTENT_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
+CONTENT_TYPES = (FORM, "multipart/form-data")
 METHODS = "POST, OPTIONS"
 # Allowed failures in a window: of one client from one address, and of one address in total.
 MAX_FAILURES = 30

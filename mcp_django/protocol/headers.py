@@ -28,6 +28,12 @@ MCP_PARAM_PREFIX = "mcp-param-"
 SESSION_ID = "mcp-session-id"
 LAST_EVENT_ID = "last-event-id"
 
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream"
+FORM = "application/x-www-form-urlencoded"
+ACCEPT = f"{JSON}, {EVENT_STREAM}"
+"""What clients of Streamable HTTP accept."""
+
 HEADER_KEYWORD = "x-mcp-header"
 """The schema keyword that names the header in which a property is repeated."""
 

@@ -38,6 +38,7 @@ from mcp_django.exceptions import (
 from mcp_django.overrides.state import override_version
 from mcp_django.protocol import envelope, headers as names, jsonrpc, sse
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
+from mcp_django.protocol.headers import ACCEPT, EVENT_STREAM, JSON
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.server import MCPServer
@@ -83,7 +84,7 @@ class HTTPChannel:
     def __init__(self, entrance: AuthenticatedTestServer) -> None:
         self._entrance = entrance
         self._app = RawASGIMount(entrance)
-        self._headers = {"host": "testserver", "accept": "application/json, text/event-stream"}
+        self._headers = {"host": "testserver", "accept": ACCEPT}
         if entrance.bearer:
             self._headers["authorization"] = f"Bearer {entrance.bearer}"
 
@@ -106,7 +107,7 @@ class HTTPChannel:
             await asyncio.sleep((decoder.retry or 0) / 1000)
             headers = {
                 **self._headers,
-                "accept": "text/event-stream",
+                "accept": EVENT_STREAM,
                 names.LAST_EVENT_ID: decoder.last_event_id,
             }
             async with send_asgi_request(self._app, "GET", PATH, headers) as response:
@@ -136,7 +137,7 @@ class HTTPChannel:
             del self._headers[names.SESSION_ID]
 
     def _post(self, message: Message) -> Any:
-        headers = {**self._headers, "content-type": "application/json", **self._routing(message)}
+        headers = {**self._headers, "content-type": JSON, **self._routing(message)}
         return send_asgi_request(self._app, "POST", PATH, headers, jsonrpc.encode(message))
 
     def _note_session(self, response: ASGIResponse, answer: Message | None) -> None:
@@ -300,13 +301,13 @@ class EventChannel(_SharedChannel):
             self._endpoint = asyncio.get_running_loop().create_future()
             self._reading = asyncio.create_task(self._read(self._endpoint))
         target = urljoin(self.PATH, await asyncio.shield(self._endpoint))
-        headers = {**self._headers, "content-type": "application/json"}
+        headers = {**self._headers, "content-type": JSON}
         body = jsonrpc.encode(message)
         async with send_asgi_request(self._app, "POST", target, headers, body) as response:
             check_status(response, await response.body())
 
     async def _read(self, endpoint: asyncio.Future[str]) -> None:
-        headers = {**self._headers, "accept": "text/event-stream"}
+        headers = {**self._headers, "accept": EVENT_STREAM}
         try:
             async with send_asgi_request(self._app, "GET", self.PATH, headers) as response:
                 if response.status != 200:
@@ -381,7 +382,7 @@ class ASGIResponse:
     @property
     def is_stream(self) -> bool:
         """Whether the body is a stream of server-sent events."""
-        return self.headers.get("content-type", "").startswith("text/event-stream")
+        return self.headers.get("content-type", "").startswith(EVENT_STREAM)
 
     async def start(self) -> None:
         """Wait for status and headers."""

@@ -35,7 +35,7 @@ from mcp_django.execution.call import PreparedCall, Result
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, http_status
-from mcp_django.protocol.headers import Headers
+from mcp_django.protocol.headers import EVENT_STREAM, JSON, Headers
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
@@ -49,9 +49,6 @@ from mcp_django.protocol.revisions import Revision
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-
-JSON = "application/json"
-EVENT_STREAM = "text/event-stream"
 
 Endpoint = Literal["mcp", "sse", "messages", "health"]
 """The Streamable HTTP endpoint, one of the two of HTTP+SSE, or the health check."""

@@ -32,12 +32,12 @@ from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, error_revision_of
+from mcp_django.protocol.headers import EVENT_STREAM
 from mcp_django.protocol.jsonrpc import Batch, DecodingFailure, Request, request_id_of
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
-    EVENT_STREAM,
     MAX_UNVERIFIED_BYTES,
     SSE_HEADERS,
     Exchange,

@@ -50,7 +50,7 @@ from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.threads import call_on_loop, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import check_version
-from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
+from mcp_django.protocol.headers import EVENT_STREAM, LAST_EVENT_ID, SESSION_ID
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
@@ -76,7 +76,6 @@ from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
-    EVENT_STREAM,
     SSE_HEADERS,
     Exchange,
     Outcome,

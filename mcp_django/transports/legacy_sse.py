@@ -29,6 +29,7 @@ from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.quotas import consume_session
 from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc, sse
+from mcp_django.protocol.headers import EVENT_STREAM
 from mcp_django.protocol.jsonrpc import Decoded, DecodingFailure
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.storage import inbox, sessions
@@ -38,7 +39,6 @@ from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
-    EVENT_STREAM,
     SSE_HEADERS,
     Exchange,
     Message,

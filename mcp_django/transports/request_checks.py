@@ -21,12 +21,17 @@ from django.utils.http import is_same_domain
 from mcp_django.conf import get_settings, is_loopback
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
+from mcp_django.protocol.headers import (
+    EVENT_STREAM,
+    FORM,
+    JSON,
+    MCP_PARAM_PREFIX,
+    MCP_PROTOCOL_VERSION,
+    Headers,
+)
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.transports import drain, site_pages
 from mcp_django.transports.exchange import (
-    EVENT_STREAM,
-    JSON,
     Exchange,
     HeaderList,
     Reply,
@@ -35,7 +40,6 @@ from mcp_django.transports.exchange import (
 )
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
-FORM = "application/x-www-form-urlencoded"
 TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")
 LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
 
@@ -245,9 +249,8 @@ def _preflight(headers: Headers) -> HeaderList:
     """Return the headers that answer a CORS preflight request."""
     wanted = headers.get("access-control-request-headers") or ""
     # Mcp-Param-* headers have no fixed names, so the requested ones are allowed.
-    params = [
-        name.strip() for name in wanted.split(",") if name.strip().lower().startswith("mcp-param-")
-    ]
+    names = (name.strip() for name in wanted.split(","))
+    params = [name for name in names if name.lower().startswith(MCP_PARAM_PREFIX)]
     return (
         ("Access-Control-Allow-Methods", "POST, GET, DELETE, OPTIONS"),
         ("Access-Control-Allow-Headers", ", ".join([ALLOWED_HEADERS, *params])),

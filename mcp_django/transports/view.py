@@ -19,7 +19,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.execution.threads import get_pool, run_with_request_signals
-from mcp_django.protocol.headers import Headers
+from mcp_django.protocol.headers import JSON, Headers
 from mcp_django.transports.answer import InFlight, run_work
 from mcp_django.transports.exchange import (
     Endpoint,
@@ -121,7 +121,7 @@ class DeferredResponse(StreamingHttpResponse):
 
     def __init__(self, request: HttpRequest, work: Work) -> None:
         _refuse_compression(request)
-        super().__init__(iter(()), content_type="application/json")
+        super().__init__(iter(()), content_type=JSON)
         self.work = work
 
 

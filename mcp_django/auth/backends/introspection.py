@@ -34,6 +34,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import TOKEN_PREFIX
+from mcp_django.protocol.headers import FORM
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -142,7 +143,7 @@ def _request_introspection(entry: IntrospectionIssuer, bearer: str) -> dict[str,
     if outbound.get_signed("introspection-down", entry.url) is not None:
         raise _unavailable_error()
     form = {"token": bearer, "token_type_hint": "access_token"}
-    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    headers = {"Content-Type": FORM}
     if entry.auth_method == "post":
         form |= {"client_id": entry.client_id, "client_secret": entry.client_secret}
     else:

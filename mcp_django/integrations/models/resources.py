@@ -38,12 +38,11 @@ from mcp_django.integrations.models.row_access import can_view_all, filter_by_ob
 from mcp_django.integrations.models.uris import get_object, parse_value, related_names, value_of
 from mcp_django.protocol.content import Annotations, EmbeddedResource, Message, ResourceContents
 from mcp_django.protocol.cursors import invalid_cursor
+from mcp_django.protocol.headers import JSON
 from mcp_django.protocol.uritemplate import URITemplate
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelResource
-
-JSON = "application/json"
 
 
 def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
@@ -277,7 +276,7 @@ class ObjectListing:
             uri=uri,
             name=name,
             title=self.title_of(obj) or f"{noun} {name}",
-            mime_type="application/json",
+            mime_type=JSON,
             annotations=self.annotations_of(obj),
         )
 
@@ -540,7 +539,7 @@ class ObjectPrompt:
         embedded = EmbeddedResource(
             uri,
             text=to_text(declaration.exposed.dump(obj, ctx)),
-            mime_type="application/json",
+            mime_type=JSON,
             annotations=self._listing.annotations_of(obj),
         )
         return [Message(text), Message(embedded)]

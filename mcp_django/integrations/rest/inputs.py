@@ -26,6 +26,7 @@ from rest_framework.utils.mediatypes import media_type_matches
 
 from mcp_django.integrations.rest.endpoints import RestEndpoint
 from mcp_django.integrations.rest.routing import url_variables
+from mcp_django.protocol.headers import FORM, JSON
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.portable import portable_input
@@ -411,8 +412,6 @@ def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
 
 # Request bodies -----------------------------------------------------------------------------------
 
-JSON = "application/json"
-FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 ANY = "*/*"
 

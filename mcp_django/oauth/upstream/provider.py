@@ -34,6 +34,7 @@ from mcp_django.oauth.upstream.conf import (
     is_safe_url,
     provider_settings,
 )
+from mcp_django.protocol.headers import JSON
 
 # 100 years; a longer lifetime could overflow ``datetime``.
 MAX_SECONDS = 100 * 365 * 24 * 3600
@@ -133,7 +134,7 @@ class Provider:
             )
             return _json_of(answer).get("active") is True
         if self.settings.probe == "userinfo":
-            headers = {"Authorization": f"Bearer {access_token}", "Accept": "application/json"}
+            headers = {"Authorization": f"Bearer {access_token}", "Accept": JSON}
             answer = fetch("GET", self._require_endpoint("userinfo_endpoint"), headers=headers)
             if answer.status_code == 401:
                 return False
@@ -358,7 +359,7 @@ def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
     failure = UpstreamUnavailable("The provider has no metadata.")
     for url in _metadata_urls(settings):
         try:
-            said = fetch_json("GET", url, headers={"Accept": "application/json"})
+            said = fetch_json("GET", url, headers={"Accept": JSON})
         except UpstreamUnavailable as exc:
             failure = exc
             continue
@@ -479,7 +480,7 @@ def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJW
     cached = None if refetch else outbound.get_signed("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
-        cached = fetch_json("GET", address, headers={"Accept": "application/json"})
+        cached = fetch_json("GET", address, headers={"Accept": JSON})
         outbound.put_signed("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:
