@@ -22,9 +22,10 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.asyncio import async_unsafe
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth import limits
+from mcp_django.auth import limits, security_log
 from mcp_django.auth.backends import SESSION_BACKENDS, BaseBackend, get_backend
 from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.principal import (
@@ -48,7 +49,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     """
     if credentials.has_token_in_query:
         # Every proxy on the way may have logged the token, so it is recorded for the site owner.
-        limits.record_token_in_query(credentials)
+        _record_rejected(credentials, reason="token in query string")
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
         known = _identify(names, credentials)
@@ -64,10 +65,23 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         identify = partial(_identify_or_reject, names, credentials)
         principal = _identify_cached(identify, names, credentials)
     except AuthenticationRequired as exc:
-        limits.count_rejected(credentials, fingerprint, reason=exc.error)
+        _record_rejected(credentials, fingerprint, reason=exc.error)
         raise
     limits.remember_accepted(fingerprint, principal.user_key)
     return principal
+
+
+# The counters are in a cache and the log is in a database, which must not block an event loop.
+@async_unsafe("Credentials are counted in a thread.")
+def _record_rejected(
+    credentials: Credentials, fingerprint: bytes | None = None, *, reason: str
+) -> None:
+    """Record a rejection in the security log, without the token; count the credential, if any."""
+    request = credentials.request()
+    is_over = fingerprint is not None and limits.count_rejected(request, fingerprint)
+    security_log.record_limited("refused", request=request, path=request.path, reason=reason)
+    if is_over:
+        security_log.record_limited("rate_limit", request=request, limit=limits.LIMIT_NAME)
 
 
 def _identify_or_reject(names: Sequence[str], credentials: Credentials) -> Principal:

@@ -1,5 +1,6 @@
-"""Rate limits: count events in fixed windows in Django's default cache.
+"""Rate limits: count events in fixed windows, in Django's default cache or in this process.
 
+In the process, ``PerMinute`` needs no cache. In the cache, ``count_event`` counts for the site.
 Accuracy: the windows of one key begin at multiples of their length, so around a boundary up to
 twice the limit may pass within one length. With the local-memory cache each process counts
 separately, and a limit applies per process; with a shared cache it applies to the site. Some caches
@@ -13,15 +14,14 @@ import hashlib
 import logging
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
 from ipaddress import ip_address
 
 from django.core.cache import cache
 from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
-from mcp_django.auth import security_log
 from mcp_django.auth.credentials import Credentials, client_ip, rate_limit_source
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -32,6 +32,7 @@ logger = logging.getLogger("mcp_django.security")
 
 # A problem of the site affects every request, so it is logged once in this time.
 LOG_INTERVAL_SECONDS = 60
+MINUTE_SECONDS = 60
 _logged_at: dict[str, float] = {}
 _lock = threading.Lock()
 
@@ -73,6 +74,38 @@ def uncount_event(name: str, key: str, *, seconds: int, count: int = 1) -> None:
         return
     except Exception as exc:  # noqa: BLE001 - as above
         _log_cache_failure(name, exc)
+
+
+class PerMinute:
+    """A limit in this process of ``total`` events a minute, and of ``each`` that share a key.
+
+    A minute begins with its first event. The cache is not used, so the limit applies whatever
+    fails, but to each process.
+    """
+
+    def __init__(self, total: int, each: int | None = None) -> None:
+        self.total = total
+        self.each = total if each is None else each
+        self._lock = threading.Lock()
+        self._ends = 0.0
+        self._counts: Counter[Hashable] = Counter()
+
+    def allows(self, key: Hashable = None) -> bool:
+        """Return whether one more event may happen, and count it if so."""
+        now = time.monotonic()
+        with self._lock:
+            if now >= self._ends:
+                self._ends = now + MINUTE_SECONDS
+                self._counts.clear()
+            if self._counts.total() >= self.total or self._counts[key] >= self.each:
+                return False
+            self._counts[key] += 1
+            return True
+
+    def clear(self) -> None:
+        """Reset all counts."""
+        with self._lock:
+            self._ends = 0.0
 
 
 def _may_log(about: str) -> bool:
@@ -207,24 +240,11 @@ def presumed_caller(headers: Headers) -> str:
     return accepted_credentials.owner_of(_fingerprint(headers)) or UNPROVEN
 
 
-@async_unsafe("Credentials are counted in a thread.")
-def record_token_in_query(credentials: Credentials) -> None:
-    """Record in the security log that a token came in the query string, without the token."""
-    request = credentials.request()
-    security_log.record_limited(
-        "refused", request=request, path=request.path, reason="token in query string"
-    )
-
-
-@async_unsafe("Credentials are counted in a thread.")
-def count_rejected(credentials: Credentials, fingerprint: bytes, *, reason: str) -> None:
-    """Count a rejected credential, and record it in the security log."""
+def count_rejected(request: HttpRequest, fingerprint: bytes) -> bool:
+    """Count a rejected credential; return whether its address may not try any other now."""
     accepted_credentials.discard(fingerprint)
-    request = credentials.request()
-    security_log.record_limited("refused", request=request, path=request.path, reason=reason)
     key, limit = limit_key(request, limit=MAX_ATTEMPTS)
-    if count_event(LIMIT_NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS):
-        security_log.record_limited("rate_limit", request=request, limit=LIMIT_NAME)
+    return bool(count_event(LIMIT_NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS))
 
 
 def limit_key(request: HttpRequest, *, limit: int) -> tuple[str, int]:

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-import time
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +19,7 @@ from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth.credentials import client_ip
+from mcp_django.auth.limits import PerMinute
 from mcp_django.schema.secrets import HIDDEN, is_secret_name, mask_secrets
 
 logger = logging.getLogger("mcp_django.security")
@@ -29,7 +27,6 @@ logger = logging.getLogger("mcp_django.security")
 MAX_TEXT = 500
 # Limits on the rows of events that any client can cause, per minute and process: these events must
 # not fill the site's disk.
-LIMIT_SECONDS = 60
 MAX_PER_SOURCE = 5
 MAX_IN_ALL = 300
 
@@ -80,33 +77,7 @@ def record_event(
         logger.exception("A security event could not be stored.")
 
 
-class _EventLimiter:
-    """Limits the events of each source and of all sources in a minute; then counts from zero."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._ends = 0.0
-        self._counts: Counter[tuple[str, str]] = Counter()
-
-    def allows(self, kind: str, source: str) -> bool:
-        """Return whether one more event may be recorded, and count it."""
-        now = time.monotonic()
-        with self._lock:
-            if now >= self._ends:
-                self._ends = now + LIMIT_SECONDS
-                self._counts.clear()
-            if self._counts.total() >= MAX_IN_ALL or self._counts[kind, source] >= MAX_PER_SOURCE:
-                return False
-            self._counts[kind, source] += 1
-            return True
-
-    def clear(self) -> None:
-        """Reset all counts."""
-        with self._lock:
-            self._ends = 0.0
-
-
-event_limiter = _EventLimiter()
+event_limiter = PerMinute(MAX_IN_ALL, MAX_PER_SOURCE)
 
 
 @async_unsafe("The security log is written in a thread.")
@@ -124,7 +95,7 @@ def record_limited(
     Counted in this process and without a cache, so that the rows are limited whatever fails.
     """
     source = f"user:{user.pk}" if user is not None else client_ip(request) or ""
-    if event_limiter.allows(kind, source):
+    if event_limiter.allows((kind, source)):
         record_event(
             kind, request=request, user=user, client_id=client_id, server=server, **details
         )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import msgspec
 from asgiref.sync import sync_to_async
 from django.db import Error
 
+from mcp_django.auth.limits import PerMinute
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
@@ -334,7 +334,6 @@ def _is_blocked_by_test_runner(exc: Exception) -> bool:
 
 T = TypeVar("T")
 
-MINUTE_SECONDS = 60.0
 ANONYMOUS_PER_MINUTE = 60
 
 
@@ -343,26 +342,7 @@ class _NameParams(msgspec.Struct):
     uri: Any = None
 
 
-class _RateLimiter:
-    """A rate limiter per minute; not locked, since a few more records do no harm."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Reset the count."""
-        self._ends, self._left = 0.0, 0
-
-    def allow(self) -> bool:
-        """Return whether one more record may be written."""
-        now = time.monotonic()
-        if now >= self._ends:
-            self._ends, self._left = now + MINUTE_SECONDS, ANONYMOUS_PER_MINUTE
-        self._left -= 1
-        return self._left >= 0
-
-
-anonymous_limiter = _RateLimiter()
+anonymous_limiter = PerMinute(ANONYMOUS_PER_MINUTE)
 
 
 @contextmanager
@@ -442,7 +422,7 @@ def log_rejected(
         if not isinstance(member, Request) or member.method not in COMPONENT_METHODS:
             continue
         caller = principal or anonymous_principal()
-        if caller.is_authenticated or anonymous_limiter.allow():
+        if caller.is_authenticated or anonymous_limiter.allows():
             revision = error_revision_of(member, session_revision) or LATEST
             _log_rejected_request(server, member, exc, transport, caller, revision)
 

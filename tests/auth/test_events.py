@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError, transaction
 from django.test import RequestFactory
 
-from mcp_django.auth import security_log
+from mcp_django.auth import limits, security_log
 from mcp_django.auth.principal import anonymous_principal
 from mcp_django.auth.security_log import HIDDEN, record_event, record_limited
 from mcp_django.models import AuthEvent
@@ -148,20 +148,20 @@ def ask(address: str) -> Any:
 
 def test_threat_27_one_source_fills_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(monotonic=lambda: 1000.0)
-    monkeypatch.setattr(security_log, "time", now)
+    monkeypatch.setattr(limits, "time", now)
     for _ in range(50):
         record_limited("refused", request=ask("203.0.113.7"))
     assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE
     record_limited("refused", request=ask("203.0.113.8"))
     record_limited("step_up", request=ask("203.0.113.7"))
     assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE + 2
-    now.monotonic = lambda: 1000.0 + security_log.LIMIT_SECONDS
+    now.monotonic = lambda: 1000.0 + limits.MINUTE_SECONDS
     record_limited("refused", request=ask("203.0.113.7"))
     assert AuthEvent.objects.count() == security_log.MAX_PER_SOURCE + 3
 
 
 def test_threat_27_many_sources_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security_log, "MAX_IN_ALL", 20)
+    monkeypatch.setattr(security_log.event_limiter, "total", 20)
     for number in range(40):
         record_limited("refused", request=ask(f"203.0.113.{number}"))
     assert AuthEvent.objects.count() == 20

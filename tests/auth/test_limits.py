@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_django.auth import limits
+from mcp_django.auth.limits import PerMinute
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +84,28 @@ def test_a_cache_that_keeps_nothing_limits_nothing(
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
     assert caplog.records == []
+
+
+# In the process ---------------------------------------------------------------------------------
+
+
+def test_so_many_events_a_minute_and_no_more(clock: Any) -> None:
+    limiter = PerMinute(2)
+    assert [limiter.allows() for _ in range(4)] == [True, True, False, False]
+    clock.since_start += limits.MINUTE_SECONDS - 1
+    assert not limiter.allows()
+    clock.since_start += 1
+    assert [limiter.allows() for _ in range(3)] == [True, True, False]
+
+
+def test_each_key_has_a_limit_below_that_of_all() -> None:
+    limiter = PerMinute(3, 2)
+    assert [limiter.allows("a") for _ in range(3)] == [True, True, False]
+    assert [limiter.allows(key) for key in "bc"] == [True, False]
+
+
+def test_a_cleared_limiter_counts_from_zero() -> None:
+    limiter = PerMinute(1)
+    assert [limiter.allows(), limiter.allows()] == [True, False]
+    limiter.clear()
+    assert limiter.allows()

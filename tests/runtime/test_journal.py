@@ -226,7 +226,8 @@ def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> Non
 def test_strangers_at_the_door_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp_django.execution import call_log
 
-    monkeypatch.setattr(call_log, "ANONYMOUS_PER_MINUTE", 3)
+    monkeypatch.setattr(call_log.anonymous_limiter, "total", 3)
+    monkeypatch.setattr(call_log.anonymous_limiter, "each", 3)
     call_log.anonymous_limiter.clear()
     made = MCPServer("closed", permission=IsAuthenticated)
     made.tool()(read)
