@@ -37,6 +37,7 @@ from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.text import escape_invisible, storable
 from mcp_django.schema.secrets import HIDDEN, is_secret, mask_secrets
 from mcp_django.schema.structure import Path
+from mcp_django.schema.values import sorted_members
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
 
@@ -393,16 +394,8 @@ def approval_digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str
 
     It is keyed, since otherwise a short argument could be guessed from its digest.
     """
-    text = repr([server, tool, _ordered(arguments)])
+    text = repr([server, tool, sorted_members(arguments)])
     return salted_hmac(SALT, text, algorithm="sha256").hexdigest()
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return [(name, _ordered(value[name])) for name in sorted(value)]
-    if isinstance(value, list):
-        return [_ordered(one) for one in value]
-    return value
 
 
 def displayable(tool: Tool, value: Any, path: Path = ()) -> Any:

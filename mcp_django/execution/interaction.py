@@ -47,6 +47,7 @@ from mcp_django.execution.results import url_elicitation_error
 from mcp_django.protocol.errors import capabilities_declaration, declares_capability
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import find_inexpressible
+from mcp_django.schema.values import sorted_members
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
@@ -517,15 +518,7 @@ def state_subject(request_context: RequestContext, component: Component, argumen
         component.key,
     )
     exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)
-    return hashlib.sha256(repr([*names, _ordered(exact)]).encode()).hexdigest()[:32]
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    return value
+    return hashlib.sha256(repr([*names, sorted_members(exact)]).encode()).hexdigest()[:32]
 
 
 # Messages of repeated rounds ----------------------------------------------------------------------

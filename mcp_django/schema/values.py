@@ -120,6 +120,18 @@ def is_too_deep(raw: bytes, value: Any) -> bool:
     return True
 
 
+def sorted_members(value: Any) -> Any:
+    """Return a JSON value with the members of each object sorted by name.
+
+    Digests of arguments are computed from its `repr()`, so that their order does not matter.
+    """
+    if isinstance(value, Mapping):
+        return {name: sorted_members(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return [sorted_members(one) for one in value]
+    return value
+
+
 def finite_float(text: str) -> float:
     """Return a number as a float, or raise `ValueError` if it is too large."""
     value = float(text)

@@ -448,6 +448,14 @@ def test_a_number_keeps_its_digits(written: str, seen: Any) -> None:
     assert shown.approval_digest("s", "t", read) != shown.approval_digest("s", "t", other)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [(b"[]", b"{}"), (b"[[]]", b"[{}]"), (b'["a"]', b'"a"'), (b"1", b'"1"')]
+)
+def test_arguments_of_different_types_have_different_digests(one: bytes, other: bytes) -> None:
+    first, second = (shown.parse_arguments(b'{"n": %b}' % value) for value in (one, other))
+    assert shown.approval_digest("s", "t", first) != shown.approval_digest("s", "t", second)
+
+
 def test_the_client_is_shown_as_it_calls_itself(ada: Any) -> None:
     call(ada)
     assert waiting().client

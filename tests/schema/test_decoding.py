@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+from mcp_django.schema.values import decode_arguments, drop_nulls, sorted_members, unknown_members
 from tests.spec import spec
 
 
@@ -92,3 +92,11 @@ def test_names_that_nobody_declared_are_found_at_every_depth():
         'unknown argument "z"; known: lines, open',
         'unknown argument "scalar"; known: lines, open',
     ]
+
+
+def test_members_are_sorted_at_every_depth_and_items_are_not():
+    one, two = {"b": [{"d": 1, "c": 2}], "a": 3}, {"a": 3, "b": [{"c": 2, "d": 1}]}
+    assert repr(sorted_members(one)) == repr(sorted_members(two))
+    assert sorted_members(one) == one
+    assert sorted_members([2, 1]) == [2, 1]
+    assert sorted_members([]) != sorted_members({})
