@@ -34,7 +34,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.execution import call_record
 from mcp_django.models import Call, Component, Session, Task
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.text import clip, escape_invisible
+from mcp_django.protocol.text import clip, escape_invisible, one_line
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import rows, write_alias
 
@@ -51,7 +51,6 @@ EMPTY_VALUE = "-"
 MAX_TEXT_SHOWN = 20_000
 MAX_QUESTION = 500
 MAX_QUESTIONS = 20
-MAX_LINE = 120
 
 
 class TaskChangeList(ChangeList):
@@ -169,13 +168,13 @@ class TaskAdmin(RevocableAdmin):
         """Return the name of the caller."""
         if row.user is not None:
             return str(row.user.get_username())
-        return gettext("anonymous") if row.principal == ANONYMOUS else _one_line(row.principal)
+        return gettext("anonymous") if row.principal == ANONYMOUS else one_line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
         """Return the name and version that the client sent, or its client id."""
         said = " ".join(_client_name_parts(row.client_info))
-        return _one_line(said) or row.client_id or gettext("unknown")
+        return one_line(said) or row.client_id or gettext("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
@@ -189,14 +188,14 @@ class TaskAdmin(RevocableAdmin):
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
         """Return the status message, shortened."""
-        return _one_line(row.status_message)
+        return one_line(row.status_message)
 
     # The page of one task ---------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
         """Return the complete status message."""
-        return _one_line(row.status_message, MAX_TEXT_SHOWN) or EMPTY_VALUE
+        return one_line(row.status_message, limit=MAX_TEXT_SHOWN) or EMPTY_VALUE
 
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
@@ -352,11 +351,6 @@ def _current_tool(row: Task) -> tuple[Any, Tool] | None:
     return (server, found) if isinstance(found, Tool) else None
 
 
-def _one_line(text: str, limit: int = MAX_LINE) -> str:
-    """Return untrusted text in one line, truncated."""
-    return clip(escape_invisible(text[: limit + 1], lines=False), limit=limit)
-
-
 def _arguments_of(row: Task) -> Any:
     return call_record.decode_arguments(row.arguments.encode())
 
@@ -365,9 +359,11 @@ def _render_client_request(asked: Any) -> SafeString:
     asked = asked if isinstance(asked, dict) else {}
     params = asked.get("params")
     said = params.get("message") if isinstance(params, dict) else ""
-    method = _one_line(str(asked.get("method", "")))
+    method = one_line(str(asked.get("method", "")))
     return format_html(
-        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, _one_line(str(said or ""), MAX_QUESTION)
+        '<code dir="ltr">{}</code> <bdi>{}</bdi>',
+        method,
+        one_line(str(said or ""), limit=MAX_QUESTION),
     )
 
 

@@ -32,7 +32,7 @@ from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.protocol.text import clip, escape_invisible
+from mcp_django.protocol.text import one_line
 
 if TYPE_CHECKING:
     from mcp_django.execution.call import RequestContext
@@ -78,9 +78,7 @@ def _identity_attributes(request_id: RequestId | None, session: str) -> dict[str
     """
     found = {}
     if request_id is not None:
-        found["jsonrpc.request.id"] = clip(
-            escape_invisible(str(request_id)[: MAX_ID_LENGTH + 1], lines=False), limit=MAX_ID_LENGTH
-        )
+        found["jsonrpc.request.id"] = one_line(str(request_id), limit=MAX_ID_LENGTH)
     if session:
         found["mcp.session.id"] = session
     return found
@@ -98,7 +96,7 @@ def _component_attributes(component: Component) -> dict[str, str]:
 def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
     """Return the resource's URI if its arguments may be logged, else its key or template."""
     if is_logged and not call_record.has_secrets(component):
-        return clip(escape_invisible(uri[: MAX_URI_LENGTH + 1], lines=False), limit=MAX_URI_LENGTH)
+        return one_line(uri, limit=MAX_URI_LENGTH)
     return component.key
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
+from mcp_django.protocol.text import clip
+
 Wire = Mapping[str, Any]
 
 # All control characters except tab, newline and carriage return.
@@ -115,7 +117,6 @@ def _pretty(value: Any) -> str:
 
 WIDTH = 80
 GAP = "  "
-ELLIPSIS = "…"
 # The minimum width of a squeezed column, so that its texts can still be told apart.
 MIN_COLUMN_WIDTH = 8
 
@@ -149,12 +150,8 @@ def format_table(
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [_fit(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)]
+    cells = [clip(cell, limit=width).ljust(width) for cell, width in zip(row, widths, strict=True)]
     return GAP.join(cell for cell, width in zip(cells, widths, strict=True) if width).rstrip()
-
-
-def _fit(cell: str, width: int) -> str:
-    return cell if len(cell) <= width else cell[: width - 1] + ELLIPSIS
 
 
 def _one_line(cell: str) -> str:

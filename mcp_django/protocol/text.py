@@ -57,6 +57,11 @@ def _escape_character(character: str) -> str:
     return f"\\u{{{ord(character):x}}}"
 
 
+def one_line(text: str, *, limit: int = 120) -> str:
+    """Return the start of a text as one line of at most `limit` characters, nothing invisible."""
+    return clip(escape_invisible(text[: limit + 1], lines=False), limit=limit)
+
+
 def printable(text: str, *, limit: int = 120) -> str:
     """Return text as one line, without control, bidirectional and invisible characters."""
     spaced = " ".join(unicodedata.normalize("NFC", text).split())

@@ -14,6 +14,7 @@ from mcp_django.protocol.text import (
     did_you_mean,
     escape_invisible,
     nearest,
+    one_line,
     similar,
     storable,
 )
@@ -38,6 +39,9 @@ def test_invisible_characters_are_escaped_and_joiners_are_not() -> None:
 def test_lines_are_escaped_where_a_text_has_to_be_one_line() -> None:
     assert escape_invisible("a\n\tb\r") == "a\n\tb\\u{d}"
     assert escape_invisible("a\n\tb", lines=False) == "a\\u{a}\\u{9}b"
+    assert one_line("a\nb") == "a\\u{a}b"
+    assert one_line("\n" * 10, limit=6) == "\\u{a}…"
+    assert one_line("x" * 10, limit=10) == "x" * 10
 
 
 @pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r", "\n"])
