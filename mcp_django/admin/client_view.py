@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,7 +25,6 @@ from django.utils.translation import gettext as _, gettext_lazy
 from mcp_django import __version__
 from mcp_django.admin.base import ServerPageRequest, server_page
 from mcp_django.auth.endpoints import all_resources
-from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups, IsAuthenticated
 from mcp_django.auth.principal import (
     Principal,
     anonymous_principal,
@@ -38,11 +37,10 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
-from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.call import ListenRequest, PreparedCall, TaskResultWait
 from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries
 from mcp_django.execution.pipeline import encode_response
-from mcp_django.execution.policy import DenialReason, connection_denials, visibility_denials
+from mcp_django.execution.policy import explain, explain_connection
 from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
 from mcp_django.protocol import envelope
@@ -178,16 +176,11 @@ def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[s
     principal = viewpoint.principal
     if viewpoint.is_inactive:
         return (_("The user is not active, so no credentials are accepted."),)
-    try:
-        return tuple(
-            _describe_reasons(connection_denials(cast(Server, server), principal), principal)
-        )
-    except (AccessRefused, MCPError) as exc:
-        return (str(exc),)
-    except Exception:
-        # A permission class of the site raised an exception; a client would get an error.
-        logger.exception("A permission of the server %r failed.", server._server.name)
-        return (_("A permission of the server failed; see the log."),)
+    reasons = explain_connection(cast(Server, server), principal).reasons
+    for one in reasons:
+        if one.failure:
+            logger.error("A permission of the server %r failed.", server.name, exc_info=one.failure)
+    return tuple(one.sentence() for one in reasons)
 
 
 class _ListClient:
@@ -287,8 +280,8 @@ def _hidden(
         if component is None:
             yield HiddenComponent(key=key, reasons=switched_off)
             continue
-        found = visibility_denials(viewpoint.principal, component)
-        yield HiddenComponent(key=key, reasons=tuple(_describe_reasons(found, viewpoint.principal)))
+        verdict = explain(viewpoint.principal, component, use="list")
+        yield HiddenComponent(key=key, reasons=tuple(one.sentence() for one in verdict.reasons))
 
 
 def _row_templates(catalog: Catalog, viewpoint: Perspective) -> tuple[str, ...]:
@@ -509,32 +502,7 @@ def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
     return data
 
 
-# Reasons in words ---------------------------------------------------------------------------------
-
-
-def _describe_reasons(reasons: Iterable[DenialReason], principal: Principal) -> Iterator[str]:
-    """Yield a sentence for each reason, addressed to the site owner."""
-    for reason in reasons:
-        if reason.kind == "disabled":
-            yield _("The server is disabled in the admin.")
-        elif reason.kind == "rule":
-            yield _("OAUTH['CAN_CONNECT'] refuses this user with this client.")
-        elif reason.kind == "scopes":
-            text = _("The token lacks the scopes: %(scopes)s.")
-            yield text % {"scopes": " ".join(reason.scopes)}
-        elif reason.permission is not None:
-            yield _describe_permission(reason.permission, principal)
-
-
-def _describe_permission(guard: BasePermission, principal: Principal) -> str:
-    if not principal.is_authenticated and isinstance(guard, IsAuthenticated):
-        return _("Credentials are needed (%(guard)s).") % {"guard": guard}
-    if isinstance(guard, InGroups):
-        names = ", ".join(sorted(guard.names))
-        return _("The user is in none of the groups: %(names)s.") % {"names": names}
-    if isinstance(guard, HasCodename):
-        return _("The user lacks the permission %(codename)s.") % {"codename": guard.codename}
-    return _("The permission %(guard)s denies access.") % {"guard": guard}
+# What a call still needs --------------------------------------------------------------------------
 
 
 def _describe_needs(component: Component, principal: Principal) -> Iterator[str]:

@@ -1,22 +1,18 @@
 """Permission classes for servers and components, modeled on REST framework's.
 
 A permission is a class or instance of ``BasePermission``, a codename (``"shop.refund_order"``) or
-a list of them, all of which are required. ``can_connect`` returns whether a user may give a client
-access to a server at all.
+a list of them, all of which are required.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 
-from mcp_django.auth.principal import Principal, principal_for
-from mcp_django.conf import get_settings
+from mcp_django.auth.principal import Principal
 
 
 class BasePermission:
@@ -135,71 +131,3 @@ def find_codenames(declared: Any) -> list[str]:
     if isinstance(declared, Sequence):
         return [codename for one in declared for codename in find_codenames(one)]
     return []
-
-
-# Permission to connect ----------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
-
-Rule = Callable[[Any, Any, str], bool]
-
-
-def can_connect(user: Any, server: Any, client_id: str) -> bool:
-    """Return whether the server's permission and the site's rule let a user connect a client.
-
-    Checked before the user is asked for consent, and on every request with a token. So a rejection
-    takes effect immediately, for clients that were connected before as well. Overrides made in the
-    admin apply as they are now, in whichever process they were made. A permission or rule that
-    raises an exception rejects; the exception is in the log ``mcp_django``.
-
-    Raises:
-        Busy: the overrides are not known, and cannot be loaded.
-    """
-    server.refresh()
-    catalog = server.catalog
-    principal = principal_for(user, client_id=client_id)
-    try:
-        guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
-        may_enter = catalog.is_enabled and all(guard.has_permission(principal) for guard in guards)
-    except Exception:
-        logger.exception("A permission of the server %r raised an exception.", server.name)
-        return False
-    return may_enter and passes_site_rule(user, server, client_id)
-
-
-def passes_site_rule(user: Any, server: Any, client_id: str) -> bool:
-    """Return the result of the site's rule (``OAUTH["CAN_CONNECT"]``); without a rule, true.
-
-    Raises:
-        ImproperlyConfigured: the setting does not name a callable.
-    """
-    path = get_settings().oauth.can_connect
-    if not path:
-        return True
-    rule = find_rule(path)
-    try:
-        return bool(rule(user, server, client_id))
-    except Exception:
-        logger.exception("OAUTH['CAN_CONNECT'] raised an exception, so the client is rejected.")
-        return False
-
-
-@cache
-def find_rule(path: str) -> Rule:
-    """Return the function at a dotted path.
-
-    Raises:
-        ImproperlyConfigured: the function does not exist.
-    """
-    try:
-        rule: Rule = import_string(path)
-    except ImportError as exc:
-        raise ImproperlyConfigured(
-            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}, which cannot be imported ({exc})."
-        ) from exc
-    if not callable(rule):
-        raise ImproperlyConfigured(
-            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}; write the dotted path of a "
-            "function (user, server, client_id) -> bool."
-        )
-    return rule

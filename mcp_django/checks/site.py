@@ -22,9 +22,9 @@ from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
-from mcp_django.auth.permissions import find_rule
 from mcp_django.conf import DEFAULT_LAYER, Settings, find_problems, get_settings
 from mcp_django.core.tool import Tool
+from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers

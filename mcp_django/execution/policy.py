@@ -1,29 +1,35 @@
-"""Authorization: who may connect to a server, see a component and use it.
+"""Authorization: who may connect to a server, see a component and use it, and why not.
 
 All access checks are in this module. ``is_visible`` is the check for lists and subscriptions,
 ``authorize`` for use and completion. A component that the caller's permissions hide is answered
 exactly like one that does not exist, and causes the same database queries: in both cases the
 permissions of all components of the kind are checked.
 
-The first ``DenialReason`` denies access. Code that explains a denial to the site owner lists all
-reasons from the same functions, so the explanation always agrees with the check.
+The first ``Reason`` denies access. ``explain`` and ``explain_connection`` return all reasons of
+the same checks to the site owner, so the explanation always agrees with the decision.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache, partial
+from typing import Any, Literal
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 
 from mcp_django.auth.permissions import (
     AllowAny,
     BasePermission,
+    HasCodename,
+    InGroups,
+    IsAuthenticated,
     parse_permissions,
-    passes_site_rule,
 )
-from mcp_django.auth.principal import Principal, missing_scopes
+from mcp_django.auth.principal import Principal, missing_scopes, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
@@ -38,6 +44,11 @@ from mcp_django.execution.call_record import CallRecord
 
 logger = logging.getLogger("mcp_django")
 
+Use = Literal["list", "call"]
+
+# With these a permission denies access in words of its own; another exception is a failure.
+REFUSALS = (AccessRefused, MCPError)
+
 
 def authorize_connection(server: Server, principal: Principal) -> None:
     """Check that the caller may connect to a server.
@@ -50,15 +61,19 @@ def authorize_connection(server: Server, principal: Principal) -> None:
         InsufficientScope: the user may connect, but the token lacks a scope; names all scopes of
             the server.
     """
-    reason = next(connection_denials(server, principal), None)
+    if _is_unrestricted(server, principal):
+        return
+    reason = next(_connection_reasons(server, principal), None)
     if reason is None:
         return
+    if reason.error is not None:
+        raise reason.error
     if reason.kind == "disabled":
         raise ConnectionRefused("This server is disabled.")
     if reason.kind == "rule":
         raise ConnectionRefused("You may not use this server with this client.")
     if reason.kind == "scopes":
-        raise _insufficient_scope(principal, reason.scopes, server.scopes)
+        raise _insufficient_scope(reason, server.scopes)
     if principal.is_authenticated:
         raise ConnectionRefused("You may not use this server.")
     raise AuthenticationRequired(
@@ -66,24 +81,53 @@ def authorize_connection(server: Server, principal: Principal) -> None:
     )
 
 
-def _insufficient_scope(
-    principal: Principal, lacking: Iterable[str], needed: Iterable[str]
-) -> InsufficientScope:
-    return InsufficientScope(
-        f"This needs the scope {' and '.join(lacking)}.",
-        scopes=needed,
-        granted=principal.scopes or (),
+def _is_unrestricted(server: Server, principal: Principal) -> bool:
+    """Return whether nothing has to be checked: cheaper for a server that is open to all."""
+    return (
+        (server.permission is None or server.permission is AllowAny)
+        and not principal.audience
+        and (catalog := server.catalog).is_enabled
+        and not catalog.extra_permissions
     )
+
+
+def _insufficient_scope(reason: Reason, needed: Iterable[str]) -> InsufficientScope:
+    return InsufficientScope(
+        f"This needs the scope {' and '.join(reason.scopes)}.",
+        scopes=needed,
+        granted=reason.principal.scopes or (),
+    )
+
+
+def can_connect(user: Any, server: Any, client_id: str) -> bool:
+    """Return whether the server's permission and the site's rule let a user connect a client.
+
+    Checked before the user is asked for consent and before a token is issued;
+    ``authorize_connection`` checks the same on every request with a token. So a rejection takes
+    effect immediately, for clients that were connected before as well. Overrides made in the admin
+    apply as they are now, in whichever process they were made. A permission or rule that raises an
+    exception rejects; the exception is in the log ``mcp_django``.
+
+    Raises:
+        Busy: the overrides are not known, and cannot be loaded.
+    """
+    server.refresh()
+    principal = principal_for(user, client_id=client_id)
+    reason = next(_connection_reasons(server, principal, is_oauth=True), None)
+    if reason is not None and reason.error is not None:
+        text = "A permission of the server %r raised an exception."
+        logger.error(text, server.name, exc_info=reason.error)
+    return reason is None
 
 
 def is_visible(
     principal: Principal, component: Component, *, permission_cache: PermissionCache | None = None
 ) -> bool:
     """Return whether the caller may know that the component exists."""
-    return (
-        next(visibility_denials(principal, component, permission_cache=permission_cache), None)
-        is None
-    )
+    if component.permission is None and not _needed_scopes(component, "list"):
+        return True
+    check = (permission_cache or PermissionCache(principal)).check
+    return next(_component_reasons(principal, component, "list", check), None) is None
 
 
 def authorize(
@@ -105,33 +149,31 @@ def authorize(
         InsufficientScope: the user may use it, but the credential lacks a scope; names all scopes
             that the component needs.
     """
+    if component is not None and component.permission is None and not component.scopes:
+        return True
     permission_cache = permission_cache or PermissionCache(principal)
     if component is None:
         permission_cache.check_all(siblings)
         logger.info("%s requested a component that does not exist.", principal.key)
         return False
-    guards = parse_permissions(component.permission)
-    refusing = next(
-        (one for one in guards if not permission_cache.check_permission(one, component)), None
-    )
-    if refusing is not None:
+    reason = next(_component_reasons(principal, component, "call", permission_cache.check), None)
+    if reason is None:
+        return True
+    if isinstance(reason.error, REFUSALS):
+        raise reason.error
+    if reason.kind == "scopes" and principal.is_authenticated:
+        raise _insufficient_scope(reason, component.scopes)
+    may_sign_in = not principal.is_authenticated and principal.may_sign_in
+    if reason.kind == "permission" or not may_sign_in:
         permission_cache.check_all(siblings)
+    if reason.kind == "permission":
         # For the site owner only: the caller must not learn that the component exists.
-        logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
+        logger.info("The %s is hidden from %s by %s.", component, principal.key, reason.permission)
         if call_record is not None:
-            call_record.note_hidden_by(refusing)
-        if not principal.is_authenticated and principal.may_sign_in:
-            raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
-        return False
-    lacking = missing_scopes(principal.scopes, component.scopes)
-    if lacking and not principal.is_authenticated:
-        if not principal.may_sign_in:
-            permission_cache.check_all(siblings)
-            return False
+            call_record.note_hidden_by(reason.permission)
+    if may_sign_in:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
-    if lacking:
-        raise _insufficient_scope(principal, lacking, component.scopes)
-    return True
+    return False
 
 
 def is_open(server: Server) -> bool:
@@ -149,38 +191,135 @@ def depends_on_caller(server: Server, component: Component) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenialReason:
-    """One reason to deny access.
+class Reason:
+    """One reason to deny ``principal`` access to ``component``, or to the server if it is ``None``.
 
-    ``disabled``: the server is disabled in the admin. ``permission``: the permission ``permission``
-    denies access. ``rule``: ``OAUTH["CAN_CONNECT"]`` does. ``scopes``: the credential lacks
-    ``scopes``.
+    ``disabled``: it is disabled in the admin. ``permission``: the permission ``permission`` denies
+    access; ``error`` is the exception that it raised, if any. ``rule``: ``OAUTH["CAN_CONNECT"]``
+    does. ``scopes``: the credential lacks ``scopes``.
     """
 
     kind: Literal["disabled", "permission", "rule", "scopes"]
+    principal: Principal
+    component: Component | None = None
     permission: BasePermission | None = None
     scopes: tuple[str, ...] = ()
+    error: Exception | None = None
+
+    @property
+    def failure(self) -> Exception | None:
+        """The exception of a permission that failed, and did not refuse access with it."""
+        return None if isinstance(self.error, REFUSALS) else self.error
+
+    def sentence(self) -> str:
+        """Return the reason as a sentence for the site owner."""
+        if self.kind == "disabled" and self.component is not None:
+            return _("It is disabled in the admin.")
+        if self.kind == "disabled":
+            return _("The server is disabled in the admin.")
+        if self.kind == "rule":
+            return _("OAUTH['CAN_CONNECT'] refuses this user with this client.")
+        if self.kind == "scopes":
+            text = _("The token lacks the scopes: %(scopes)s.")
+            return text % {"scopes": " ".join(self.scopes)}
+        if self.component is None and self.error:
+            failed = _("A permission of the server failed; see the log.")
+            return failed if self.failure else str(self.error)
+        return self._permission_sentence()
+
+    def _permission_sentence(self) -> str:
+        permission = self.permission
+        if not self.principal.is_authenticated and isinstance(permission, IsAuthenticated):
+            return _("Credentials are needed (%(guard)s).") % {"guard": permission}
+        if isinstance(permission, InGroups):
+            names = ", ".join(sorted(permission.names))
+            return _("The user is in none of the groups: %(names)s.") % {"names": names}
+        if isinstance(permission, HasCodename):
+            text = _("The user lacks the permission %(codename)s.")
+            return text % {"codename": permission.codename}
+        return _("The permission %(guard)s denies access.") % {"guard": permission}
 
 
-def connection_denials(server: Server, principal: Principal) -> Iterator[DenialReason]:
-    """Yield the reasons why the caller may not connect to a server, none if the caller may.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a caller has access, and all reasons if not, in the order of the checks."""
 
-    Each check runs only when its reason is requested.
+    reasons: tuple[Reason, ...]
 
-    Raises:
-        AccessRefused: a permission denies access with an exception of its own.
+    @property
+    def allowed(self) -> bool:
+        """Whether the caller has access."""
+        return not self.reasons
+
+
+def explain(principal: Principal, component: Component, *, use: Use) -> Verdict:
+    """Return whether the caller may see the component (``list``) or use it (``call``)."""
+    check = partial(_check, principal)
+    return Verdict(reasons=tuple(_component_reasons(principal, component, use, check)))
+
+
+def explain_connection(server: Server, principal: Principal) -> Verdict:
+    """Return whether the caller may connect to a server."""
+    return Verdict(reasons=tuple(_connection_reasons(server, principal)))
+
+
+def _connection_reasons(
+    server: Server, principal: Principal, *, is_oauth: bool = False
+) -> Iterator[Reason]:
+    """Yield the reasons why the caller may not connect; each check runs when it is requested.
+
+    With ``is_oauth``, or if the caller has an OAuth token, the site's rule and the scopes count.
     """
     catalog = server.catalog
     if not catalog.is_enabled:
-        yield DenialReason(kind="disabled")
-    for guard in (*parse_permissions(server.permission), *catalog.extra_permissions):
-        if not guard.has_permission(principal):
-            yield DenialReason(kind="permission", permission=guard)
-    if principal.audience:
-        if not passes_site_rule(principal.user, server, principal.client_id):
-            yield DenialReason(kind="rule")
+        yield Reason(kind="disabled", principal=principal)
+    for permission in (*parse_permissions(server.permission), *catalog.extra_permissions):
+        if reason := _check(principal, permission):
+            yield reason
+    if is_oauth or principal.audience:
+        if not _passes_site_rule(server, principal):
+            yield Reason(kind="rule", principal=principal)
         if lacking := missing_scopes(principal.scopes, server.scopes):
-            yield DenialReason(kind="scopes", scopes=lacking)
+            yield Reason(kind="scopes", principal=principal, scopes=lacking)
+
+
+def _component_reasons(
+    principal: Principal,
+    component: Component,
+    use: Use,
+    check: Callable[[BasePermission, Component], Reason | None],
+) -> Iterator[Reason]:
+    """Yield the reasons why the caller may not use a component; each check runs when requested."""
+    for permission in parse_permissions(component.permission):
+        if reason := check(permission, component):
+            yield reason
+    if lacking := missing_scopes(principal.scopes, _needed_scopes(component, use)):
+        yield Reason(kind="scopes", principal=principal, component=component, scopes=lacking)
+
+
+def _needed_scopes(component: Component, use: Use) -> tuple[str, ...]:
+    if use == "call" or (component.scopes and get_settings().list_filter == "scopes"):
+        return component.scopes
+    return ()
+
+
+def _check(
+    principal: Principal, permission: BasePermission, component: Component | None = None
+) -> Reason | None:
+    """Return the reason if a permission denies access, with the exception if it raised one."""
+    error = None
+    try:
+        if permission.has_permission(principal):
+            return None
+    except Exception as exc:  # noqa: BLE001  # the site's own code; callers log it or raise it
+        error = exc
+    return Reason(
+        kind="permission",
+        principal=principal,
+        component=component,
+        permission=permission,
+        error=error,
+    )
 
 
 class PermissionCache:
@@ -189,55 +328,66 @@ class PermissionCache:
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
         # Keeps the permission alive, so that no other object can get its id.
-        self._known: dict[int, tuple[BasePermission, bool | Exception]] = {}
+        self._known: dict[int, tuple[BasePermission, Reason | None]] = {}
 
-    def check_permission(self, permission: BasePermission, component: Component) -> bool:
-        """Return whether a permission allows access.
+    def check(self, permission: BasePermission, component: Component) -> Reason | None:
+        """Return the reason if a permission denies access; the reason may name another component.
 
-        A permission that fails with another exception hides only its own component.
-
-        Raises:
-            AccessRefused: it denies access with an exception of its own.
-            MCPError: likewise.
+        A permission that fails hides only its own component; the failure is logged.
         """
         if id(permission) not in self._known:
-            self._known[id(permission)] = permission, self._evaluate(permission, component)
-        said = self._known[id(permission)][1]
-        if isinstance(said, Exception):
-            raise said
-        return said
+            reason = _check(self.principal, permission, component)
+            self._known[id(permission)] = permission, reason
+            if reason is not None and reason.failure is not None:
+                text = "The %s is hidden because %s failed."
+                logger.error(text, component, permission, exc_info=reason.failure)
+        return self._known[id(permission)][1]
 
     def check_all(self, components: Iterable[Component]) -> None:
         """Check the permissions of all components, to take the same time and queries."""
         for component in components:
-            for guard in parse_permissions(component.permission):
-                with suppress(AccessRefused, MCPError):
-                    self.check_permission(guard, component)
-
-    def _evaluate(self, permission: BasePermission, component: Component) -> bool | Exception:
-        try:
-            return permission.has_permission(self.principal)
-        except (AccessRefused, MCPError) as exc:
-            return exc
-        except Exception:
-            logger.exception("The %s is hidden because %s failed.", component, permission)
-            return False
+            for permission in parse_permissions(component.permission):
+                self.check(permission, component)
 
 
-def visibility_denials(
-    principal: Principal, component: Component, *, permission_cache: PermissionCache | None = None
-) -> Iterator[DenialReason]:
-    """Yield the reasons why a component is hidden from a caller, none if it is visible."""
-    permission_cache = permission_cache or PermissionCache(principal)
-    for guard in parse_permissions(component.permission):
-        try:
-            is_allowed = permission_cache.check_permission(guard, component)
-        except (AccessRefused, MCPError):
-            # Such an exception is meant for a use of the component; a list only hides it.
-            is_allowed = False
-        if not is_allowed:
-            yield DenialReason(kind="permission", permission=guard)
-    if get_settings().list_filter == "scopes" and (
-        lacking := missing_scopes(principal.scopes, component.scopes)
-    ):
-        yield DenialReason(kind="scopes", scopes=lacking)
+# The site's rule ----------------------------------------------------------------------------------
+
+Rule = Callable[[Any, Any, str], bool]
+
+
+def _passes_site_rule(server: Server, principal: Principal) -> bool:
+    """Return the result of the site's rule (``OAUTH["CAN_CONNECT"]``); without a rule, true.
+
+    Raises:
+        ImproperlyConfigured: the setting does not name a callable.
+    """
+    path = get_settings().oauth.can_connect
+    if not path:
+        return True
+    rule = find_rule(path)
+    try:
+        return bool(rule(principal.user, server, principal.client_id))
+    except Exception:
+        logger.exception("OAUTH['CAN_CONNECT'] raised an exception, so the client is rejected.")
+        return False
+
+
+@cache
+def find_rule(path: str) -> Rule:
+    """Return the function at a dotted path.
+
+    Raises:
+        ImproperlyConfigured: the function does not exist.
+    """
+    try:
+        rule: Rule = import_string(path)
+    except ImportError as exc:
+        raise ImproperlyConfigured(
+            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}, which cannot be imported ({exc})."
+        ) from exc
+    if not callable(rule):
+        raise ImproperlyConfigured(
+            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}; write the dotted path of a "
+            "function (user, server, client_id) -> bool."
+        )
+    return rule

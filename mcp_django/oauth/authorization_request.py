@@ -20,8 +20,8 @@ from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
 from mcp_django.auth.endpoints import all_resources, find_resources, find_server
-from mcp_django.auth.permissions import can_connect
 from mcp_django.conf import get_settings
+from mcp_django.execution.policy import can_connect
 from mcp_django.oauth import redirects
 from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
 from mcp_django.oauth.clients import (

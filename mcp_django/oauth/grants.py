@@ -21,9 +21,9 @@ from oauth2_provider.settings import oauth2_settings
 from mcp_django.auth import security_log
 from mcp_django.auth.backends.external import find_user
 from mcp_django.auth.endpoints import all_resources, canonicalize_url, find_resources, find_server
-from mcp_django.auth.permissions import can_connect
 from mcp_django.conf import TrustedIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution.policy import can_connect
 from mcp_django.models import AuthEvent, ExternalIdentity
 from mcp_django.oauth import clients
 from mcp_django.oauth.assertions import import_assertion_jwts

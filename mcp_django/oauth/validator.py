@@ -19,7 +19,7 @@ from oauthlib.oauth2.rfc6749 import errors
 
 from mcp_django.auth import security_log
 from mcp_django.auth.endpoints import canonicalize_url, server_of
-from mcp_django.auth.permissions import can_connect
+from mcp_django.execution.policy import can_connect
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import assertions
 from mcp_django.oauth.cimd import signed_in

@@ -9,16 +9,10 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import MCPServer
-from mcp_django.auth.permissions import (
-    AllowAny,
-    BasePermission,
-    IsStaff,
-    can_connect,
-    passes_site_rule,
-)
+from mcp_django.auth.permissions import AllowAny, BasePermission, IsStaff
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import ConnectionRefused, InsufficientScope
-from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.policy import authorize_connection, can_connect
 
 ADA, BOB = User(pk=1, username="ada"), User(pk=2, username="bob", is_staff=True)
 server = MCPServer("connecting")
@@ -90,4 +84,4 @@ def test_the_rule_goes_before_the_scopes_and_the_permission_before_both(settings
 def test_a_rule_that_is_none_is_told(settings: Any, path: str) -> None:
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
     with pytest.raises(ImproperlyConfigured, match="CAN_CONNECT"):
-        passes_site_rule(ADA, server, "any")
+        can_connect(ADA, server, "any")

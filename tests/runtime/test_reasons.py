@@ -15,12 +15,14 @@ from mcp_django.auth.permissions import AllowAny, BasePermission, HasCodename, I
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InvalidParams
+from mcp_django.execution import policy
 from mcp_django.execution.policy import (
+    Reason,
     authorize,
     authorize_connection,
-    connection_denials,
+    explain,
+    explain_connection,
     is_visible,
-    visibility_denials,
 )
 
 
@@ -101,13 +103,15 @@ def test_a_component_is_seen_when_there_is_no_reason_against_it(
         principal = caller(held, is_known=is_known)
         component = component_of(permission, needed)
         with override_settings(MCP_DJANGO={"LIST_FILTER": list_filter}):
-            reasons = list(visibility_denials(principal, component))
+            reasons = explain(principal, component, use="list").reasons
             assert is_visible(principal, component) is not bool(reasons)
             of_scopes = [one for one in reasons if one.kind == "scopes"]
             guarding = [one for one in reasons if one.kind == "permission"]
             lacks = held is not None and not set(needed) <= held
             assert bool(of_scopes) is (lacks and list_filter == "scopes")
-            assert is_admitted(principal, component) is not (bool(guarding) or lacks)
+            use = explain(principal, component, use="call")
+            assert is_admitted(principal, component) is use.allowed is not (bool(guarding) or lacks)
+            assert [one.kind for one in use.reasons if one.scopes] == ["scopes"] * lacks
         guards = permission if isinstance(permission, list) else [permission]
         refusing = [one for one in guards if one not in (None, Yes)]
         assert [type(one.permission) for one in guarding] == refusing
@@ -117,10 +121,84 @@ def test_all_reasons_are_given_and_not_the_first_alone() -> None:
     component = component_of([No, IsStaff, "auth.view_group", InGroups(["Editors"])], ("a", "b"))
     principal = caller(frozenset({"a"}), is_known=False)
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
-        found = list(visibility_denials(principal, component))
+        found = explain(principal, component, use="list").reasons
     kinds = [type(one.permission) for one in found if one.permission is not None]
     assert kinds == [No, IsStaff, HasCodename, InGroups]
     assert found[-1].scopes == ("b",)
+
+
+# What is asked, and what is not ------------------------------------------------------------------
+
+
+class Counted(BasePermission):
+    """Says what it was made to say, and counts how often."""
+
+    def __init__(self, answer: bool | Exception) -> None:
+        self.answer, self.count = answer, 0
+
+    def has_permission(self, principal: Principal) -> bool:
+        self.count += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [False, RuntimeError("oops"), InvalidParams("Not today.")])
+def test_what_comes_after_the_first_no_is_asked_only_to_explain(answer: Any) -> None:
+    yes, no, later = Counted(True), Counted(answer), Counted(False)
+    component, principal = component_of([yes, no, later], ("a",)), caller(frozenset())
+    assert not is_visible(principal, component)
+    assert not is_admitted(principal, component)
+    server = MCPServer("reasons", permission=[yes, no, later])
+    with pytest.raises(Exception, match=str(answer or "may not use")):
+        authorize_connection(server, principal)
+    assert (yes.count, no.count, later.count) == (3, 3, 0)
+    reasons = explain(principal, component, use="call").reasons
+    assert [one.permission or one.scopes for one in reasons] == [no, later, ("a",)]
+    found = explain_connection(server, principal).reasons
+    assert [(one.permission, one.error) for one in found] == [(no, answer or None), (later, None)]
+
+
+@pytest.mark.parametrize("permission", [None, AllowAny], ids=named)
+def test_where_nothing_is_to_be_checked_nothing_is_made(
+    permission: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PermissionCache", "_component_reasons", "_connection_reasons"):
+        monkeypatch.delattr(policy, name)
+    component, principal = component_of(None, ()), caller(frozenset(), is_known=False)
+    assert is_visible(principal, component)
+    assert authorize(principal, component)
+    authorize_connection(MCPServer("reasons", permission=permission), principal)
+
+
+# In words ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("permission", "of_server", "of_component"),
+    [
+        (IsStaff, "Credentials are needed (IsStaff).", "Credentials are needed (IsStaff)."),
+        (No, "The permission No denies access.", "The permission No denies access."),
+        (Refuses, "Sign in once more.", "The permission Refuses denies access."),
+        (
+            Fails,
+            "A permission of the server failed; see the log.",
+            "The permission Fails denies access.",
+        ),
+    ],
+)
+def test_a_reason_is_a_sentence(permission: Any, of_server: str, of_component: str) -> None:
+    principal = caller(None, is_known=False)
+    (reason,) = explain_connection(MCPServer("reasons", permission=permission), principal).reasons
+    assert reason.sentence() == of_server
+    component = component_of(permission, ())
+    (reason,) = explain(principal, component, use="list").reasons
+    assert reason.sentence() == of_component
+    disabled = Reason(kind="disabled", principal=principal, component=component)
+    assert disabled.sentence() == "It is disabled in the admin."
+
+
+# The server --------------------------------------------------------------------------------------
 
 
 def nobody_connects(user: Any, server: Any, client_id: str) -> bool:
@@ -149,7 +227,7 @@ def test_whoever_may_not_enter_has_a_reason(
     for held, audience, client in product(HELD, ("", "https://a.example"), ("blocked", "other")):
         principal = caller(held, is_known=is_known, audience=audience, client_id=client)
         with override_settings(MCP_DJANGO={"OAUTH": {"CAN_CONNECT": rule}}):
-            reasons = [one.kind for one in connection_denials(door, principal)]
+            reasons = [one.kind for one in explain_connection(door, principal).reasons]
             if reasons:
                 with pytest.raises(AccessRefused):
                     authorize_connection(door, principal)
