@@ -22,15 +22,16 @@ from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.execution.call import RequestContext
+from mcp_django.execution.policy import Verdict
 from mcp_django.execution.results import CallAborted
 from mcp_django.management.command_errors import TRACEBACK_HINT, command_error, describe_exception
 from mcp_django.management.lookups import (
     DISABLED,
     add_component_options,
-    check_visibility,
+    check_access,
+    denial_names,
     find_component,
     find_principal,
-    permission_error,
     permission_names,
     server_permissions,
 )
@@ -144,7 +145,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:
-        raise _error_for_exception(server, component, principal, options["user"], exc) from exc
+        raise _error_for_exception(server, component, principal, exc) from exc
     finally:
         component_failed.disconnect(record_exception)
     if unused := answers.unused_text():
@@ -202,50 +203,59 @@ def _component_error(component: Component, exc: BaseException) -> CommandError:
 
 
 def _error_for_exception(
-    server: MCPServer,
-    component: Component,
-    principal: Principal,
-    username: str | None,
-    exc: BaseException,
+    server: MCPServer, component: Component, principal: Principal, exc: BaseException
 ) -> CommandError:
     """Return the error for an exception that the runtime raised instead of returning a response."""
     if not isinstance(exc, Exception):
         # The runtime does not catch SystemExit and other exceptions outside of Exception.
         return _component_error(component, exc)
-    if failed := permission_error(server, component, principal):
-        return failed
-    if isinstance(exc, AccessRefused):
-        return _access_error(server, component, username, exc)
+    verdict = check_access(server, component, principal, use="call")
+    if isinstance(exc, AccessRefused) or any(one.error for one in verdict.reasons[:1]):
+        return _access_error(server, component, principal, verdict, exc)
     return command_error(exc)
 
 
 def _raise_error_response(
     server: MCPServer, component: Component, principal: Principal, error: Mapping[str, Any]
 ) -> NoReturn:
-    seen = check_visibility(server, component, principal)
-    if not seen.is_visible:
-        if failed := permission_error(server, component, principal):
-            raise failed
-        who = principal.user.get_username() or "anonymous callers (no --user)"
-        raise CommandError(
-            f"The {component} is hidden from {who} by {', '.join(seen.refused_by)}; "
-            f"a client receives: {error['message']}"
-        )
+    verdict = check_access(server, component, principal, use="call")
+    if not verdict.allowed:
+        raise _hidden_error(component, principal, verdict, error["message"])
     data = f"\n{json.dumps(error['data'], ensure_ascii=False)}" if error.get("data") else ""
     raise CommandError(f"{error['message']} ({error['code']}){data}")
 
 
 def _access_error(
-    server: MCPServer, component: Component, username: str | None, exc: AccessRefused
+    server: MCPServer,
+    component: Component,
+    principal: Principal,
+    verdict: Verdict,
+    exc: Exception,
 ) -> CommandError:
     if not server.catalog.is_enabled:
         return CommandError(f"The server {server.name!r} is {DISABLED}.")
     guards = " and ".join(permission_names(server_permissions(server)))
-    if isinstance(exc, AuthenticationRequired):
+    if isinstance(exc, AuthenticationRequired) and not principal.is_authenticated:
         own = " and ".join(permission_names(component.permission))
         needs = f"needs {own}" if own else f"is on server {server.name!r}, which needs {guards}"
         return CommandError(f"The {component} {needs}; name the user to call as with --user.")
-    return CommandError(f"{username} may not use server {server.name!r}, which needs {guards}.")
+    if any(one.component for one in verdict.reasons[:1]):
+        return _hidden_error(component, principal, verdict, str(exc))
+    who = _caller_name(principal)
+    return CommandError(f"{who} may not use server {server.name!r}, which needs {guards}.")
+
+
+def _hidden_error(
+    component: Component, principal: Principal, verdict: Verdict, message: str
+) -> CommandError:
+    return CommandError(
+        f"The {component} is hidden from {_caller_name(principal)} by "
+        f"{', '.join(denial_names(verdict))}; a client receives: {message}"
+    )
+
+
+def _caller_name(principal: Principal) -> str:
+    return principal.user.get_username() or "anonymous callers (no --user)"
 
 
 # A call from request to result --------------------------------------------------------------------

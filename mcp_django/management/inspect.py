@@ -15,17 +15,18 @@ from django.core.management.base import BaseCommand
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
+from mcp_django.execution.policy import Verdict
 from mcp_django.integrations.models.form_tools import FormTools
 from mcp_django.integrations.skills import SkillFolder
 from mcp_django.management.lookups import (
     DISABLED,
     ESTIMATE,
-    Visibility,
     add_component_options,
     audience_text,
-    check_visibility,
+    check_access,
     component_summary,
     component_type,
+    denial_names,
     estimate_tokens,
     find_component,
     find_principal,
@@ -209,7 +210,7 @@ class ComponentReport:
     wire: Schema
     portability: tuple[str, ...]
     username: str
-    verdict: Visibility | None
+    verdict: Verdict | None
 
     @property
     def heading(self) -> str:
@@ -255,16 +256,18 @@ class ComponentReport:
     def _verdict(self) -> str:
         if self.verdict is None:
             return ""
-        if self.verdict.is_visible:
+        if self.verdict.allowed:
             return f"{self.username} may see it."
-        return f"{self.username} may not see it: {', '.join(self.verdict.refused_by)}."
+        return f"{self.username} may not see it: {', '.join(denial_names(self.verdict))}."
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
         component = self.component
         seen = {}
         if self.verdict is not None:
-            seen = {"seen_by": {"user": self.username, **asdict(self.verdict)}}
+            denials = denial_names(self.verdict)
+            found = {"user": self.username, "is_visible": not denials, "refused_by": denials}
+            seen = {"seen_by": found}
         return {
             "server": self.server.name,
             "urls": server_urls(self.server),
@@ -313,7 +316,9 @@ def _build_report(
         wire=wire,
         portability=tuple(_portability_problems(wire)),
         username=username,
-        verdict=check_visibility(server, component, principal) if principal is not None else None,
+        verdict=check_access(server, component, principal, use="list")
+        if principal is not None
+        else None,
     )
 
 

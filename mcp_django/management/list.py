@@ -11,20 +11,20 @@ from django.core.management.base import BaseCommand
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent
+from mcp_django.execution.policy import is_visible
 from mcp_django.management.lookups import (
     DISABLED,
     ESTIMATE,
     KINDS,
     PLURALS,
     ComponentType,
+    check_connection,
     component_summary,
     estimate_tokens,
     find_principal,
     find_servers,
     flags,
-    is_authorized,
     is_in_catalog,
-    is_visible_to,
     kind_argument,
     permission_names,
     server_permissions,
@@ -74,21 +74,20 @@ def _visible_components(
     server: MCPServer, principal: Principal | None, kinds: Sequence[ComponentType]
 ) -> Grouped:
     """Return the components by kind that the caller may see; all of them if it is ``None``."""
-    if principal is not None and not is_authorized(server, principal):
+    if principal is not None and not check_connection(server, principal).allowed:
         return {}
     return {
         kind: [
             one
             for one in kind.components(server)
-            if principal is None
-            or (is_in_catalog(server, one) and is_visible_to(server, one, principal))
+            if principal is None or (is_in_catalog(server, one) and is_visible(principal, one))
         ]
         for kind in kinds
     }
 
 
 def _rejection_text(server: MCPServer, principal: Principal | None, username: str) -> str:
-    if principal is None or is_authorized(server, principal):
+    if principal is None or check_connection(server, principal).allowed:
         return ""
     return f"{username} may not use this server."
 
@@ -97,7 +96,9 @@ def _describe_server(
     server: MCPServer, principal: Principal | None, groups: Grouped
 ) -> dict[str, Any]:
     entries = _entries(server, groups)
-    authorized = {} if principal is None else {"admitted": is_authorized(server, principal)}
+    authorized = (
+        {} if principal is None else {"admitted": check_connection(server, principal).allowed}
+    )
     return {
         "name": server.name,
         "title": str(server.identity().get("title", "")),

@@ -10,8 +10,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +22,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 from django.urls import NoReverseMatch, reverse
 
-from mcp_django.auth.permissions import BasePermission, parse_permissions
+from mcp_django.auth.permissions import parse_permissions
 from mcp_django.auth.principal import (
     Principal,
     anonymous_principal,
@@ -34,9 +33,9 @@ from mcp_django.conf import get_settings, is_loopback
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ReadableComponent, SkillFile
 from mcp_django.core.tool import Tool
-from mcp_django.exceptions import AccessRefused, Busy, MCPError
+from mcp_django.exceptions import Busy
 from mcp_django.execution.handlers import prompts, resources, tools
-from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.execution.policy import Reason, Use, Verdict, explain, explain_connection
 from mcp_django.management.command_errors import TRACEBACK_HINT, describe_exception, safe_str
 from mcp_django.protocol import projection
 from mcp_django.protocol.jsonrpc import encode
@@ -486,78 +485,58 @@ def permission_names(declared: object) -> list[str]:
     return [_permission_name(one) for one in parse_permissions(declared)]
 
 
-def _permission_name(guard: BasePermission) -> str:
+def _permission_name(guard: object) -> str:
     return safe_str(guard) or type(guard).__name__
 
 
-def is_authorized(server: MCPServer, principal: Principal) -> bool:
-    """Return whether a server authorizes a caller.
+def check_connection(server: MCPServer, principal: Principal) -> Verdict:
+    """Return whether a caller may connect to a server.
 
     Raises:
-        CommandError: a permission of the server raised an exception.
+        CommandError: the first reason is a permission that failed, whose exception the caller gets.
     """
-    try:
-        with report_failing_permission(server, None, principal):
-            authorize_connection(server, principal)
-    except AccessRefused:
-        return False
-    return True
+    verdict = explain_connection(server, principal)
+    _raise_failure(server, verdict.reasons[:1])
+    return verdict
 
 
-def is_visible_to(server: MCPServer, component: Component, principal: Principal) -> bool:
-    """Return whether a component is visible to a caller whom the server authorizes.
+def check_access(
+    server: MCPServer, component: Component, principal: Principal, *, use: Use
+) -> Verdict:
+    """Return whether a caller may see or use a component of a server.
 
     Raises:
-        CommandError: a permission of the component raised an exception that does not hide it.
+        CommandError: as ``check_connection``; for a call, if any permission failed.
     """
-    with report_failing_permission(server, component, principal):
-        return is_visible(principal, component)
+    own = Verdict(reasons=(Reason(kind="disabled", principal=principal, component=component),))
+    if is_in_catalog(server, component):
+        own = explain(principal, component, use=use)
+    reasons = (*check_connection(server, principal).reasons, *own.reasons)
+    if use == "call":
+        _raise_failure(server, reasons)
+    return Verdict(reasons=reasons)
 
 
-@contextmanager
-def report_failing_permission(
-    server: MCPServer, component: Component | None, principal: Principal
-) -> Iterator[None]:
-    """Convert an exception of a permission into a ``CommandError`` that names the permission."""
-    try:
-        yield
-    except (AccessRefused, MCPError):
-        raise
-    except Exception as exc:
-        if failed := permission_error(server, component, principal):
-            raise failed from exc
-        raise
+def _raise_failure(server: MCPServer, reasons: Iterable[Reason]) -> None:
+    for reason in reasons:
+        if reason.failure:
+            owner = reason.component or f"server {server.name!r}"
+            raise CommandError(
+                f"The permission {_permission_name(reason.permission)} of the {owner} raised "
+                f"{describe_exception(reason.failure)}\n{TRACEBACK_HINT}"
+            ) from reason.failure
 
 
-def permission_error(
-    server: MCPServer, component: Component | None, principal: Principal
-) -> CommandError | None:
-    """Return an error that names the first permission that raises for this caller, or ``None``."""
-    owners = [(f"server {server.name!r}", server_permissions(server))]
-    owners += [(str(component), (component.permission,))] if component is not None else []
-    for owner, declared in owners:
-        for guard, exc in _denying_permissions(declared, principal):
-            if exc is not None:
-                name = _permission_name(guard)
-                return CommandError(
-                    f"The permission {name} of the {owner} raised "
-                    f"{describe_exception(exc)}\n{TRACEBACK_HINT}"
-                )
-    return None
+def denial_names(verdict: Verdict) -> list[str]:
+    """Return the names of what denies access: the permissions, or the admin."""
+    if any(one.kind == "disabled" for one in verdict.reasons):
+        return ["the admin, where it is disabled"]
+    return list(dict.fromkeys(map(_denial_name, verdict.reasons)))
 
 
-def _denying_permissions(
-    declared: object, principal: Principal
-) -> Iterator[tuple[BasePermission, Exception | None]]:
-    """Yield the permissions that deny the caller, each with its exception if it raised one."""
-    for guard in parse_permissions(declared):
-        try:
-            if not guard.has_permission(principal):
-                yield guard, None
-        except (AccessRefused, MCPError):
-            yield guard, None
-        except Exception as exc:  # noqa: BLE001  # the site's own code, which is named
-            yield guard, exc
+def _denial_name(reason: Reason) -> str:
+    name = _permission_name(reason.permission)
+    return f"{name}, which raised {describe_exception(reason.failure)}" if reason.failure else name
 
 
 def audience_text(server: MCPServer, component: Component) -> str:
@@ -572,31 +551,3 @@ def audience_text(server: MCPServer, component: Component) -> str:
     if get_settings().list_filter == "scopes":
         return f"Visible to and usable by {who}, with the scopes: {scopes}."
     return f"Visible to {who}; usable with the scopes: {scopes}."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visibility:
-    """Whether one caller may see a component, and what denies it."""
-
-    is_visible: bool
-    refused_by: tuple[str, ...] = ()
-
-
-def check_visibility(server: MCPServer, component: Component, principal: Principal) -> Visibility:
-    """Return whether a caller may see a component, and what denies it."""
-    if not server.catalog.is_enabled or not is_in_catalog(server, component):
-        return Visibility(is_visible=False, refused_by=("the admin, where it is disabled",))
-    if is_authorized(server, principal) and is_visible_to(server, component, principal):
-        return Visibility(is_visible=True)
-    guards = (
-        *parse_permissions(server_permissions(server)),
-        *parse_permissions(component.permission),
-    )
-    refusing = [
-        _permission_name(guard)
-        + (f", which raised {describe_exception(exc)}" if exc is not None else "")
-        for guard, exc in _denying_permissions(guards, principal)
-    ]
-    return Visibility(
-        is_visible=False, refused_by=tuple(dict.fromkeys(refusing or ["LIST_FILTER"]))
-    )

@@ -18,9 +18,9 @@ from django.db import connections
 
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
-from mcp_django.exceptions import AccessRefused, AuthenticationRequired
-from mcp_django.execution.policy import authorize_connection
-from mcp_django.management.lookups import find_principal, find_server, report_failing_permission
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution.policy import REFUSALS, authorize_connection
+from mcp_django.management.lookups import check_connection, find_principal, find_server
 from mcp_django.server import MCPServer
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import HINT
@@ -99,11 +99,12 @@ def _authorized_principal(
         principal = caller.principal()
     except AuthenticationRequired as exc:
         raise CommandError(f"{TOKEN_VARIABLE}: {exc} See: manage.py mcp token list.") from None
+    # Raises an error that names a permission that fails.
+    check_connection(server, principal)
     try:
-        with report_failing_permission(server, None, principal):
-            authorize_connection(server, principal)
-    except AccessRefused as exc:
-        reason = exc.message if principal.is_authenticated else HINT
+        authorize_connection(server, principal)
+    except REFUSALS as exc:
+        reason = str(exc) if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")
         return None
     return principal

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import BaseCommand, CommandError, call_command
 from django.db import OperationalError, ProgrammingError, connection
 
+from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import BasePermission
+from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InvalidParams
+from mcp_django.management.stdio import _authorized_principal
 from tests.management.console import attempt, fails, run, server_of
 from tests.servers import person
 
@@ -169,6 +172,58 @@ def test_a_component_that_its_permission_hides_by_failing_says_so() -> None:
     server.tool(permission=Broken)(closed)
     out = run("inspect", "closed", "--server", server.name, "--user", "ada").out
     assert "Broken, which raised ZeroDivisionError: guard broke" in " ".join(out.split())
+
+
+class Refusing(BasePermission):
+    """Refuses with an exception of its own, which the tests set."""
+
+    exception: Exception
+
+    def has_permission(self, principal: Any) -> bool:
+        raise self.exception
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("username", ["ada", None])
+@pytest.mark.parametrize("exception", [InvalidParams("Not today."), ConnectionRefused("Not you.")])
+def test_a_permission_that_refuses_in_words_of_its_own_is_named(
+    exception: Any, username: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person()
+    monkeypatch.setattr(Refusing, "exception", exception, raising=False)
+    user = ("--user", username) if username else ()
+    who = username or "anonymous callers (no --user)"
+    server = server_of(closed, permission=Refusing)
+    where = ("--server", server.name, *user)
+    rejected = f"may not use server {server.name!r}, which needs Refusing."
+    assert fails("call", "closed", *where) == f"{who} {rejected}"
+    inner = server_of()
+    inner.tool(permission=Refusing)(closed)
+    assert fails("call", "closed", "--server", inner.name, *user) == (
+        f"The tool 'closed' is hidden from {who} by Refusing; a client receives: {exception}"
+    )
+    if username:
+        assert "ada may not use this server." in run("list", *where).out
+        assert "ada may not see it: Refusing." in run("inspect", "closed", *where).out
+        # The command itself would serve the streams of this process.
+        command = BaseCommand(stderr=io.StringIO())
+        assert _authorized_principal(command, server, LocalCaller(username="ada")) is None
+        assert command.stderr.getvalue() == (
+            f"The server {server.name!r} will reject every request: {exception}\n"
+        )
+
+
+@pytest.mark.django_db
+def test_a_user_whom_a_permission_tells_to_sign_in_is_not_told_to_name_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    person()
+    monkeypatch.setattr(Refusing, "exception", AuthenticationRequired("Once more."), raising=False)
+    server = server_of()
+    server.tool(permission=Refusing)(closed)
+    assert fails("call", "closed", "--server", server.name, "--user", "ada") == (
+        "The tool 'closed' is hidden from ada by Refusing; a client receives: Once more."
+    )
 
 
 @pytest.mark.parametrize("module", ["no.such.urls", "tests.management.shell.broken_urls"])
