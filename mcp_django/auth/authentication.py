@@ -26,7 +26,12 @@ from django.utils.asyncio import async_unsafe
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.auth import limits, security_log
-from mcp_django.auth.backends import SESSION_BACKENDS, BaseBackend, get_backend
+from mcp_django.auth.backends import (
+    BEARER_BACKENDS,
+    SESSION_BACKENDS,
+    BaseBackend,
+    get_backend,
+)
 from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.principal import (
     Principal,
@@ -47,7 +52,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         AuthenticationRequired: no backend accepts the credentials.
         TooManyAttempts: too many invalid credentials came from the same address.
     """
-    if credentials.has_token_in_query:
+    if credentials.query and credentials.has_token_in_query:
         # Every proxy on the way may have logged the token, so it is recorded for the site owner.
         _record_rejected(credentials, reason="token in query string")
     presented = credentials.bearer is not None
@@ -55,9 +60,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         known = _identify(names, credentials)
         if known is None:
             # Only browsers have a login cookie; MCP clients cannot get one.
-            return anonymous_principal(
-                may_sign_in=any(one not in SESSION_BACKENDS for one in names)
-            )
+            return anonymous_principal(may_sign_in=not SESSION_BACKENDS.issuperset(names))
         limits.remember_login(credentials.headers, known.user_key)
         return known
     fingerprint = limits.check_attempts(credentials)
@@ -94,6 +97,9 @@ def _identify_or_reject(names: Sequence[str], credentials: Credentials) -> Princ
 
 
 def _identify(names: Sequence[str], credentials: Credentials) -> Principal | None:
+    # Most backends do nothing without an Authorization header.
+    if not credentials.has_authorization:
+        names = [name for name in names if name not in BEARER_BACKENDS]
     for name in names:
         principal = get_backend(name).authenticate(credentials)
         if principal is not None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from contextlib import suppress
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import Context as ContextVars, copy_context
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
@@ -226,17 +229,26 @@ async def _acall(prepared_call: PreparedCall, port: ClientPort | None) -> dict[s
     limit = time_limit(prepared_call)
     timer = asyncio.timeout(limit)
     try:
-        async with timer:
-            value = _bind(prepared_call, port)()
-            if inspect.isasyncgen(value):
-                value = [item async for item in value]
-            else:
-                value = await value
-        _reraise_input_required(prepared_call)
+        # In a context of its own, so that a later request of this task sees nothing of it.
+        return await run_stepped(
+            _acall_function(prepared_call, port), lambda: timer, context=copy_context()
+        )
     except TimeoutError as exc:
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
         prepared_call.cancellation.expire()
         return _error_result(prepared_call, failure)
+
+
+async def _acall_function(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+    try:
+        value = _bind(prepared_call, port)()
+        if inspect.isasyncgen(value):
+            value = [item async for item in value]
+        else:
+            value = await value
+        _reraise_input_required(prepared_call)
+    except TimeoutError:
+        raise
     except asyncio.CancelledError as exc:
         current = asyncio.current_task()
         if current is None or current.cancelling():
@@ -336,3 +348,59 @@ def _bind(prepared_call: PreparedCall, port: ClientPort | None) -> Callable[[], 
         # Not earlier: by now the call is logged and approved.
         prepared_call.interaction.start_task()
     return prepared_call.component.function.bind(dict(prepared_call.arguments), context)
+
+
+# Functions that do not wait -----------------------------------------------------------------------
+
+# Most async functions end without waiting. Their first step is their only one: it needs no task of
+# its own, no timer and no watcher. If a coroutine waits, what guards the wait is entered then, and
+# the rest runs in the same task, since asyncio and anyio keep cancel scopes by task.
+
+Guard = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+async def run_stepped(
+    awaitable: Awaitable[T], guard: Guard, *, context: ContextVars | None = None
+) -> T:
+    """Return the result of an awaitable; enter ``guard()`` before its first wait.
+
+    With ``context`` the coroutine runs in it, as a task of its own would. The coroutine is closed
+    in every case.
+
+    Raises:
+        BaseException: what the awaitable or the guard raises.
+    """
+    if not isinstance(awaitable, CoroutineType):
+        # Some servers implement their awaitables in another language.
+        async with guard():
+            return await awaitable
+    try:
+        try:
+            waiting = awaitable.send(None) if context is None else context.run(awaitable.send, None)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        async with guard():
+            return await _resume(awaitable, waiting, context)
+    finally:
+        awaitable.close()
+
+
+@types.coroutine
+def _resume(
+    coroutine: Coroutine[Any, Any, T], waiting: Any, context: ContextVars | None
+) -> Generator[Any, Any, T]:
+    """Run the rest of a coroutine whose first step yielded ``waiting``."""
+    while True:
+        step: Callable[..., Any] = coroutine.send
+        value: Any = None
+        try:
+            value = yield waiting
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as exc:  # noqa: BLE001 - thrown into the coroutine
+            step, value = coroutine.throw, exc
+        try:
+            waiting = step(value) if context is None else context.run(step, value)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]

@@ -241,8 +241,8 @@ def classify(
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)
-        fields = _meta_fields(params)
-        if _has_envelope(fields):
+        fields = params.meta if isinstance(params.meta, dict) else {}
+        if not _ENVELOPE_KEYS.isdisjoint(fields):
             return _classify_stateless(message.method, params, fields, headers, enabled)
         return _classify_without_envelope(message.method, params, _version_header(headers), enabled)
     if isinstance(message, Notification):
@@ -343,9 +343,9 @@ def _classify_stateless(
             revision=revision,
             client_capabilities=capabilities,
             client_info=client_info,
-            log_level=_log_level(fields),
-            progress_token=_progress_token(fields),
-            trace=read_trace(fields),
+            log_level=_log_level(fields) if LOG_LEVEL in fields else None,
+            progress_token=_progress_token(fields) if PROGRESS_TOKEN in fields else None,
+            trace={} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields),
         )
     )
 

@@ -59,10 +59,13 @@ class Headers:
     __slots__ = ("_lines",)
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        # Most headers are never read, so values are decoded on access.
-        self._lines: dict[bytes, list[bytes]] = {}
-        for name, value in pairs:
-            self._lines.setdefault(name.lower(), []).append(value)
+        # Most headers are never read, so values are decoded on access. ASGI servers send names in
+        # lower case, and few requests repeat a name.
+        lines = list(pairs)
+        single: dict[bytes, bytes | tuple[bytes, ...]] = dict(lines)
+        if len(single) < len(lines) or not b"".join(single).islower():
+            single = _collect_lines(lines)
+        self._lines = single
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, Any]) -> Headers:
@@ -81,13 +84,23 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header without surrounding whitespace, or `None`."""
-        lines = self.getlist(name)
-        return lines[0] if lines else None
+        value = self._lines.get(_key(name))
+        if value is None:
+            return None
+        first = value if isinstance(value, bytes) else value[0]
+        return first.decode("latin-1").strip(_WHITESPACE)
 
     def getlist(self, name: str) -> list[str]:
         """Return one value for each line of a header."""
-        lines = self._lines.get(_key(name))
-        return [line.decode("latin-1").strip(_WHITESPACE) for line in lines] if lines else []
+        value = self._lines.get(_key(name))
+        if value is None:
+            return []
+        lines = (value,) if isinstance(value, bytes) else value
+        return [line.decode("latin-1").strip(_WHITESPACE) for line in lines]
+
+    def raw(self, *names: bytes) -> tuple[bytes | tuple[bytes, ...] | None, ...]:
+        """Return the values as received: bytes, several for a repeated header, or `None`."""
+        return tuple(map(self._lines.get, names))
 
     def without(self, *names: str) -> Headers:
         """Return the headers without those named."""
@@ -100,6 +113,16 @@ class Headers:
 
     def __contains__(self, name: str) -> bool:
         return _key(name) in self._lines
+
+
+def _collect_lines(
+    pairs: Iterable[tuple[bytes, bytes]],
+) -> dict[bytes, bytes | tuple[bytes, ...]]:
+    """Return all values of each header, whose name may be repeated and in any case."""
+    found: dict[bytes, tuple[bytes, ...]] = {}
+    for name, value in pairs:
+        found[name.lower()] = (*found.get(name.lower(), ()), value)
+    return {name: lines[0] if len(lines) == 1 else lines for name, lines in found.items()}
 
 
 @lru_cache(maxsize=256)
@@ -166,10 +189,22 @@ def check_routing_headers(headers: Headers, *, version: str, method: str, name: 
     Raises:
         HeaderMismatch: a header is missing, repeated, malformed or different.
     """
+    if _are_equal(headers, version, method, name):
+        return
     _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
     if name is not None and (given := decode_value(_single_value(headers, "Mcp-Name"))) != name:
         raise HeaderMismatch(f"Mcp-Name is {clip(given)!r}, but the body says {clip(name)!r}")
+
+
+def _are_equal(headers: Headers, version: str, method: str, name: str | None) -> bool:
+    """Return whether all headers have the usual form and are equal to the body."""
+    text = f"{version}{method}{name or ''}"
+    if not (text.isascii() and text.isprintable()) or _SENTINEL_PREFIX in text or " " in text:
+        return False
+    given = headers.raw(b"mcp-protocol-version", b"mcp-method", b"mcp-name")
+    expected = (version.encode(), method.encode(), given[2] if name is None else name.encode())
+    return given == expected
 
 
 def _check_equal(headers: Headers, header: str, expected: str) -> None:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -73,17 +73,16 @@ class FastASGIHandler(BaseHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one request; ``view`` is the view that the URLconf resolved for it."""
-        in_flight = InFlight(view=view)
-        head = exchange_of(scope, in_flight.cancellation, view)
-        reading = BodyReader(view.mcp_server, scope, head, receive)
-        caller = presumed_caller(head.headers)
+        exchange = exchange_of(scope, view)
+        in_flight = InFlight(view=view, cancellation=exchange.cancellation)
+        reader = BodyReader(view.mcp_server, scope, exchange, receive)
+        caller = presumed_caller(exchange.headers)
         try:
-            body = await reading.body()
-            if isinstance(body, Reply):
-                in_flight.refusal = body
-                await self._answer(scope, b"", caller, in_flight, reading.wrap_send(send))
+            in_flight.refusal = await reader.read()
+            if in_flight.refusal is not None:
+                await self._answer(scope, b"", caller, in_flight, reader.wrap_send(send))
             else:
-                answer = self._answer(scope, body, caller, in_flight, send)
+                answer = self._answer(scope, exchange.body, caller, in_flight, send)
                 await run_until_disconnect(receive, answer, in_flight.cancellation)
         except ClientDisconnected:
             in_flight.cancellation.cancel()
@@ -202,35 +201,32 @@ class RawASGIMount:
             raise ValueError(
                 f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
             )
-        in_flight = InFlight()
         set_no_delay(send)
+        exchange = exchange_of(scope)
         try:
-            found = await read_request(self._server, scope, receive, send, in_flight)
-            if found is not None:
-                answer = send_response(self._server, found, in_flight, send)
-                await run_until_disconnect(receive, answer, in_flight.cancellation)
+            if await read_request(self._server, scope, exchange, receive, send):
+                answer = send_response(self._server, exchange, send)
+                await run_until_disconnect(receive, answer, exchange.cancellation)
         except ClientDisconnected:
-            in_flight.cancellation.cancel()
+            exchange.cancellation.cancel()
 
 
 async def read_request(
-    server: Server, scope: Scope, receive: Receive, send: Send, in_flight: InFlight
-) -> Exchange | None:
-    """Return the request with its body, or ``None`` if it was answered without the body.
+    server: Server, scope: Scope, exchange: Exchange, receive: Receive, send: Send
+) -> bool:
+    """Read the body of a request; return whether it still has to be answered.
 
     Raises:
         ClientDisconnected: the client disconnected before the body was complete.
     """
-    head = exchange_of(scope, in_flight.cancellation)
-    reading = BodyReader(server, scope, head, receive)
-    body = await reading.body()
-    if isinstance(body, Reply):
-        await send_reply(body, reading.wrap_send(send))
-        return None
-    return replace(head, body=body, request=_lazy_request(scope, body))
+    reader = BodyReader(server, scope, exchange, receive)
+    refused = await reader.read()
+    if refused is not None:
+        await send_reply(refused, reader.wrap_send(send))
+    return refused is None
 
 
-def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> Exchange:
+def exchange_of(scope: Scope, view: Any = None) -> Exchange:
     """Convert an ASGI request, without its body, to an ``Exchange``.
 
     ``view`` is the view that the URLconf resolved, or ``None`` if there is no URLconf.
@@ -238,15 +234,14 @@ def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> E
     headers = Headers(scope["headers"])
     return Exchange(
         verb=scope["method"],
-        scheme=_scheme_of(scope, headers),
+        scheme=_scheme_of(scope, headers) if "origin" in headers else "",
         headers=headers,
-        body=b"",
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
         endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
-        request=_lazy_request(scope, b"", view),
+        build_request=partial(_build_request, scope, view),
         can_stream=True,
-        cancellation=cancellation,
+        cancellation=Cancellation(),
     )
 
 
@@ -261,30 +256,23 @@ def _scheme_of(scope: Scope, headers: Headers) -> str:
     return str(scope.get("scheme", "http"))
 
 
+@lru_cache(maxsize=256)
 def _endpoint_of(path: str) -> Endpoint:
     """Return the endpoint that a path names on a mount without a URLconf."""
     last = path.rstrip("/").rpartition("/")[2]
     return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
 
 
-def _lazy_request(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIRequest]:
-    built: list[ASGIRequest] = []
-
-    def get() -> ASGIRequest:
-        if not built:
-            built.append(ASGIRequest(scope, BytesIO(body)))
-            # The endpoint derives the URL that tokens are issued for from the resolved view.
-            built[0].resolver_match = ResolverMatch(view, (), {}) if view else None
-        return built[0]
-
-    return get
+def _build_request(scope: Scope, view: Any, body: bytes) -> ASGIRequest:
+    request = ASGIRequest(scope, BytesIO(body))
+    # The endpoint derives the URL that tokens are issued for from the resolved view.
+    request.resolver_match = ResolverMatch(view, (), {}) if view else None
+    return request
 
 
-async def send_response(
-    server: Server, exchange: Exchange, in_flight: InFlight, send: Send
-) -> None:
+async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request and send its answer over ASGI."""
-    outcome = await _outcome_of(server, exchange, in_flight)
+    outcome = await _outcome_of(server, exchange)
     if isinstance(outcome, Stream):
         await _send_stream(outcome, send)
     else:
@@ -292,7 +280,7 @@ async def send_response(
         await send_reply(outcome, send)
 
 
-async def _outcome_of(server: Server, exchange: Exchange, in_flight: InFlight) -> Reply | Stream:
+async def _outcome_of(server: Server, exchange: Exchange) -> Reply | Stream:
     """Process a request, partly on the event loop and partly in a thread; return its outcome."""
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(parse_request, server, exchange)
@@ -303,6 +291,7 @@ async def _outcome_of(server: Server, exchange: Exchange, in_flight: InFlight) -
     try:
         outcome = _authorize_on_loop(received)
         if outcome is None:
+            in_flight = InFlight(cancellation=exchange.cancellation)
             work = partial(_authorize_and_run, received, in_flight)
             caller = presumed_caller(exchange.headers)
             running = get_pool(received.pool).run(

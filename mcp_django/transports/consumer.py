@@ -14,8 +14,8 @@ from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
 from mcp_django.core.catalog import Server
-from mcp_django.transports.answer import InFlight
-from mcp_django.transports.asgi_handler import read_request, send_response
+from mcp_django.core.context import Cancellation
+from mcp_django.transports.asgi_handler import exchange_of, read_request, send_response
 from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
 
 
@@ -24,20 +24,21 @@ class MCPConsumer(AsyncConsumer):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._in_flight = InFlight()
+        self._cancellation = Cancellation()
         self._answer: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request; an exception propagates, so the server answers with 500."""
         set_no_delay(send)
+        exchange = exchange_of(scope)
+        self._cancellation = exchange.cancellation
         try:
-            exchange = await read_request(self._server, scope, receive, send, self._in_flight)
+            if not await read_request(self._server, scope, exchange, receive, send):
+                return
         except ClientDisconnected:
             return
-        if exchange is None:
-            return
         async with asyncio.TaskGroup() as tasks:
-            answer = send_response(self._server, exchange, self._in_flight, send)
+            answer = send_response(self._server, exchange, send)
             self._answer = tasks.create_task(answer)
             await wait_for_first(tasks.create_task(super().__call__(scope, receive, send)))
 
@@ -46,7 +47,7 @@ class MCPConsumer(AsyncConsumer):
 
     async def http_disconnect(self, message: MutableMapping[str, Any]) -> None:
         """Cancel what still runs: the client disconnected, or its answer is complete."""
-        self._in_flight.cancellation.cancel()
+        self._cancellation.cancel()
         if self._answer is not None:
             self._answer.cancel()
         raise StopConsumer

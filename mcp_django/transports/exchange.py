@@ -7,9 +7,8 @@ thread; a ``Stream`` is a series of events that an event loop sends.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
@@ -57,25 +56,38 @@ HeaderList = tuple[tuple[str, str], ...]
 Message = Request | Notification | Response | Batch | DecodingFailure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
-    """One HTTP request; calling ``request`` builds the Django request when it is needed.
+    """One HTTP request; ``build_request`` builds its Django request, given the body.
 
-    ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account.
+    ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account; it may
+    be empty if the request has no Origin, since only that is compared with it.
     """
 
     verb: str
     scheme: str
     headers: Headers
-    body: bytes
     query: str
     path: str
-    request: Callable[[], HttpRequest]
     can_stream: bool
+    build_request: Callable[[bytes], HttpRequest]
+    cancellation: Cancellation
     endpoint: Endpoint = "mcp"
-    cancellation: Cancellation = field(default_factory=Cancellation)
+    body: bytes = b""
     message: Message | None = None
     """The decoded body, if the mount has already decoded it."""
+    _request: HttpRequest | None = None
+
+    def request(self) -> HttpRequest:
+        """Return the Django request, which is built when it is first needed."""
+        if self._request is None:
+            self._request = self.build_request(self.body)
+        return self._request
+
+    def set_body(self, body: bytes) -> None:
+        """Set the body, once it is read; a request built before does not have it."""
+        self.body = body
+        self._request = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,18 +279,15 @@ def is_caller_unverified(server: Server, exchange: Exchange) -> bool:
     return presumed_caller(exchange.headers) == UNPROVEN
 
 
-@contextmanager
-def log_step_up(server: Server, exchange: Exchange, principal: Principal) -> Iterator[None]:
-    """Record in the security log when the caller needs more scopes."""
-    try:
-        yield
-    except InsufficientScope as exc:
-        security_log.record_limited(
-            "step_up",
-            request=exchange.request(),
-            user=principal.user,
-            client_id=principal.client_id,
-            server=server.name,
-            scopes=exc.scopes,
-        )
-        raise
+def record_step_up(
+    server: Server, exchange: Exchange, principal: Principal, exc: InsufficientScope
+) -> None:
+    """Record in the security log that the caller needs more scopes."""
+    security_log.record_limited(
+        "step_up",
+        request=exchange.request(),
+        user=principal.user,
+        client_id=principal.client_id,
+        server=server.name,
+        scopes=exc.scopes,
+    )

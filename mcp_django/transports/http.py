@@ -24,9 +24,10 @@ from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
-from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
+from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, InternalError, MCPError
 from mcp_django.execution import call_log
 from mcp_django.execution.call import ListenRequest, PreparedCall, RequestContext, TaskResultWait
+from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
@@ -55,7 +56,7 @@ from mcp_django.transports.exchange import (
     is_caller_unverified,
     json_reply,
     jsonrpc_error_reply,
-    log_step_up,
+    record_step_up,
 )
 from mcp_django.transports.http_session import SessionRequest
 from mcp_django.transports.request_checks import ClientDisconnected, Receive, Scope, Send
@@ -111,6 +112,8 @@ def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> 
     It depends only on its arguments and the settings, and runs no database query.
     """
     is_large = size > MAX_UNVERIFIED_BYTES
+    if not is_large and "authorization" not in exchange.headers and not exchange.query:
+        return False
     return has_malformed_credential(server, exchange) or (
         is_large and is_caller_unverified(server, exchange)
     )
@@ -191,19 +194,25 @@ def _broken(message: Message | None) -> Reply:
 
 def _authorize_and_dispatch(received: ParsedRequest) -> Outcome:
     principal = _authorize_caller(received)
-    with log_step_up(received.server, received.exchange, principal):
+    try:
         return _dispatch_message(received, principal)
+    except InsufficientScope as exc:
+        record_step_up(received.server, received.exchange, principal, exc)
+        raise
 
 
 def _authorize_caller(received: ParsedRequest) -> Principal:
-    server, exchange = received.server, received.exchange
-    with call_log.log_rejections(server, received.message, transport="http") as known:
+    server, exchange, principal = received.server, received.exchange, None
+    try:
         server.refresh()
         principal = authenticate_exchange(server, exchange)
-        known.append(principal)
         count_job_for(principal.user_key)
-        with log_step_up(server, exchange, principal):
-            authorize_connection(server, principal)
+        authorize_connection(server, principal)
+    except (AccessRefused, Busy) as exc:
+        if principal is not None and isinstance(exc, InsufficientScope):
+            record_step_up(server, exchange, principal, exc)
+        call_log.log_rejected(server, received.message, exc, transport="http", principal=principal)
+        raise
     return principal
 
 
@@ -319,7 +328,7 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 
 
 class BodyReader:
-    """Reads the body of one request, and no more than needed; ``head`` is the exchange without it.
+    """Reads the body of one request, and no more than needed.
 
     A request that is rejected by its head is answered without reading the body. More than 64 KiB
     are read only from authorized callers, if the head identifies the caller. A body that does not
@@ -327,81 +336,101 @@ class BodyReader:
     calls the application.
     """
 
-    def __init__(self, server: Server, scope: Scope, head: Exchange, receive: Receive) -> None:
+    def __init__(self, server: Server, scope: Scope, exchange: Exchange, receive: Receive) -> None:
         self._server = server
-        self._head = head
+        self._scope = scope
+        self._exchange = exchange
         self._receive = receive
-        # HTTP/2 and later have no Connection header and can close a single stream.
-        self._can_close = scope.get("http_version", "1.1").startswith("1")
-        self._seconds = get_settings().body_seconds
-        self._deadline = asyncio.get_running_loop().time() + self._seconds
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._deadline: float | None = None
         self._is_whole = self._is_authorized = self._is_late = False
 
-    async def body(self) -> bytes | Reply:
-        """Return the body of a POST, or the reply to a request that is rejected without it.
+    async def read(self) -> Reply | None:
+        """Read the body of a POST; return the reply to a request that is rejected without it.
 
         Raises:
             ClientDisconnected: the client disconnected before the body was complete.
         """
-        if self._head.verb != "POST":
-            return b""
-        refused = check_request_head(self._server, self._head)
-        if refused is None and self._needs_authorization_first(
-            request_checks.declared_length(self._head.headers)
+        exchange = self._exchange
+        if exchange.verb != "POST":
+            return None
+        refused = check_request_head(self._server, exchange)
+        if refused is None and needs_authorization_first(
+            self._server, exchange, request_checks.declared_length(exchange.headers)
         ):
             refused = await self._authorize()
         try:
-            while refused is None and not self._is_whole:
-                part = await self._part()
-                self._parts.append(part)
-                self._size += len(part)
-                refused = await self._rejection()
+            if refused is None:
+                exchange.body = await self._part()
+                refused = await self._rejection() if self._is_unusual() else None
+            if refused is None and not self._is_whole:
+                refused = await self._read_parts()
         except TimeoutError:
             self._is_late = True
             refused = self._late()
-        parts, self._parts = self._parts, []
-        return b"".join(parts) if refused is None else refused
+        exchange.set_body(exchange.body)
+        return refused
+
+    async def _read_parts(self) -> Reply | None:
+        """Read the other parts of a body that does not come at once."""
+        exchange, parts, size = self._exchange, [self._exchange.body], len(self._exchange.body)
+        refused = None
+        while refused is None and not self._is_whole:
+            parts.append(await self._part())
+            size += len(parts[-1])
+            if size > MAX_UNVERIFIED_BYTES or size > get_settings().max_body_bytes:
+                exchange.body = b"".join(parts)
+                refused, parts = await self._rejection(), [exchange.body]
+        exchange.body = b"".join(parts)
+        return refused
 
     async def _part(self) -> bytes:
-        async with asyncio.timeout_at(self._deadline):
-            message = await self._receive()
+        message = await run_stepped(self._receive(), self._until_deadline)
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         self._is_whole = not message.get("more_body", False)
         part: bytes = message.get("body", b"")
         return part
 
+    def _until_deadline(self) -> asyncio.Timeout:
+        """Return the timer of the whole body, which begins when a part is first waited for."""
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + get_settings().body_seconds
+        return asyncio.timeout_at(self._deadline)
+
+    def _is_unusual(self) -> bool:
+        size = len(self._exchange.body)
+        return size > MAX_UNVERIFIED_BYTES or size > get_settings().max_body_bytes
+
     async def _rejection(self) -> Reply | None:
         """Return the reply if what was read so far is enough to reject the request."""
-        is_large = self._size > MAX_UNVERIFIED_BYTES
-        is_form = is_large and request_checks.is_form(self._head.headers)
-        if is_form or self._size > get_settings().max_body_bytes:
-            refused = _refuse_body(replace(self._head, body=b"".join(self._parts)))
+        exchange, size = self._exchange, len(self._exchange.body)
+        is_large = size > MAX_UNVERIFIED_BYTES
+        is_form = is_large and request_checks.is_form(exchange.headers)
+        if is_form or size > get_settings().max_body_bytes:
+            refused = _refuse_body(exchange)
             if refused is not None:
                 return refused
-        if is_large and not self._is_whole and self._needs_authorization_first(self._size):
+        if not is_large or self._is_whole or self._is_authorized:
+            return None
+        if needs_authorization_first(self._server, exchange, size):
             return await self._authorize()
         return None
 
-    def _needs_authorization_first(self, size: int) -> bool:
-        return not self._is_authorized and needs_authorization_first(self._server, self._head, size)
-
     async def _authorize(self) -> Reply | None:
-        work = partial(
-            run_with_request_signals, partial(reject_unauthorized, self._server, self._head)
-        )
+        exchange = self._exchange
+        # Before the body is complete, nothing may be read from it.
+        head = replace(exchange, body=b"", _request=None)
+        work = partial(run_with_request_signals, partial(reject_unauthorized, self._server, head))
         try:
-            refused = await get_pool("short").run(work, key=presumed_caller(self._head.headers))
+            refused = await get_pool("short").run(work, key=presumed_caller(exchange.headers))
         except Busy as exc:
             return error_reply(exc, None)
         self._is_authorized = refused is None
         return refused
 
     def _late(self) -> Reply:
-        message = f"The body was not received within {self._seconds:g} seconds."
-        return _readable(self._head, jsonrpc_error_reply(408, message))
+        message = f"The body was not received within {get_settings().body_seconds:g} seconds."
+        return _readable(self._exchange, jsonrpc_error_reply(408, message))
 
     def wrap_send(self, send: Send) -> Send:
         """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
@@ -411,9 +440,11 @@ class BodyReader:
         9.6). After a timeout the rest is not read and the connection is closed (RFC 9110, section
         15.5.9).
         """
+        # HTTP/2 and later have no Connection header and can close a single stream.
+        can_close = self._scope.get("http_version", "1.1").startswith("1")
 
         async def linger(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and self._is_late and self._can_close:
+            if message["type"] == "http.response.start" and self._is_late and can_close:
                 close = (b"connection", b"close")
                 message = {**message, "headers": [*message.get("headers", ()), close]}
             if message["type"] == "http.response.body" and not message.get("more_body", False):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,6 +21,7 @@ from django.utils.http import is_same_domain
 from mcp_django.conf import get_settings, is_loopback
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution.invoke import run_stepped
 from mcp_django.protocol.headers import (
     EVENT_STREAM,
     FORM,
@@ -53,6 +54,8 @@ EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
 def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     """Return the reply to a request that is rejected whatever its body; else ``None``."""
     headers = exchange.headers
+    if exchange.verb == "POST" and exchange.endpoint != "sse" and _is_usual(headers):
+        return _check_size(declared_length(headers))
     is_judged = exchange.verb == "POST" and not is_form(headers)
     return (
         check_host(headers)
@@ -61,6 +64,28 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
         or (_check_types(headers) if is_judged else None)
         or _check_size(declared_length(headers))
     )
+
+
+def _is_usual(headers: Headers) -> bool:
+    """Return whether a POST without an Origin has a host and types that were accepted before."""
+    lines = headers.raw(b"host", b"x-forwarded-host", b"content-type", b"accept", b"origin")
+    hosts = tuple(_allowed_hosts())
+    return lines[-1] is None and _is_accepted(lines, hosts, django_settings.USE_X_FORWARDED_HOST)
+
+
+@lru_cache(maxsize=256)
+def _is_accepted(
+    lines: tuple[bytes | tuple[bytes, ...] | None, ...],
+    allowed_hosts: tuple[str, ...],
+    uses_forwarded_host: bool,  # noqa: FBT001 - part of the key
+) -> bool:
+    """Return whether host and types are allowed; cached, since a client repeats them."""
+    names = (b"host", b"x-forwarded-host", b"content-type", b"accept")
+    pairs = [(name, line) for name, line in zip(names, lines, strict=False) if line is not None]
+    headers = Headers((name, line) for name, line in pairs if isinstance(line, bytes))
+    if any(isinstance(line, tuple) for line in lines):
+        return False
+    return check_host(headers) is None and _check_types(headers) is None
 
 
 def check_body(exchange: Exchange) -> Reply | None:
@@ -73,7 +98,9 @@ def check_body(exchange: Exchange) -> Reply | None:
 
 def is_form(headers: Headers) -> bool:
     """Return whether the body may be a form; its content determines the error."""
-    return FORM in ",".join(headers.getlist("content-type")).lower()
+    return headers.raw(b"content-type") != (b"application/json",) and (
+        FORM in ",".join(headers.getlist("content-type")).lower()
+    )
 
 
 def declared_length(headers: Headers) -> int:
@@ -345,20 +372,64 @@ async def wait_for_first_done(*futures: asyncio.Future[Any], timeout: float | No
 
 
 async def run_until_disconnect(
-    receive: Receive, work: Awaitable[T], cancellation: Cancellation
+    receive: Receive, work: Coroutine[Any, Any, T], cancellation: Cancellation
 ) -> T:
     """Return the result of ``work``; cancel it if the client disconnects first.
 
     Raises:
         ClientDisconnected: the client disconnected.
     """
+    if isinstance(getattr(receive, "__self__", None), asyncio.Queue):
+        # daphne cancels the task of a request when it is told to stop, which the work must outlive.
+        return await _run_in_task(receive, work, cancellation)
+    return await run_stepped(work, partial(_WhileConnected, receive, cancellation))
+
+
+class _WhileConnected:
+    """Cancels the current task inside the block if the client disconnects.
+
+    Raises:
+        ClientDisconnected: at the end of the block, if the client disconnected.
+    """
+
+    def __init__(self, receive: Receive, cancellation: Cancellation) -> None:
+        self._receive = receive
+        self._cancellation = cancellation
+        self._is_gone = self._is_over = False
+
+    async def __aenter__(self) -> None:
+        drain.install_signal_handlers()
+        self._task = asyncio.current_task()
+        self._watcher = asyncio.ensure_future(_disconnect(self._receive))
+        self._watcher.add_done_callback(self._end)
+
+    def _end(self, watcher: asyncio.Future[None]) -> None:
+        if watcher.cancelled() or self._is_over:
+            return
+        # An error of the server while it waits for a disconnect means the same.
+        watcher.exception()
+        self._is_gone = True
+        self._cancellation.cancel()
+        assert self._task is not None
+        self._task.cancel()
+
+    async def __aexit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
+        self._is_over = True
+        self._watcher.cancel()
+        if self._is_gone:
+            assert self._task is not None
+            self._task.uncancel()
+            raise ClientDisconnected from None
+        if isinstance(exc, asyncio.CancelledError):
+            self._cancellation.cancel()
+
+
+async def _run_in_task(
+    receive: Receive, work: Coroutine[Any, Any, T], cancellation: Cancellation
+) -> T:
     working = asyncio.ensure_future(work)
     try:
-        # Work that waits for nothing is done after one iteration of the loop, so no task to watch
-        # for a disconnect is needed.
-        await asyncio.sleep(0)
-        if not working.done():
-            await _done_or_gone(working, receive)
+        await _done_or_gone(working, receive)
         if not working.done():
             raise ClientDisconnected
         return working.result()

@@ -6,7 +6,6 @@ Django as an asynchronous iterator; WSGI has no streams.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -84,9 +83,10 @@ class EndpointView:
         refused = self._rejection(exchange, in_flight)
         if refused is not None:
             return refused
-        body = _body(request)
-        message = in_flight.message if in_flight and in_flight.body == body else None
-        return parse_request(server, replace(exchange, body=body, message=message))
+        exchange.set_body(_body(request))
+        if in_flight and in_flight.body == exchange.body:
+            exchange.message = in_flight.message
+        return parse_request(server, exchange)
 
     def _rejection(self, exchange: Exchange, in_flight: InFlight | None) -> Reply | None:
         """Return the error reply if a POST is rejected before its body is read; else ``None``."""
@@ -149,11 +149,10 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
         verb=request.method or "",
         scheme=request.scheme or "",
         headers=_headers(request),
-        body=b"",
         query=request.META.get("QUERY_STRING", ""),
         path=request.path,
         endpoint=endpoint,
-        request=lambda: request,
+        build_request=lambda body: request,
         can_stream=isinstance(request, ASGIRequest),
         cancellation=in_flight.cancellation if in_flight else Cancellation(),
     )
