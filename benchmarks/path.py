@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -80,13 +79,13 @@ def fake_connection(body: bytes) -> tuple[Receive, Send]:
     return receive, send
 
 
-class Call:
+class TimedCall:
     """One ``tools/call`` of the raw mount, with the values between its stages."""
 
     def __init__(self, tool: str) -> None:
         self.scope, self.body = build_scope(wire.call("/raw", tool, a=2, b=3))
-        head = asgi_handler.exchange_of(self.scope, Cancellation())
-        self.exchange = replace(head, body=self.body)
+        self.exchange = asgi_handler.exchange_of(self.scope)
+        self.exchange.set_body(self.body)
         received = http.parse_request(server, self.exchange)
         assert isinstance(received, http.ParsedRequest), received
         self.received = received
@@ -95,10 +94,10 @@ class Call:
         work = http.authorize_request(received)
         assert isinstance(work, Work), work
         self.work = work
-        self.request_context = work.prepared_call.request_context
+        self.call = work.call
         self.tool = server.tools[tool]
-        self.result = work.prepared_call.to_result("5")
-        self.reply = json_reply(200, encode_response(self.request_context, self.result))
+        self.result = work.call.to_result("5")
+        self.reply = json_reply(200, encode_response(self.call, self.result))
 
     def authenticate(self) -> None:
         """Authenticate the caller and authorize the connection."""
@@ -110,7 +109,9 @@ class Call:
 
     async def read(self) -> None:
         """Read the request from the server."""
-        await asgi_handler.read_request(server, self.scope, *fake_connection(self.body), InFlight())
+        exchange = asgi_handler.exchange_of(self.scope)
+        receive, send = fake_connection(self.body)
+        await asgi_handler.read_request(server, self.scope, exchange, receive, send)
 
     async def send(self) -> None:
         """Send the response to the server."""
@@ -135,50 +136,54 @@ async def respond_with_disconnect_watch() -> None:
 
 def stages() -> Sequence[Stage]:
     """Return the stages of the raw mount with an async tool, then those of threads and Django."""
-    return (*_path(Call("add")), *_threads(Call("add_sync")))
+    return (*_path(TimedCall("add")), *_threads(TimedCall("add_sync")))
 
 
-def _path(call: Call) -> Sequence[Stage]:
-    headers, versions = call.exchange.headers, server.protocol_versions
+def _path(timed: TimedCall) -> Sequence[Stage]:
+    headers, versions = timed.exchange.headers, server.protocol_versions
     arguments = b'{"a": 2, "b": 3}'
     return (
-        Stage(name="read", astep=call.read),
+        Stage(name="read", astep=timed.read),
         Stage(
             name="check the head",
-            step=partial(http.check_request_head, server, call.exchange),
+            step=partial(http.check_request_head, server, timed.exchange),
             part=True,
         ),
         Stage(name="watch for a disconnect", astep=respond_with_disconnect_watch),
-        Stage(name="receive", step=partial(http.parse_request, server, call.exchange)),
+        Stage(name="receive", step=partial(http.parse_request, server, timed.exchange)),
         Stage(
             name="request checks",
-            step=partial(request_checks.check_head, call.exchange, SERVED_VERSIONS),
+            step=partial(request_checks.check_head, timed.exchange, SERVED_VERSIONS),
             part=True,
         ),
-        Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
-        Stage(name="does it need a thread", step=partial(asgi_handler.needs_thread, call.received)),
-        Stage(name="authorize", step=partial(http.authorize_request, call.received)),
-        Stage(name="authenticate", step=call.authenticate, part=True),
+        Stage(name="decode", step=partial(jsonrpc.decode, timed.body), part=True),
+        Stage(
+            name="does it need a thread", step=partial(asgi_handler.needs_thread, timed.received)
+        ),
+        Stage(name="authorize", step=partial(http.authorize_request, timed.received)),
+        Stage(name="authenticate", step=timed.authenticate, part=True),
         Stage(
             name="classify",
-            step=partial(classify, call.request, headers, enabled=versions),
+            step=partial(classify, timed.request, headers, enabled=versions),
             part=True,
         ),
-        Stage(name="dispatch", step=partial(dispatch, call.request_context), part=True),
-        Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
-        Stage(name="call", astep=partial(invoke.run_from_event_loop, call.work.prepared_call)),
-        Stage(name="respond", step=partial(encode_response, call.request_context, call.result)),
+        Stage(name="dispatch", step=partial(dispatch, timed.call), part=True),
+        Stage(name="arguments", step=partial(timed.tool.arguments.parse, arguments), part=True),
+        Stage(name="call", astep=partial(invoke.run_from_event_loop, timed.work.call)),
+        Stage(name="respond", step=partial(encode_response, timed.call, timed.result)),
         Stage(name="identity", step=server.identity, part=True),
-        Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
-        Stage(name="send", astep=call.send),
-        Stage(name="the raw mount, async tool, in total", astep=partial(call.through, server.asgi)),
+        Stage(name="encode", step=partial(jsonrpc.encode, timed.result), part=True),
+        Stage(name="send", astep=timed.send),
+        Stage(
+            name="the raw mount, async tool, in total", astep=partial(timed.through, server.asgi)
+        ),
     )
 
 
-def _threads(call: Call) -> Sequence[Stage]:
+def _threads(timed: TimedCall) -> Sequence[Stage]:
     handler = FastASGIHandler()
-    scope = {**call.scope, "path": "/mcp", "raw_path": b"/mcp"}
-    request: Any = ASGIRequest(scope, BytesIO(call.body))
+    scope = {**timed.scope, "path": "/mcp", "raw_path": b"/mcp"}
+    request: Any = ASGIRequest(scope, BytesIO(timed.body))
     request.mcp_in_flight = InFlight()
 
     async def hop() -> None:
@@ -191,15 +196,15 @@ def _threads(call: Call) -> Sequence[Stage]:
             step=partial(run_with_request_signals, str),
             part=True,
         ),
-        Stage(name="call, in the thread", step=partial(invoke.run, call.work.prepared_call)),
-        Stage(name="the raw mount, sync tool, in total", astep=partial(call.through, server.asgi)),
+        Stage(name="call, in the thread", step=partial(invoke.run, timed.work.call)),
+        Stage(name="the raw mount, sync tool, in total", astep=partial(timed.through, server.asgi)),
         Stage(
             name="the fast handler's work in its thread",
-            step=lambda: handler._respond(scope, call.body, InFlight()),
+            step=lambda: handler._respond(scope, timed.body, InFlight()),
         ),
         Stage(name="the view", step=partial(server.view, request), part=True),
         Stage(
             name="the fast handler, sync tool, in total",
-            astep=lambda: handler(scope, *fake_connection(call.body), find_endpoint("/mcp")),
+            astep=lambda: handler(scope, *fake_connection(timed.body), find_endpoint("/mcp")),
         ),
     )

@@ -29,7 +29,7 @@ from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import SCOPE_PATTERN, Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution import task_status
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents
 from mcp_django.execution.interaction import Interaction
@@ -347,10 +347,10 @@ class MCPServer(ManagedRegistry):
     # Nested reads ---------------------------------------------------------------------------------
 
     def read_resource(
-        self, request_context: RequestContext, uri: str, interaction: Interaction | None
+        self, call: Call, uri: str, interaction: Interaction | None
     ) -> Sequence[ResourceContents]:
         """Read a resource for a running call, as its caller."""
-        return read_contents(request_context, uri, interaction)
+        return read_contents(call, uri, interaction)
 
 
 def all_servers() -> Iterator[MCPServer]:

@@ -37,7 +37,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
-from mcp_django.execution.call import ListenRequest, PreparedCall, TaskResultWait
+from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries
 from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.policy import explain, explain_connection
@@ -197,9 +197,8 @@ class _ListClient:
     def entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
         """Return the entries of a list, and the error message if the method failed."""
         opened = self._connection.open(_request(method, self._revision))
-        if isinstance(opened, PreparedCall):
+        if isinstance(opened, Call):
             opened = _without_rows(opened)
-        assert not isinstance(opened, (ListenRequest, TaskResultWait))
         if "error" not in opened:
             return list(opened["result"][member]), ""
         # A server without such components does not have the method.
@@ -207,14 +206,14 @@ class _ListClient:
         return [], "" if is_missing else str(opened["error"]["message"])
 
 
-def _without_rows(call: PreparedCall) -> dict[str, Any]:
+def _without_rows(call: Call) -> dict[str, Any]:
     """Return the fixed resources of a list; the rows after them are for their user only."""
     book: ResourceListing = call.arguments["book"]
     found, _after = book.section_page(
         call.context(), FIXED_SECTION, None, _CatalogSnapshot.page_size
     )
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
-    decoded: dict[str, Any] = json.loads(encode_response(call.request_context, result))
+    decoded: dict[str, Any] = json.loads(encode_response(call, result))
     return decoded
 
 

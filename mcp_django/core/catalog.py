@@ -338,5 +338,5 @@ class Server(Protocol):
     def identity(self) -> dict[str, Any]:
         """Return ``serverInfo``: name, version and the optional members."""
 
-    def read_resource(self, request_context: Any, uri: str, interaction: Any) -> Any:
+    def read_resource(self, call: Any, uri: str, interaction: Any) -> Any:
         """Read a resource for a running call, as part of the same interaction."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.questions import ElicitURL, check_accepted
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
-from mcp_django.execution.call import PreparedCall, RequestContext
-from mcp_django.execution.call_record import CallRecord
+from mcp_django.execution.call import Call
 from mcp_django.execution.invoke import run_unlogged
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.text import escape_invisible, storable
@@ -49,13 +48,11 @@ MAX_WAITING = 50
 MAX_NAME = 255
 
 
-def guard_for(
-    request_context: RequestContext, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
-) -> ApprovalGuard | None:
+def guard_for(tool: Tool, raw: bytes, arguments: Mapping[str, Any]) -> ApprovalGuard | None:
     """Return the approval guard of a call, ``None`` if the call needs no approval."""
     if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_dry_run(arguments)):
         return None
-    return ApprovalGuard(request_context, tool, raw)
+    return ApprovalGuard(tool, raw)
 
 
 class ApprovalPageQuestion(ElicitURL):
@@ -78,13 +75,13 @@ class ApprovalPageQuestion(ElicitURL):
 class ApprovalGuard:
     """The approval guard: lets one call run once a person has approved it."""
 
-    def __init__(self, request_context: RequestContext, tool: Tool, raw: bytes) -> None:
-        self._request_context = request_context
+    def __init__(self, tool: Tool, raw: bytes) -> None:
+        # Not the call, which holds the guard: a cycle would delay the record of an abandoned call.
         self._tool = tool
         self._raw = raw
         self._used_pk: int | None = None
 
-    def require(self, prepared_call: PreparedCall) -> None:
+    def require(self, call: Call) -> None:
         """Use up the approval of this call.
 
         Uses the database, outside of the call's transaction.
@@ -94,32 +91,32 @@ class ApprovalGuard:
             InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
-        if self._request_context.acting_user:
+        if call.acting_user:
             # A user who acts as another could approve their own call.
             raise NotApproved(
                 f"Nothing was done: {self._tool.name} needs approval, so it cannot be called in "
                 "another user's name."
             )
         arguments = parse_arguments(self._raw)
-        subject = self._subject(arguments)
+        subject = self._subject(call, arguments)
         row = approval_rows.find_approval(subject) or self._request_approval(
-            prepared_call, subject, arguments
+            call, subject, arguments
         )
-        if self._send_to_page(prepared_call, row):
+        if self._send_to_page(call, row):
             row = approval_rows.find_approval(subject) or self._request_approval(
-                prepared_call, subject, arguments
+                call, subject, arguments
             )
         while row.state == approval_rows.GRANTED:
             if approval_rows.use_approval(row):
                 self._used_pk = row.pk
-                if prepared_call.interaction is not None:
-                    prepared_call.interaction.mark_approval_boundary()
+                if call.interaction is not None:
+                    call.interaction.mark_approval_boundary()
                 return
             # A concurrent call with the same arguments used the approval.
             row = approval_rows.find_approval(subject) or self._request_approval(
-                prepared_call, subject, arguments
+                call, subject, arguments
             )
-        raise NotApproved(self._denial_message(row))
+        raise NotApproved(self._denial_message(call, row))
 
     def release(self) -> None:
         """Make the approval usable again, for the next round of a call that asks the client."""
@@ -127,13 +124,13 @@ class ApprovalGuard:
             approval_rows.release_approval(self._used_pk)
             self._used_pk = None
 
-    def _subject(self, arguments: Mapping[str, Any]) -> approval_rows.ApprovalSubject:
-        server, name = self._request_context.server.name, self._tool.name
+    def _subject(self, call: Call, arguments: Mapping[str, Any]) -> approval_rows.ApprovalSubject:
+        server, name = call.server.name, self._tool.name
         return approval_rows.ApprovalSubject(
             server=server,
             component=name,
             by=self._tool.approval,
-            principal=self._request_context.principal.key,
+            principal=call.principal.key,
             arguments_digest=approval_digest(server, name, arguments),
         )
 
@@ -141,11 +138,11 @@ class ApprovalGuard:
 
     def _request_approval(
         self,
-        prepared_call: PreparedCall,
+        call: Call,
         subject: approval_rows.ApprovalSubject,
         arguments: Mapping[str, Any],
     ) -> Approval:
-        principal = self._request_context.principal
+        principal = call.principal
         if approval_rows.count_pending(subject.server, principal.user_key) >= MAX_WAITING:
             raise NotApproved(
                 f"{MAX_WAITING} calls wait for approval already; wait until those are decided."
@@ -154,22 +151,15 @@ class ApprovalGuard:
             subject,
             user_key=principal.user_key,
             user_name=principal.user.get_username()[:MAX_NAME],
-            client=self._client(),
+            client=_client_name(call),
             arguments=displayable(self._tool, arguments),
-            preview=self._preview(prepared_call),
+            preview=self._preview(call),
         )
-        url = page_url(self._request_context, row.code)
+        url = page_url(call, row.code)
         approval_requested.send_robust(sender=type(row), approval=row, url=url)
         return row
 
-    def _client(self) -> str:
-        said = (self._request_context.envelope.client_info or {}).get("name", "")
-        name = self._request_context.principal.client_name or (
-            said if isinstance(said, str) else ""
-        )
-        return escape_invisible(name)[:MAX_NAME]
-
-    def _preview(self, prepared_call: PreparedCall) -> Any:
+    def _preview(self, call: Call) -> Any:
         """Run the dry run and return what the call would change, as its caller may see it.
 
         Raises:
@@ -177,14 +167,14 @@ class ApprovalGuard:
         """
         if self._tool.dry_run is None:
             return None
-        arguments = self._tool.dry_run.to_dry_run(prepared_call.arguments)
-        dry = replace(
-            prepared_call,
-            arguments=arguments,
-            approval_guard=None,
-            interaction=None,
-            call_record=CallRecord(),
+        dry = call.nested()
+        dry.prepare(
+            self._tool,
+            self._tool.dry_run.to_dry_run(call.arguments),
+            to_result=call.to_result,
+            to_error=call.to_error,
         )
+        dry.timeout_seconds = call.timeout_seconds
         result = run_unlogged(dry)
         if result.get("isError"):
             raise ToolError(_result_text(result["content"]))
@@ -192,12 +182,12 @@ class ApprovalGuard:
 
     # Telling the caller ---------------------------------------------------------------------------
 
-    def _send_to_page(self, prepared_call: PreparedCall, row: Approval) -> bool:
+    def _send_to_page(self, call: Call, row: Approval) -> bool:
         """Ask the caller to open the page; return whether that was possible and is answered.
 
         Only where the caller decides. Another person may take a day, and no connection waits.
         """
-        interaction = prepared_call.interaction
+        interaction = call.interaction
         if self._tool.approval != "caller" or interaction is None:
             return False
         if not interaction.supports("elicitation.url"):
@@ -206,7 +196,7 @@ class ApprovalGuard:
             question = ApprovalPageQuestion(
                 f"{self._title} waits for your approval. Open the page to see what it would do, "
                 "and decide there.",
-                page_url(self._request_context, row.code),
+                page_url(call, row.code),
                 is_decided=row.state != approval_rows.PENDING,
             )
         except ValueError:
@@ -215,12 +205,12 @@ class ApprovalGuard:
         interaction.ask([question])
         return True
 
-    def _denial_message(self, row: Approval) -> str:
+    def _denial_message(self, call: Call, row: Approval) -> str:
         """Return the message for the model: nothing was done, and what to do next."""
         if row.state == approval_rows.REFUSED:
             reason = f" The reason given: {row.reason}" if row.reason else ""
             return f"Nothing was done: this call of {self._tool.name} was not approved.{reason}"
-        url = page_url(self._request_context, row.code)
+        url = page_url(call, row.code)
         if self._tool.approval == "caller":
             who = "approval by the user"
             how = f"Ask the user to open {url or 'this site'} and decide there, and then"
@@ -235,6 +225,12 @@ class ApprovalGuard:
     @property
     def _title(self) -> str:
         return str(self._tool.title) or self._tool.name
+
+
+def _client_name(call: Call) -> str:
+    said = (call.envelope.client_info or {}).get("name", "")
+    name = call.principal.client_name or (said if isinstance(said, str) else "")
+    return escape_invisible(name)[:MAX_NAME]
 
 
 # Display of a waiting call ------------------------------------------------------------------------
@@ -291,17 +287,17 @@ def _display_text(value: Any) -> str:
 PERMISSION = "mcp_django.decide_approval"
 
 
-def page_url(request_context: RequestContext, code: str) -> str:
+def page_url(call: Call, code: str) -> str:
     """Return the URL of the page: absolute if the site's is known, empty without a page.
 
     A server that is mounted only by ``server.asgi`` has no page.
     """
-    request = request_context.http_request()
+    request = call.http_request()
     match = getattr(request, "resolver_match", None)
     # The mount's path may have variables of its own, such as a language or a tenant.
     variables = match.kwargs if match is not None else {}
     try:
-        mount = reverse(f"{request_context.server.namespace}:endpoint", kwargs=variables)
+        mount = reverse(f"{call.server.namespace}:endpoint", kwargs=variables)
     except NoReverseMatch:
         return ""
     path = f"{mount.rstrip('/')}/approvals/{code}"

@@ -1,8 +1,4 @@
-"""The request context (``RequestContext``) and the outcomes that a handler returns for it.
-
-A handler returns a result, or one of these: a ``PreparedCall``, a prepared call of a component; a
-``ListenRequest``, a stream of changes; or a ``TaskResultWait``, the wait for the result of a task.
-"""
+"""``Call``: one request, from its admission to its answer, and what can answer it."""
 
 from __future__ import annotations
 
@@ -46,9 +42,17 @@ def _no_request() -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
-    """The context of one request whose envelope and caller are known.
+def _no_result(value: Any) -> Result:
+    raise AssertionError("The call was not prepared.")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """One request, from its admission to its answer.
+
+    A transport creates it when envelope and caller are known. The handler of its method either sets
+    ``result``, which ends the admission, or prepares the call of a component, which the transport
+    then runs: ``component``, ``arguments``, ``to_result`` and ``to_error``.
 
     ``session`` is what a client of a handshake revision negotiated. ``can_stream`` is false where
     the transport sends a single response and nothing else (WSGI), or the client accepts nothing
@@ -56,7 +60,7 @@ class RequestContext:
     roots) while it serves this request; stateless revisions do not need that. For the call log,
     ``origin`` is where the request came from (``client``, ``admin``, ``command``), ``acting_user``
     the user who makes the call if that is not the principal, ``transport`` the name of the
-    transport, and ``call_record`` the call record.
+    transport, and ``record`` the call record.
     """
 
     server: Server
@@ -70,12 +74,40 @@ class RequestContext:
     origin: str = "client"
     acting_user: str = ""
     transport: str = ""
-    call_record: CallRecord = field(default_factory=CallRecord, compare=False, repr=False)
     http_request: Callable[[], HttpRequest | None] = _no_request
     is_authorized: bool = False
     """Whether the caller was authorized by this same request, so that the catalog is current."""
     usage_batch: UsageBatch | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
+    record: CallRecord = field(default_factory=CallRecord, repr=False)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    result: Result | Subscription | TaskWait | None = None
+    """What the handler answered; ``None``: the prepared call of a component is to be run."""
+
+    # The prepared call ----------------------------------------------------------------------------
+
+    component: Component = field(init=False)
+    """Set by ``prepare``."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    to_result: Callable[[Any], Result] = _no_result
+    """Converts the value that the function returned to a result."""
+    to_error: Callable[[Exception], Result] = _no_result
+    """Converts an exception to a result, or raises the JSON-RPC error for it."""
+    interaction: Interaction | None = None
+    """The client requests of the call; without it the function cannot send any."""
+    approval_guard: ApprovalGuard | None = None
+    """The approval guard of a call that must be approved before it runs."""
+    task: CurrentTask | None = None
+    """The task that this call runs as, or that its function can start."""
+    task_factory: Callable[[Call, bytes], Result] | None = None
+    """Creates a task of the call, given the encoded state of its interaction; returns the result
+    that the client gets."""
+    start_as_task: bool = False
+    """Whether the call becomes a task before its function runs."""
+    must_become_task: bool = False
+    """Whether the call must become a task, since its client accepts no other result."""
+    timeout_seconds: float | None = None
+    """The time limit; ``None`` means that of the component, or else of the settings."""
 
     @property
     def revision(self) -> Revision:
@@ -89,71 +121,59 @@ class RequestContext:
             return self.session.log_level is not None
         return self.envelope.log_level is not None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedCall:
-    """A prepared call of a component: authorized, with valid arguments, and not yet run.
-
-    ``to_result`` converts the returned value to a result. ``to_error`` converts an exception to a
-    result, or raises the JSON-RPC error for it. ``interaction`` holds the client requests of the
-    call (elicitation, sampling, roots); without one the function cannot send any.
-    """
-
-    request_context: RequestContext
-    component: Component
-    arguments: Mapping[str, Any]
-    to_result: Callable[[Any], dict[str, Any]]
-    to_error: Callable[[Exception], dict[str, Any]]
-    cancellation: Cancellation = field(default_factory=Cancellation)
-    interaction: Interaction | None = None
-    approval_guard: ApprovalGuard | None = None
-    """The approval guard of a call that must be approved before it runs."""
-    task: CurrentTask | None = None
-    """The task that this call runs as, or that its function can start."""
-    task_factory: Callable[[bytes], dict[str, Any]] | None = None
-    """Creates a task from the encoded state of the interaction and returns the client's result."""
-    start_as_task: bool = False
-    """Whether the call becomes a task before its function runs."""
-    must_become_task: bool = False
-    """Whether the call must become a task, since its client accepts no other result."""
-    timeout_seconds: float | None = None
-    """The time limit; ``None`` means that of the component, or else of the settings."""
-    call_record: CallRecord = field(default_factory=CallRecord, compare=False, repr=False)
-    """The call record. By default the call is part of another call, which has the record."""
-
     @property
     def wants_stream(self) -> bool:
         """Whether the component is slow, or the client asked for messages that it can send."""
-        request_context = self.request_context
-        asked = (
-            request_context.envelope.progress_token is not None or request_context.asked_for_logs
-        )
+        asked = self.envelope.progress_token is not None or self.asked_for_logs
         talks = self.component.function.context_parameter is not None
         return self.component.slow or (asked and talks)
 
+    def prepare(
+        self,
+        component: Component,
+        arguments: Mapping[str, Any],
+        *,
+        to_result: Callable[[Any], Result],
+        to_error: Callable[[Exception], Result],
+    ) -> None:
+        """Prepare the call of a component: it is authorized, and its arguments are valid."""
+        self.component, self.arguments = component, arguments
+        self.to_result, self.to_error = to_result, to_error
+
+    def nested(self) -> Call:
+        """Return a call of another component as a part of this one, which has the record."""
+        return Call(
+            server=self.server,
+            request=self.request,
+            envelope=self.envelope,
+            principal=self.principal,
+            headers=self.headers,
+            session=self.session,
+            can_stream=self.can_stream,
+            can_ask=self.can_ask,
+            origin=self.origin,
+            acting_user=self.acting_user,
+            transport=self.transport,
+            http_request=self.http_request,
+        )
+
     def context(self, port: ClientPort | None = None) -> Context:
         """Return the ``Context`` for the component's function."""
-        request_context, interaction = self.request_context, self.interaction
+        interaction = self.interaction
         if interaction is not None:
             port = interaction.replay_port(port)
-        if (
-            port is None
-            and not request_context.can_stream
-            and request_context.envelope.progress_token is not None
-        ):
+        if port is None and not self.can_stream and self.envelope.progress_token is not None:
             port = UnstreamedPort()
         return Context(
-            server=request_context.server.unwrapped,
-            principal=request_context.principal,
-            protocol_version=request_context.revision.version,
-            client=request_context.envelope.client_info,
-            trace=request_context.envelope.trace,
-            request=request_context.http_request,
-            read_resource=lambda uri: request_context.server.read_resource(
-                request_context, uri, interaction
-            ),
+            server=self.server.unwrapped,
+            principal=self.principal,
+            protocol_version=self.revision.version,
+            client=self.envelope.client_info,
+            trace=self.envelope.trace,
+            request=self.http_request,
+            read_resource=lambda uri: self.server.read_resource(self, uri, interaction),
             port=port or NullPort(),
-            session=request_context.session,
+            session=self.session,
             asker=interaction,
             cancellation=self.cancellation,
             task=self.task,
@@ -161,26 +181,24 @@ class PreparedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenRequest:
-    """An authorized ``subscriptions/listen``: the part of the request that the server honors."""
+class Subscription:
+    """The part of a ``subscriptions/listen`` that the server honors."""
 
-    request_context: RequestContext
     kinds: frozenset[str]
     uris: tuple[str, ...]
     tasks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResultWait:
-    """An authorized ``tasks/result`` of an unfinished task, answered when the task ends."""
+@dataclass(frozen=True, slots=True)
+class TaskWait:
+    """The wait of a ``tasks/result`` for an unfinished task, answered when the task ends."""
 
-    request_context: RequestContext
     task_id: str
-    cancellation: Cancellation = field(default_factory=Cancellation)
 
 
 Result = dict[str, Any]
-Outcome = Result | PreparedCall | ListenRequest | TaskResultWait
+Answer = Result | Subscription | TaskWait | None
+"""What a handler returns; ``None`` if it prepared the call of a component."""
 
 
 # ``inputResponses``: the client's answers ---------------------------------------------------------

@@ -30,7 +30,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
-from mcp_django.execution.call import PreparedCall, RequestContext, Result
+from mcp_django.execution.call import Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord
 from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
@@ -59,7 +59,7 @@ class LogUnavailable(Busy):
         )
 
 
-def log_call(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
+def log_call(call: Call, work: Callable[[], Result]) -> Result:
     """Log the call and return the result of the work.
 
     The record is written when this function returns, or soon after.
@@ -68,7 +68,7 @@ def log_call(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
         LogUnavailable: the call may write, and its record could not be written first; nothing has
             run.
     """
-    call_record = prepared_call.call_record
+    call_record = call.record
     if not call_record.is_open:
         if call_record.is_written and call_record.writes:
             raise LogUnavailable  # it timed out before its thread began
@@ -77,23 +77,23 @@ def log_call(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
         _begin_record(call_record)
         result = work()
     except BaseException as exc:
-        _end_record(call_record, _outcome_of_exception(call_record, exc, prepared_call))
+        _end_record(call_record, _outcome_of_exception(call_record, exc, call))
         raise
-    meaning = _outcome_of_return(call_record, result, prepared_call)
+    meaning = _outcome_of_return(call_record, result, call)
     if meaning is not None:
         _end_record(call_record, meaning)
     return result
 
 
 async def alog_call(
-    prepared_call: PreparedCall,
+    call: Call,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
-    call_record = prepared_call.call_record
+    call_record = call.record
     if not call_record.is_open:
         return await work()
     if runs_here:
@@ -103,18 +103,18 @@ async def alog_call(
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(call_record, _outcome_of_exception(call_record, exc, prepared_call))
+            _queue_end(call_record, _outcome_of_exception(call_record, exc, call))
         raise
     except BaseException as exc:
         await _aend_record(
             call_record,
-            _outcome_of_exception(call_record, exc, prepared_call),
+            _outcome_of_exception(call_record, exc, call),
             own_thread=own_thread,
         )
         raise
     # The thread that ran the work may have ended the record already.
     if call_record.is_open:
-        meaning = _outcome_of_return(call_record, result, prepared_call)
+        meaning = _outcome_of_return(call_record, result, call)
         if meaning is not None:
             await _aend_record(call_record, meaning, own_thread=own_thread)
     return result
@@ -151,29 +151,23 @@ def log_abandoned(call_record: CallRecord) -> None:
 # The outcome of a call ----------------------------------------------------------------------------
 
 
-def _outcome_of_exception(
-    entry: CallRecord, exc: BaseException, prepared_call: PreparedCall
-) -> CallOutcome:
+def _outcome_of_exception(entry: CallRecord, exc: BaseException, call: Call) -> CallOutcome:
     if entry.preset_outcome is not None:
         return entry.preset_outcome._replace(code=getattr(exc, "code", None))
-    return _with_cancellation_note(
-        call_record.outcome_after_run(exc, entry.error_outcome), prepared_call
-    )
+    return _with_cancellation_note(call_record.outcome_after_run(exc, entry.error_outcome), call)
 
 
-def _outcome_of_return(
-    call_record: CallRecord, result: Result, prepared_call: PreparedCall
-) -> CallOutcome | None:
+def _outcome_of_return(call_record: CallRecord, result: Result, call: Call) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
     if call_record.preset_outcome is None and result.get("resultType") == "input_required":
-        if not prepared_call.request_context.revision.stateless:
+        if not call.revision.stateless:
             call_record.pause()
             return None
         call_record.size = _size(result)
         return CallOutcome("asked")
     call_record.size = _size(result)
     return call_record.preset_outcome or _with_cancellation_note(
-        _outcome_of_result(call_record, result), prepared_call
+        _outcome_of_result(call_record, result), call
     )
 
 
@@ -185,12 +179,12 @@ def _outcome_of_result(call_record: CallRecord, result: Result) -> CallOutcome:
     return CallOutcome("ok")
 
 
-def _with_cancellation_note(meaning: CallOutcome, prepared_call: PreparedCall) -> CallOutcome:
+def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
     """Add a note to the outcome of a call that finished although its client cancelled it."""
     if (
         meaning.reason
         or meaning.outcome == "cancelled"
-        or not prepared_call.cancellation.requested_by_client
+        or not call.cancellation.requested_by_client
     ):
         return meaning
     return meaning._replace(reason="the client cancelled the call")
@@ -442,7 +436,7 @@ def _log_rejected_request(
     principal: Principal,
     revision: Revision,
 ) -> None:
-    request_context = RequestContext(
+    call = Call(
         # Only the name of an unknown server is read.
         server=server or cast(Server, _UnknownServer()),
         request=request,
@@ -450,12 +444,12 @@ def _log_rejected_request(
         principal=principal,
         transport=transport,
     )
-    request_context.call_record.begin(request_context)
+    call.record.begin(call)
     name = _requested_name(request)
-    request_context.call_record.note_name(name)
+    call.record.note_name(name)
     if server is not None and request.method == "resources/read":
-        _note_template(server, name, request_context.call_record)
-    end_rejected(request_context.call_record, exc)
+        _note_template(server, name, call.record)
+    end_rejected(call.record, exc)
 
 
 def _note_template(server: Server, uri: str, call_record: CallRecord) -> None:
@@ -520,41 +514,39 @@ def _log_record(fields: Fields) -> None:
 # Call log and span together -----------------------------------------------------------------------
 
 
-def traced(prepared_call: PreparedCall, work: Callable[[], Result]) -> Result:
+def traced(call: Call, work: Callable[[], Result]) -> Result:
     """``log_call`` within the tracing span of the request, if it has one.
 
     Raises:
         MCPError: the work raised it, or the call cannot be logged and so does not run.
     """
-    operation = prepared_call.call_record.operation
+    operation = call.record.operation
     if operation is None:
-        return log_call(prepared_call, work)
+        return log_call(call, work)
     with operation.activate():
         try:
-            result = log_call(prepared_call, work)
+            result = log_call(call, work)
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=prepared_call.request_context.revision.stateless)
+    operation.end_returned(result, is_stateless=call.revision.stateless)
     return result
 
 
 async def atraced(
-    prepared_call: PreparedCall,
+    call: Call,
     work: Callable[[], Awaitable[Result]],
     *,
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
     """``alog_call`` in the span; without ``runs_here`` the work calls ``traced`` in a thread."""
-    operation = prepared_call.call_record.operation
+    operation = call.record.operation
     if operation is None:
-        return await alog_call(prepared_call, work, runs_here=runs_here, own_thread=own_thread)
+        return await alog_call(call, work, runs_here=runs_here, own_thread=own_thread)
     with operation.activate():
         try:
-            result = await alog_call(
-                prepared_call, work, runs_here=runs_here, own_thread=own_thread
-            )
+            result = await alog_call(call, work, runs_here=runs_here, own_thread=own_thread)
         except asyncio.CancelledError as exc:
             # A thread that runs the work ends the span itself.
             if runs_here:
@@ -563,7 +555,7 @@ async def atraced(
         except BaseException as exc:
             operation.end_raised(exc)
             raise
-    operation.end_returned(result, is_stateless=prepared_call.request_context.revision.stateless)
+    operation.end_returned(result, is_stateless=call.revision.stateless)
     return result
 
 

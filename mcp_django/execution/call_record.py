@@ -66,7 +66,7 @@ from mcp_django.schema.secrets import HIDDEN, is_hidden_field, is_secret, mask_s
 from mcp_django.schema.structure import Path, Schema
 
 if TYPE_CHECKING:
-    from mcp_django.execution.call import RequestContext
+    from mcp_django.execution.call import Call
     from mcp_django.execution.query_limits import QueryUsage
     from mcp_django.execution.telemetry import Operation
 
@@ -132,22 +132,22 @@ class CallRecord:
 
     # The request ----------------------------------------------------------------------------------
 
-    def begin(self, request_context: RequestContext) -> None:
+    def begin(self, call: Call) -> None:
         """Begin a record, if the request is for a component and calls are logged."""
-        kind = COMPONENT_METHODS.get(request_context.request.method)
+        kind = COMPONENT_METHODS.get(call.request.method)
         if kind is None or not get_settings().log_calls:
             return
         self.kind = kind
         self.at = timezone.now()
         self._clock: float | None = time.perf_counter()
         self._elapsed = 0.0
-        self.server = request_context.server
-        self.principal = request_context.principal
-        self.envelope = request_context.envelope
-        row = getattr(request_context.session, "row", None)
+        self.server = call.server
+        self.principal = call.principal
+        self.envelope = call.envelope
+        row = getattr(call.session, "row", None)
         self.session = row.digest if row is not None else ""
-        self.origin = (request_context.origin, request_context.acting_user)
-        self.transport = request_context.transport
+        self.origin = (call.origin, call.acting_user)
+        self.transport = call.transport
         self.component: Component | None = None
         self.name = self.uri = ""
         self.arguments: bytes | Mapping[str, Any] = {}

@@ -37,7 +37,7 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.execution.call import (
-    RequestContext,
+    Call,
     RetryParams,
     Unanswered,
     check_error_answer,
@@ -59,16 +59,15 @@ class Interaction:
     """The answers that a call has so far, and the questions that it asks now."""
 
     def __init__(
-        self,
-        request_context: RequestContext,
-        component: Component,
-        arguments: bytes,
-        retry_params: RetryParams,
+        self, call: Call, component: Component, arguments: bytes, retry_params: RetryParams
     ) -> None:
-        self._request_context = request_context
-        self._component = component
-        self._client = _ClientCapabilities(request_context, component)
-        if not request_context.revision.stateless:
+        # Not the call, which holds the interaction: a cycle would delay the record of an abandoned
+        # call.
+        self._client = _ClientCapabilities(call, component)
+        self._envelope, self._principal = call.envelope, call.principal
+        self._revision = call.revision
+        self._names = (call.principal.key, call.server.name, call.request.method, component.key)
+        if not self._revision.stateless:
             # These members have no meaning there: answers are messages of their own.
             retry_params = RetryParams()
         self._arguments = arguments
@@ -124,7 +123,7 @@ class Interaction:
             if isinstance(answer, Unanswered):
                 self._add_request(first + n, questions[n], answer.params)
         if self._requests:
-            if self._request_context.revision.stateless:
+            if self._revision.stateless:
                 # Sign now, so that a state that is too large fails in the function.
                 self._sign()
             raise InputRequired
@@ -167,7 +166,7 @@ class Interaction:
         return value
 
     def _handle_malformed(self, question: Question, exc: MalformedAnswer) -> Any:
-        place = "params.inputResponses" if self._request_context.revision.stateless else "result"
+        place = "params.inputResponses" if self._revision.stateless else "result"
         problem = f"{place}: not a valid answer to {question.method}: {exc}."
         raise InvalidParams(problem) from exc
 
@@ -242,11 +241,9 @@ class Interaction:
             URLElicitationRequired: the client can learn of the pages only from this error.
         """
         if not self._client.has_channel:
-            raise url_elicitation_error(
-                self._requests, self._request_context.revision, self.elicitation_id
-            )
+            raise url_elicitation_error(self._requests, self._revision, self.elicitation_id)
         asking = {"resultType": "input_required", "inputRequests": self._requests}
-        if self._request_context.revision.stateless:
+        if self._revision.stateless:
             asking["requestState"] = self._sign()
         return asking
 
@@ -286,20 +283,20 @@ class Interaction:
             if self._state is None:
                 self._state = RequestState(
                     subject=self._subject,
-                    interaction_id=new_interaction(self._request_context.principal),
+                    interaction_id=new_interaction(self._principal),
                 )
             return self._state
 
     @property
     def _subject(self) -> str:
         """The digest that a state is bound to."""
-        return state_subject(self._request_context, self._component, self._arguments)
+        return _digest_of(self._names, self._arguments)
 
     def replay_port(self, port: ClientPort | None) -> ClientPort | None:
         """Return a port to the client that skips the messages of earlier rounds."""
         if port is None:
             return None
-        envelope = self._request_context.envelope
+        envelope = self._envelope
         self._port = _ReplayPort(
             port,
             progress=self._state.progress if self._state else 0,
@@ -322,27 +319,27 @@ NEEDS_STREAM = (
 class _ClientCapabilities:
     """Checks which questions the client of one request supports, and in which form."""
 
-    def __init__(self, request_context: RequestContext, component: Component) -> None:
-        self._request_context = request_context
+    def __init__(self, call: Call, component: Component) -> None:
+        self._can_ask, self._revision = call.can_ask, call.revision
+        self._capabilities = call.envelope.client_capabilities
         self._component = component
 
     @property
     def has_channel(self) -> bool:
         """Whether a question can reach the client before the response, or as the response."""
-        return self._request_context.revision.stateless or self._request_context.can_ask
+        return self._revision.stateless or self._can_ask
 
     def supports(self, name: str) -> bool:
         """Return whether the client declares this capability and can be reached."""
-        request_context = self._request_context
         if not (self.has_channel or self._learns_from_error(name)):
             return False
-        return request_context.revision.defines_capability(name) and declares_capability(
-            request_context.envelope.client_capabilities, name
+        return self._revision.defines_capability(name) and declares_capability(
+            self._capabilities, name
         )
 
     def _learns_from_error(self, name: str) -> bool:
         """Return whether the client learns of this from an error, and then calls again."""
-        return name == "elicitation.url" and self._request_context.revision.elicitation_ids
+        return name == "elicitation.url" and self._revision.elicitation_ids
 
     def require_capabilities(self, names: Sequence[str]) -> None:
         """Check that the client supports all of these capabilities.
@@ -355,10 +352,7 @@ class _ClientCapabilities:
             return
         is_form = any(name.startswith("elicitation") for name in missing)
         kind = ElicitationUnavailable if is_form else MissingCapability
-        declared, asks = (
-            self._request_context.envelope.client_capabilities,
-            self._request_context.revision.defines_capability,
-        )
+        declared, asks = self._capabilities, self._revision.defines_capability
         is_able = all(asks(name) and declares_capability(declared, name) for name in missing)
         raise kind(
             f"{self._component} needs a client that declares {' and '.join(sorted({*missing}))}."
@@ -374,7 +368,7 @@ class _ClientCapabilities:
         Raises:
             MissingCapability: it cannot; names what it lacks.
         """
-        revision = self._request_context.revision
+        revision = self._revision
         for one in questions:
             lacking = find_inexpressible(one.method, one.to_params(), revision)
             if lacking is not None:
@@ -506,17 +500,16 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
     return state
 
 
-def state_subject(request_context: RequestContext, component: Component, arguments: bytes) -> str:
+def state_subject(call: Call, component: Component, arguments: bytes) -> str:
     """Return the digest that a state of this request is bound to; argument order is ignored.
 
     Numbers are parsed as decimals: as floats, two amounts could be equal, and some not finite.
     """
-    names = (
-        request_context.principal.key,
-        request_context.server.name,
-        request_context.request.method,
-        component.key,
-    )
+    names = (call.principal.key, call.server.name, call.request.method, component.key)
+    return _digest_of(names, arguments)
+
+
+def _digest_of(names: Sequence[str], arguments: bytes) -> str:
     exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)
     return hashlib.sha256(repr([*names, sorted_members(exact)]).encode()).hexdigest()[:32]
 

@@ -22,7 +22,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.execution import threads
-from mcp_django.execution.call import PreparedCall
+from mcp_django.execution.call import Call
 from mcp_django.execution.call_log import atraced, traced
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
@@ -39,37 +39,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run(prepared_call: PreparedCall, port: ClientPort | None = None) -> dict[str, Any]:
+def run(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     """Run the function in this thread; an async one gets its own event loop.
 
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    return traced(prepared_call, partial(_run, prepared_call, port))
+    return traced(call, partial(_run, call, port))
 
 
 def _run(
-    prepared_call: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
+    call: Call, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     try:
-        return run_unlogged(prepared_call, port, is_interrupted=is_interrupted)
+        return run_unlogged(call, port, is_interrupted=is_interrupted)
     except InputRequired:
-        return _input_required_result(prepared_call)
+        return _input_required_result(call)
 
 
-def run_until_cancelled(
-    prepared_call: PreparedCall, port: ClientPort | None = None
-) -> dict[str, Any]:
+def run_until_cancelled(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     """Do the same as ``run``, and interrupt an async function if the client cancels the call.
 
     Raises:
         CancelledError: the function was interrupted.
     """
-    return traced(prepared_call, partial(_run, prepared_call, port, is_interrupted=True))
+    return traced(call, partial(_run, call, port, is_interrupted=True))
 
 
 def run_unlogged(
-    prepared_call: PreparedCall, port: ClientPort | None = None, *, is_interrupted: bool = False
+    call: Call, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
     """Run the function without a call record, and let ``InputRequired`` propagate.
 
@@ -79,75 +77,73 @@ def run_unlogged(
     Raises:
         InputRequired: the function asks something that has no answer yet.
     """
-    approval_guard = prepared_call.approval_guard
+    approval_guard = call.approval_guard
     if approval_guard is None:
-        return _perform(prepared_call, port, is_interrupted=is_interrupted)
+        return _perform(call, port, is_interrupted=is_interrupted)
     try:
-        approval_guard.require(prepared_call)
+        approval_guard.require(call)
     except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-        return _error_result(prepared_call, exc)
+        return _error_result(call, exc)
     try:
-        return _perform(prepared_call, port, is_interrupted=is_interrupted)
+        return _perform(call, port, is_interrupted=is_interrupted)
     except InputRequired:
-        if not _starts_task(prepared_call):
+        if not _starts_task(call):
             approval_guard.release()
         raise
 
 
-def _perform(
-    prepared_call: PreparedCall, port: ClientPort | None, *, is_interrupted: bool
-) -> dict[str, Any]:
-    if not prepared_call.component.function.is_async:
-        return _to_result(prepared_call, partial(_call, prepared_call, port))
-    call = _acall_until_cancelled if is_interrupted else _acall
+def _perform(call: Call, port: ClientPort | None, *, is_interrupted: bool) -> dict[str, Any]:
+    if not call.component.function.is_async:
+        return _to_result(call, partial(_call_function, call, port))
+    acall = _acall_until_cancelled if is_interrupted else _acall
     try:
         with (
-            limited(prepared_call.component, prepared_call.call_record),
+            limited(call.component, call.record),
             threads.roll_back_left_open(),
         ):
-            result: dict[str, Any] = async_to_sync(call)(prepared_call, port)
+            result: dict[str, Any] = async_to_sync(acall)(call, port)
     except threads.TransactionLeftOpen as exc:
-        return _error_result(prepared_call, exc)
+        return _error_result(call, exc)
     return result
 
 
-def _call(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    component, entry = prepared_call.component, prepared_call.call_record
+def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    component, entry = call.component, call.record
     with limited(component, entry), threads.component_transactions(component):
-        value = _bind(prepared_call, port)()
-        _reraise_input_required(prepared_call)
+        value = _bind(call, port)()
+        _reraise_input_required(call)
         # Inside the transaction, so that a lazy value reads what the function wrote.
-        return prepared_call.to_result(value)
+        return call.to_result(value)
 
 
-def _reraise_input_required(prepared_call: PreparedCall) -> None:
+def _reraise_input_required(call: Call) -> None:
     """Raise ``InputRequired`` again if the function swallowed it."""
-    if prepared_call.must_become_task and prepared_call.interaction is not None:
+    if call.must_become_task and call.interaction is not None:
         # The function runs again as a task; what it did here is rolled back.
-        prepared_call.interaction.start_task()
-    if prepared_call.interaction is not None and prepared_call.interaction.must_stop:
+        call.interaction.start_task()
+    if call.interaction is not None and call.interaction.must_stop:
         raise InputRequired
 
 
-def _starts_task(prepared_call: PreparedCall) -> bool:
-    return prepared_call.interaction is not None and prepared_call.interaction.starts_task
+def _starts_task(call: Call) -> bool:
+    return call.interaction is not None and call.interaction.starts_task
 
 
-def _input_required_result(prepared_call: PreparedCall) -> dict[str, Any]:
-    assert prepared_call.interaction is not None
-    if prepared_call.task_factory is not None and prepared_call.interaction.starts_task:
+def _input_required_result(call: Call) -> dict[str, Any]:
+    assert call.interaction is not None
+    if call.task_factory is not None and call.interaction.starts_task:
         try:
-            return prepared_call.task_factory(prepared_call.interaction.state())
+            return call.task_factory(call, call.interaction.state())
         except TooManyTasks:
             # No task was created, so the approval remains usable.
-            if prepared_call.approval_guard is not None:
-                prepared_call.approval_guard.release()
+            if call.approval_guard is not None:
+                call.approval_guard.release()
             raise
-    return prepared_call.interaction.result()
+    return call.interaction.result()
 
 
 async def arun(
-    prepared_call: PreparedCall, port: ClientPort | None = None, *, own_thread: bool = True
+    call: Call, port: ClientPort | None = None, *, own_thread: bool = True
 ) -> dict[str, Any]:
     """Run an async function on this event loop, within its time limit.
 
@@ -156,49 +152,45 @@ async def arun(
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
-    work = partial(_arun, prepared_call, port, own_thread=own_thread)
-    return await atraced(prepared_call, work, own_thread=own_thread)
+    work = partial(_arun, call, port, own_thread=own_thread)
+    return await atraced(call, work, own_thread=own_thread)
 
 
-async def _arun(
-    prepared_call: PreparedCall, port: ClientPort | None, *, own_thread: bool
-) -> dict[str, Any]:
+async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dict[str, Any]:
     component, entry, approval_guard = (
-        prepared_call.component,
-        prepared_call.call_record,
-        prepared_call.approval_guard,
+        call.component,
+        call.record,
+        call.approval_guard,
     )
     if approval_guard is not None:
         try:
             if not await _run_guard_work(
-                partial(_has_approval, approval_guard, prepared_call), own_thread=own_thread
+                partial(_has_approval, approval_guard, call), own_thread=own_thread
             ):
-                return _input_required_result(prepared_call)
+                return _input_required_result(call)
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
-            return _error_result(prepared_call, exc)
+            return _error_result(call, exc)
     try:
         if not own_thread:
             async with limit_shared_thread(component, entry):
-                return await _acall(prepared_call, port)
-        leased = LeasedThread(
-            partial(limited, component, entry), key=_thread_share_key(prepared_call)
-        )
+                return await _acall(call, port)
+        leased = LeasedThread(partial(limited, component, entry), key=_thread_share_key(call))
         async with leased as executor, ThreadSensitiveContext(executor=executor):
-            return await _acall(prepared_call, port)
+            return await _acall(call, port)
     except InputRequired:
-        if _starts_task(prepared_call):
+        if _starts_task(call):
             return await _run_guard_work(
-                partial(_input_required_result, prepared_call), own_thread=own_thread
+                partial(_input_required_result, call), own_thread=own_thread
             )
         if approval_guard is not None:
             await _run_guard_work(approval_guard.release, own_thread=own_thread)
-        return _input_required_result(prepared_call)
+        return _input_required_result(call)
 
 
-def _has_approval(approval_guard: ApprovalGuard, prepared_call: PreparedCall) -> bool:
+def _has_approval(approval_guard: ApprovalGuard, call: Call) -> bool:
     """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
-        approval_guard.require(prepared_call)
+        approval_guard.require(call)
     except InputRequired:
         return False
     return True
@@ -210,9 +202,7 @@ async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
     return await get_pool("short").run(partial(run_with_request_signals, work))
 
 
-async def _acall_until_cancelled(
-    prepared_call: PreparedCall, port: ClientPort | None
-) -> dict[str, Any]:
+async def _acall_until_cancelled(call: Call, port: ClientPort | None) -> dict[str, Any]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -221,32 +211,30 @@ async def _acall_until_cancelled(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
-    prepared_call.cancellation.add_callback(interrupt)
-    return await _acall(prepared_call, port)
+    call.cancellation.add_callback(interrupt)
+    return await _acall(call, port)
 
 
-async def _acall(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    limit = time_limit(prepared_call)
+async def _acall(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    limit = time_limit(call)
     timer = asyncio.timeout(limit)
     try:
         # In a context of its own, so that a later request of this task sees nothing of it.
-        return await run_stepped(
-            _acall_function(prepared_call, port), lambda: timer, context=copy_context()
-        )
+        return await run_stepped(_acall_function(call, port), lambda: timer, context=copy_context())
     except TimeoutError as exc:
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
-        prepared_call.cancellation.expire()
-        return _error_result(prepared_call, failure)
+        call.cancellation.expire()
+        return _error_result(call, failure)
 
 
-async def _acall_function(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
+async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
     try:
-        value = _bind(prepared_call, port)()
+        value = _bind(call, port)()
         if inspect.isasyncgen(value):
             value = [item async for item in value]
         else:
             value = await value
-        _reraise_input_required(prepared_call)
+        _reraise_input_required(call)
     except TimeoutError:
         raise
     except asyncio.CancelledError as exc:
@@ -254,38 +242,36 @@ async def _acall_function(prepared_call: PreparedCall, port: ClientPort | None) 
         if current is None or current.cancelling():
             raise
         # Something that the function awaited was cancelled, not this call.
-        return _error_result(prepared_call, wrap_abort(exc))
+        return _error_result(call, wrap_abort(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _error_result(prepared_call, exc)
+        return _error_result(call, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
-        return _error_result(prepared_call, failure_from(exc))
-    return _to_result(prepared_call, partial(prepared_call.to_result, value))
+        return _error_result(call, failure_from(exc))
+    return _to_result(call, partial(call.to_result, value))
 
 
-def _to_result(prepared_call: PreparedCall, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _to_result(call: Call, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the result of the work, or what its exception is converted to."""
     try:
         return work()
     except Exception as exc:  # noqa: BLE001 - the site's own function
-        return _error_result(prepared_call, exc)
+        return _error_result(call, exc)
     except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
-        return _error_result(prepared_call, failure_from(exc))
+        return _error_result(call, failure_from(exc))
 
 
-def _error_result(prepared_call: PreparedCall, exc: Exception) -> dict[str, Any]:
-    prepared_call.call_record.note_exception(exc)
-    return prepared_call.to_error(exc)
+def _error_result(call: Call, exc: Exception) -> dict[str, Any]:
+    call.record.note_exception(exc)
+    return call.to_error(exc)
 
 
-def time_limit(prepared_call: PreparedCall) -> float:
+def time_limit(call: Call) -> float:
     """Return the time limit of the call in seconds."""
-    component = prepared_call.component
-    return prepared_call.timeout_seconds or component.timeout or get_settings().call_timeout
+    component = call.component
+    return call.timeout_seconds or component.timeout or get_settings().call_timeout
 
 
-async def run_from_event_loop(
-    prepared_call: PreparedCall, port: ClientPort | None = None
-) -> dict[str, Any]:
+async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     """Run the function from the event loop: an async one here, a sync one in a tool thread.
 
     A thread cannot be interrupted. After the time limit the caller gets an error, the flag
@@ -295,33 +281,26 @@ async def run_from_event_loop(
         Busy: no thread became free in time.
         MCPError: the call ends with a JSON-RPC error.
     """
-    if prepared_call.component.function.is_async:
-        return await arun(prepared_call, port)
-    return await atraced(
-        prepared_call, partial(_in_tool_thread, prepared_call, port), runs_here=False
-    )
+    if call.component.function.is_async:
+        return await arun(call, port)
+    return await atraced(call, partial(_in_tool_thread, call, port), runs_here=False)
 
 
-async def _in_tool_thread(prepared_call: PreparedCall, port: ClientPort | None) -> dict[str, Any]:
-    work = partial(run_with_request_signals, partial(run, prepared_call, port))
-    running = get_pool("tool").run(work, key=_thread_share_key(prepared_call))
+async def _in_tool_thread(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    work = partial(run_with_request_signals, partial(run, call, port))
+    running = get_pool("tool").run(work, key=_thread_share_key(call))
     try:
-        return await asyncio.wait_for(running, time_limit(prepared_call))
+        return await asyncio.wait_for(running, time_limit(call))
     except TimeoutError:
-        return _timeout_result(prepared_call)
+        return _timeout_result(call)
 
 
-def _thread_share_key(prepared_call: PreparedCall) -> str | None:
+def _thread_share_key(call: Call) -> str | None:
     """Return whose share of the threads a call uses; ``None`` for a process's only client."""
-    request_context = prepared_call.request_context
-    return (
-        None
-        if request_context.transport in SINGLE_CLIENT_TRANSPORTS
-        else request_context.principal.user_key
-    )
+    return None if call.transport in SINGLE_CLIENT_TRANSPORTS else call.principal.user_key
 
 
-async def timeout_result(prepared_call: PreparedCall) -> dict[str, Any]:
+async def timeout_result(call: Call) -> dict[str, Any]:
     """Return the result of a call whose thread did not finish in time.
 
     Raises:
@@ -329,25 +308,25 @@ async def timeout_result(prepared_call: PreparedCall) -> dict[str, Any]:
     """
 
     async def end_call() -> dict[str, Any]:
-        return _timeout_result(prepared_call)
+        return _timeout_result(call)
 
-    return await atraced(prepared_call, end_call, runs_here=False)
+    return await atraced(call, end_call, runs_here=False)
 
 
-def _timeout_result(prepared_call: PreparedCall) -> dict[str, Any]:
-    failure = CallTimedOut(time_limit(prepared_call))
+def _timeout_result(call: Call) -> dict[str, Any]:
+    failure = CallTimedOut(time_limit(call))
     # Before the flag is set: the thread that sees it may record another outcome.
-    prepared_call.call_record.preset("timeout", str(failure))
-    prepared_call.cancellation.expire()
-    return _error_result(prepared_call, failure)
+    call.record.preset("timeout", str(failure))
+    call.cancellation.expire()
+    return _error_result(call, failure)
 
 
-def _bind(prepared_call: PreparedCall, port: ClientPort | None) -> Callable[[], Any]:
-    context = prepared_call.context(port)
-    if prepared_call.start_as_task and prepared_call.interaction is not None:
+def _bind(call: Call, port: ClientPort | None) -> Callable[[], Any]:
+    context = call.context(port)
+    if call.start_as_task and call.interaction is not None:
         # Not earlier: by now the call is logged and approved.
-        prepared_call.interaction.start_task()
-    return prepared_call.component.function.bind(dict(prepared_call.arguments), context)
+        call.interaction.start_task()
+    return call.component.function.bind(dict(call.arguments), context)
 
 
 # Functions that do not wait -----------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The data path: from one request to its outcome. Read this module first.
+"""The data path: from one request to its answer. Read this module first.
 
-    bytes → transport → jsonrpc.decode → envelope.classify → authenticate
-          → dispatch → handler → policy.authorize → PreparedCall → invoke.run → projection → bytes
+    bytes → transport → jsonrpc.decode → envelope.classify → authenticate → Call
+          → dispatch → handler → policy.authorize → invoke.run → projection → bytes
 
-A handler returns a result, a call of the component's function that the transport runs
-(``PreparedCall``), a stream (``ListenRequest``) or the wait for a task (``TaskResultWait``).
+A handler returns a result, a stream (``Subscription``) or the wait for a task (``TaskWait``); or it
+prepares the call of a component's function, which the transport then runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.exceptions import InternalError, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
-from mcp_django.execution.call import Outcome, PreparedCall, RequestContext
+from mcp_django.execution.call import Answer, Call
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
 from mcp_django.execution.policy import authorize_connection
@@ -26,7 +26,7 @@ from mcp_django.protocol.methods import Method
 
 logger = logging.getLogger("mcp_django")
 
-Handler = Callable[[RequestContext], Outcome]
+Handler = Callable[[Call], Answer]
 
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
@@ -66,8 +66,8 @@ WORK_METHODS = frozenset(
 )
 
 
-def dispatch(request_context: RequestContext) -> Outcome:
-    """Call the handler of the request's method and return its outcome.
+def dispatch(call: Call) -> None:
+    """Call the handler of the request's method, which sets ``call.result`` or prepares the call.
 
     Raises:
         MethodNotFound: the request's revision, or the server, does not have this method.
@@ -75,110 +75,108 @@ def dispatch(request_context: RequestContext) -> Outcome:
         AccessRefused: the caller has to authenticate, or needs another scope.
         Busy: the admin overrides of the server are not loaded, and cannot be read.
     """
-    operation = telemetry.begin_operation(request_context)
+    operation = telemetry.begin_operation(call)
     if operation is None:
-        return _dispatch(request_context)
+        _dispatch(call)
+        return
     with operation.activate():
         try:
-            outcome = _dispatch(request_context)
+            _dispatch(call)
         except SynchronousOnlyOperation:
             operation.discard()
             raise
         except Exception as exc:
             operation.end_raised(exc)
             raise
-    if not isinstance(outcome, PreparedCall):
+    if call.result is not None:
         # A subscription is acknowledged now; the span does not include how long it lasts.
-        operation.end_returned(outcome if isinstance(outcome, dict) else {})
-    return outcome
+        operation.end_returned(call.result if isinstance(call.result, dict) else {})
 
 
-def _dispatch(request_context: RequestContext) -> Outcome:
-    name = request_context.request.method
-    method = methods.lookup(name, request_context.revision)
+def _dispatch(call: Call) -> None:
+    name = call.request.method
+    method = methods.lookup(name, call.revision)
     if method is None or method.name not in HANDLERS:
-        raise MethodNotFound(f"No method {name[:80]!r} in {request_context.revision.version}.")
+        raise MethodNotFound(f"No method {name[:80]!r} in {call.revision.version}.")
     if method.name not in COMPONENT_METHODS:
-        return _call_handler(request_context, method)
-    request_context.call_record.begin(request_context)
+        call.result = _call_handler(call, method)
+        return
+    call.record.begin(call)
     try:
-        outcome = _call_handler(request_context, method)
+        call.result = _call_handler(call, method)
     except SynchronousOnlyOperation:
         # The request is dispatched again in a thread.
-        request_context.call_record.discard()
+        call.record.discard()
         raise
     except Exception as exc:
-        call_log.end_rejected(request_context.call_record, exc)
+        call_log.end_rejected(call.record, exc)
         raise
-    if isinstance(outcome, dict):
-        call_log.end_answered(request_context.call_record, outcome)
-    return outcome
+    if isinstance(call.result, dict):
+        call_log.end_answered(call.record, call.result)
 
 
-def _refresh_catalog(request_context: RequestContext, method: Method) -> None:
+def _refresh_catalog(call: Call, method: Method) -> None:
     """Refresh the server's catalog, and authorize the connection again if it changed."""
-    if request_context.is_authorized and not method.is_list:
+    if call.is_authorized and not method.is_list:
         return
-    server = request_context.server
+    server = call.server
     before = server.catalog
     server.refresh(is_list=method.is_list)
     if server.catalog is not before:
-        authorize_connection(server, request_context.principal)
+        authorize_connection(server, call.principal)
 
 
-def _call_handler(request_context: RequestContext, method: Method) -> Outcome:
+def _call_handler(call: Call, method: Method) -> Answer:
     if method.name != "server/discover":
         # Does not query the database, so that clients can probe; the result names no component.
-        _refresh_catalog(request_context, method)
+        _refresh_catalog(call, method)
     if method.capability:
-        catalog = request_context.server.catalog
+        catalog = call.server.catalog
         if method.capability not in listing.component_capabilities(
-            catalog, can_stream=request_context.can_stream
+            catalog, can_stream=call.can_stream
         ):
             raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
-        and request_context.revision.extensions
-        and method.extension not in listing.server_extensions(request_context.server)
+        and call.revision.extensions
+        and method.extension not in listing.server_extensions(call.server)
     ):
         # A revision without extensions defines the method itself, or not at all.
         raise MethodNotFound(f"This server does not support {method.extension}.")
     try:
-        return HANDLERS[method.name](request_context)
+        return HANDLERS[method.name](call)
     except TooManyRequests as exc:
-        limited_result = quotas.limited_tool_result(request_context.request, exc)
-        request_context.call_record.preset("limited")
+        limited_result = quotas.limited_tool_result(call.request, exc)
+        call.record.preset("limited")
         if limited_result is None:
             raise
         return limited_result
 
 
-def encode_response(request_context: RequestContext, result: dict[str, Any]) -> bytes:
+def encode_response(call: Call, result: dict[str, Any]) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
     Raises:
         InternalError: the site's function returned something that cannot be encoded as JSON.
     """
     projected = projection.project_result(
-        request_context.request.method,
+        call.request.method,
         result,
-        request_context.revision,
-        identity=request_context.server.identity(),
-        output_schema=_output_schema(request_context),
+        call.revision,
+        identity=call.server.identity(),
+        output_schema=_output_schema(call),
     )
     try:
-        return jsonrpc.encode(jsonrpc.build_result(request_context.request.id, projected))
+        return jsonrpc.encode(jsonrpc.build_result(call.request.id, projected))
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
-        logger.exception(
-            "The result of %s cannot be encoded as JSON.", request_context.request.method
-        )
+        logger.exception("The result of %s cannot be encoded as JSON.", call.request.method)
         raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
 
 
-def _output_schema(request_context: RequestContext) -> Mapping[str, Any] | None:
+def _output_schema(call: Call) -> Mapping[str, Any] | None:
     """Return the called tool's output schema, which decides how older revisions wrap its value."""
-    if request_context.revision.stateless or request_context.request.method != "tools/call":
+    if call.revision.stateless or call.request.method != "tools/call":
         return None
-    tool = request_context.server.catalog.find_tool(tools.tool_name(request_context.request))
+    tool = call.server.catalog.find_tool(tools.tool_name(call.request))
     return tool.output.json_schema if tool is not None and tool.output is not None else None

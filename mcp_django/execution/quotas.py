@@ -21,7 +21,7 @@ from mcp_django.conf import Rate, get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.execution import results
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.execution.interaction import Interaction
 from mcp_django.protocol.jsonrpc import Request
 
@@ -62,9 +62,7 @@ class UsageBatch:
             _consume_all(self._claims)
 
 
-def consume(
-    request_context: RequestContext, component: Component, interaction: Interaction | None = None
-) -> None:
+def consume(call: Call, component: Component, interaction: Interaction | None = None) -> None:
     """Count a use of a component for which the caller is authorized.
 
     All rounds of one interaction are one use.
@@ -72,10 +70,10 @@ def consume(
     Raises:
         TooManyRequests: a rate is exceeded; names the seconds to wait.
     """
-    quotas = [*_quotas_of(request_context, component)]
+    quotas = [*_quotas_of(call, component)]
     if not quotas or (interaction is not None and _is_counted_round(interaction)):
         return
-    usage_batch = request_context.usage_batch
+    usage_batch = call.usage_batch
     if usage_batch is None:
         _consume_all(Counter(quotas))
     else:
@@ -114,16 +112,16 @@ def limited_tool_result(request: Request, exc: TooManyRequests) -> dict[str, Any
     return results.tool_error(exc.message)
 
 
-def _quotas_of(request_context: RequestContext, component: Component) -> Iterator[_Quota]:
-    server = request_context.server
+def _quotas_of(call: Call, component: Component) -> Iterator[_Quota]:
+    server = call.server
     # Completions are requested at every keystroke, and must not use up the quota of calls.
-    use = "suggestion" if request_context.request.method == "completion/complete" else "use"
+    use = "suggestion" if call.request.method == "completion/complete" else "use"
     of_server, of_component = _lowest_rates(server.rates), _lowest_rates(component.rates)
     for rate in of_server:
-        key = _key(use, server.name, "", "", rate.seconds, _counted_subject(request_context, rate))
+        key = _key(use, server.name, "", "", rate.seconds, _counted_subject(call, rate))
         yield _Quota(key, rate.count, rate.seconds, f"{rate} on the server {server.name!r}")
     for rate in of_component:
-        subject = _counted_subject(request_context, rate)
+        subject = _counted_subject(call, rate)
         key = _key(use, server.name, component.kind, component.key, rate.seconds, subject)
         yield _Quota(key, rate.count, rate.seconds, f"{rate} for {component}")
 
@@ -142,13 +140,13 @@ def _key(*parts: object) -> str:
     return "\n".join(map(str, parts))
 
 
-def _counted_subject(request_context: RequestContext, rate: Rate) -> str:
+def _counted_subject(call: Call, rate: Rate) -> str:
     """Return the part of the key that says which callers share the count."""
     if rate.of == "all":
         return rate.of
-    principal = request_context.principal
+    principal = call.principal
     # All callers with an unknown address share one count.
-    network = anonymous_network(principal, request_context.http_request)
+    network = anonymous_network(principal, call.http_request)
     if network is not None:
         return f"{rate.of} at {network}"
     return f"{rate.of} {principal.user_key if rate.of == 'user' else principal.key}"

@@ -11,7 +11,7 @@ if no backend is configured. If the task is not accepted, its row is marked as f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
@@ -32,7 +32,7 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import task_runs, task_status, task_worker
-from mcp_django.execution.call import PreparedCall, RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.execution.interaction import Interaction
 from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
 from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
@@ -52,14 +52,12 @@ def has_task_tools(catalog: Catalog) -> bool:
     return any(tool.task for tool in catalog.tools.values())
 
 
-def declares_tasks(request_context: RequestContext) -> bool:
+def declares_tasks(call: Call) -> bool:
     """Return whether the revision has extensions and the request declares the tasks extension."""
-    return request_context.revision.extensions and declares_extension(
-        request_context.envelope.client_capabilities, TASKS
-    )
+    return call.revision.extensions and declares_extension(call.envelope.client_capabilities, TASKS)
 
 
-def _task_mode(request_context: RequestContext, tool: Tool, *, is_requested: bool) -> TaskMode:
+def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
     """Return whether a call is answered with its result, a task or a handle.
 
     Raises:
@@ -68,18 +66,18 @@ def _task_mode(request_context: RequestContext, tool: Tool, *, is_requested: boo
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
     if not tool.task:
-        if is_requested and has_task_tools(request_context.server.catalog):
+        if is_requested and has_task_tools(call.server.catalog):
             raise MethodNotFound(
                 f"The tool {tool.name!r} does not run as a task; omit params.task."
             )
         return ""
-    if is_requested or declares_tasks(request_context):
+    if is_requested or declares_tasks(call):
         return "task"
     if tool.polling_fallback:
         return "handle"
     if tool.task == "optional":
         return ""
-    if request_context.revision.tasks:
+    if call.revision.tasks:
         raise MethodNotFound(f"The tool {tool.name!r} runs only as a task; send params.task.")
     raise MissingCapability(
         f"The tool {tool.name!r} runs only as a task; the client must declare {TASKS}.",
@@ -118,56 +116,51 @@ class DeferredTask(CurrentTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """How a call becomes a task: as one that the client sees, or as a handle."""
+    """How a call becomes a task: as one that the client sees, or as a handle.
 
-    request_context: RequestContext
+    ``is_requested`` is whether the client requested a task, so that it accepts only a task or an
+    error.
+    """
+
     tool: Tool
     mode: TaskMode
+    is_requested: bool
     ttl: timedelta | None = None
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether the client requested a task, so that it accepts only a task or an error."""
-        return self.mode == "task" and self.request_context.revision.tasks
-
     def prepare(
-        self, prepare_call: Callable[[], PreparedCall | dict[str, Any]], raw: bytes
-    ) -> PreparedCall | dict[str, Any]:
-        """Return the prepared call, which becomes a task before or while its function runs.
+        self, call: Call, prepare_call: Callable[[], dict[str, Any] | None], raw: bytes
+    ) -> dict[str, Any] | None:
+        """Prepare the call, which becomes a task before or while its function runs.
 
         Raises:
             MCPError: the call is rejected, and its client accepts only a task or an error.
         """
         if not self.is_requested:
-            call = prepare_call()
-            return call if isinstance(call, dict) else self._as_task_call(call, raw)
+            result = prepare_call()
+            if result is None:
+                self._make_task_call(call, raw)
+            return result
         try:
-            call = prepare_call()
+            result = prepare_call()
         except TooManyRequests as exc:
             # Another class, so that ``THROTTLE_AS`` does not make it a result.
             raise RateLimited(exc.message, data=exc.data) from None
-        if isinstance(call, dict):
-            raise InvalidParams(_result_text(call))
-        call = self._as_task_call(call, raw)
-        return replace(call, must_become_task=True, to_error=partial(_raise_error, call.to_error))
+        if result is not None:
+            raise InvalidParams(_result_text(result))
+        self._make_task_call(call, raw)
+        call.must_become_task = True
+        call.to_error = partial(_raise_error, call.to_error)
+        return None
 
-    def _as_task_call(self, call: PreparedCall, raw: bytes) -> PreparedCall:
+    def _make_task_call(self, call: Call, raw: bytes) -> None:
         assert call.interaction is not None
-        return replace(
-            call,
-            task=DeferredTask(call.interaction),
-            task_factory=partial(self._create_task, raw),
-            start_as_task=self.tool.ask == "during",
-        )
+        call.task = DeferredTask(call.interaction)
+        call.task_factory = partial(self._create_task, raw)
+        call.start_as_task = self.tool.ask == "during"
 
-    def _create_task(self, raw: bytes, state: bytes) -> dict[str, Any]:
+    def _create_task(self, raw: bytes, call: Call, state: bytes) -> dict[str, Any]:
         row = _create_task(
-            self.request_context,
-            self.tool,
-            raw,
-            state=state,
-            ttl=self.ttl,
-            by_handle=self.mode == "handle",
+            call, self.tool, raw, state=state, ttl=self.ttl, by_handle=self.mode == "handle"
         )
         if self.mode == "handle":
             return task_status.handle_result(row)
@@ -185,9 +178,7 @@ def _result_text(result: dict[str, Any]) -> str:
     return text
 
 
-def plan_task(
-    request_context: RequestContext, tool: Tool, task_param: msgspec.Raw
-) -> TaskPlan | None:
+def plan_task(call: Call, tool: Tool, task_param: msgspec.Raw) -> TaskPlan | None:
     """Return how this call becomes a task, ``None`` if it does not.
 
     ``task_param`` is ``params.task`` of the request, which is used only in 2025-11-25.
@@ -196,12 +187,14 @@ def plan_task(
         MCPError: the tool runs only as a task, which the client did not request or does not
             support, or the client requests a task from a tool without tasks.
     """
-    is_requested = request_context.revision.tasks and bytes(task_param) != b"null"
-    mode = _task_mode(request_context, tool, is_requested=is_requested)
+    is_requested = call.revision.tasks and bytes(task_param) != b"null"
+    mode = _task_mode(call, tool, is_requested=is_requested)
     if not mode:
         return None
     ttl = _requested_ttl(task_param) if is_requested else None
-    return TaskPlan(request_context=request_context, tool=tool, mode=mode, ttl=ttl)
+    # At 2025-11-25 a task is only made for a client that requests it.
+    is_only_answer = mode == "task" and call.revision.tasks
+    return TaskPlan(tool=tool, mode=mode, is_requested=is_only_answer, ttl=ttl)
 
 
 def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
@@ -224,7 +217,7 @@ def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
 
 
 def _create_task(
-    request_context: RequestContext,
+    call: Call,
     tool: Tool,
     raw: bytes,
     *,
@@ -244,25 +237,25 @@ def _create_task(
         InvalidParams: the client's capabilities are too long to store.
         InternalError: the task was not accepted, and its row is marked as failed.
     """
-    settings, envelope = get_settings(), request_context.envelope
+    settings, envelope = get_settings(), call.envelope
     row = task_rows.create_task(
-        server=request_context.server.name,
+        server=call.server.name,
         tool=tool.name,
         arguments=raw,
-        principal=request_context.principal,
-        user=task_runs.user_row(request_context.principal),
-        network=anonymous_network(request_context.principal, request_context.http_request),
+        principal=call.principal,
+        user=task_runs.user_row(call.principal),
+        network=anonymous_network(call.principal, call.http_request),
         capabilities=trim_capabilities(envelope.client_capabilities),
         client_info=trim_client_info(envelope.client_info or {}),
         trace=envelope.trace,
-        protocol_version=request_context.revision.version,
+        protocol_version=call.revision.version,
         state=state.decode(),
         ttl=_allowed_ttl(tool, ttl),
         poll=timedelta(seconds=settings.task_poll_seconds),
-        session_pk=getattr(getattr(request_context.session, "row", None), "pk", None),
+        session_pk=getattr(getattr(call.session, "row", None), "pk", None),
         engine=settings.task_backend,
         caller={
-            **task_runs.caller_details(request_context),
+            **task_runs.caller_details(call),
             "by_handle": by_handle,
             "approval": tool.approval,
         },

@@ -48,7 +48,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, results, telemetry
 from mcp_django.execution.approval_guard import guard_for
-from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams, Unanswered
+from mcp_django.execution.call import Call, RetryParams, Unanswered
 from mcp_django.execution.interaction import Interaction, RequestState, state_subject
 from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.protocol.envelope import Envelope
@@ -164,13 +164,13 @@ class TaskRun:
     def _perform(self) -> None:
         if self.cancellation:
             return
-        outcome = _prepare_call(self.row, self.cancellation)
-        if isinstance(outcome, dict):
-            self._finish(outcome)
+        call = _prepare_call(self.row, self.cancellation)
+        if isinstance(call.result, dict):
+            self._finish(call.result)
             return
-        interaction = outcome.interaction
+        interaction = call.interaction
         assert isinstance(interaction, _TaskInteraction)
-        result = invoke.run_until_cancelled(outcome, self)
+        result = invoke.run_until_cancelled(call, self)
         self._write_with_retry(self.write_message)
         if result.get("resultType") == "input_required" and self.row.caller.get("by_handle"):
             self._finish(results.tool_error(CANNOT_ASK_MESSAGE))
@@ -241,8 +241,8 @@ class _RunningTask(CurrentTask):
         self.id = pk
 
 
-def _prepare_call(row: Task, cancellation: Cancellation) -> PreparedCall | dict[str, Any]:
-    """Return the prepared call of a task, or an error result if it is not valid any more.
+def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
+    """Return the prepared call of a task; its result is an error if it is not valid any more.
 
     Raises:
         MCPError: the server or tool does not exist any more, or not for this caller.
@@ -252,31 +252,25 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> PreparedCall | dict[
     principal = _restore_principal(row)
     if principal is None:
         raise AuthenticationRequired("The caller of this task may not use the site any more.")
-    request_context = _request_context(row, server, principal)
-    operation = telemetry.begin_operation(request_context)
-    request_context.call_record.begin(request_context)
+    call = _call_of(row, server, principal, cancellation)
+    operation = telemetry.begin_operation(call)
+    call.record.begin(call)
     try:
-        outcome = _prepare_authorized_call(row, request_context, cancellation)
+        call.result = _prepare_authorized_call(row, call)
     except Exception as exc:
-        call_log.end_rejected(request_context.call_record, exc)
+        call_log.end_rejected(call.record, exc)
         if operation is not None:
             operation.end_raised(exc)
         raise
-    if isinstance(outcome, dict):
-        call_log.end_answered(request_context.call_record, outcome)
+    if isinstance(call.result, dict):
+        call_log.end_answered(call.record, call.result)
         if operation is not None:
-            operation.end_returned(outcome)
-    return outcome
+            operation.end_returned(call.result)
+    return call
 
 
-def _prepare_authorized_call(
-    row: Task, request_context: RequestContext, cancellation: Cancellation
-) -> PreparedCall | dict[str, Any]:
-    server, principal, entry = (
-        request_context.server,
-        request_context.principal,
-        request_context.call_record,
-    )
+def _prepare_authorized_call(row: Task, call: Call) -> dict[str, Any] | None:
+    server, principal, entry = call.server, call.principal, call.record
     raw = row.arguments.encode()
     entry.note_name(row.tool)
     server.refresh()
@@ -296,27 +290,21 @@ def _prepare_authorized_call(
         entry.note_invalid_arguments(exc.problems)
         return results.tool_error(str(exc))
     # If approval was required when the task was created, the approval was used up then.
-    if tool.approval != row.caller.get("approval", "") and guard_for(
-        request_context, tool, raw, arguments
-    ):
+    if tool.approval != row.caller.get("approval", "") and guard_for(tool, raw, arguments):
         unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
         entry.note_exception(unasked)
         return results.tool_error(str(unasked))
-    return PreparedCall(
-        request_context=request_context,
-        component=tool,
-        arguments=arguments,
-        cancellation=cancellation,
-        interaction=_TaskInteraction(
-            request_context, tool, raw, state=row.state, answers=_new_answers(row)
-        ),
+    call.interaction = _TaskInteraction(call, tool, raw, state=row.state, answers=_new_answers(row))
+    call.task = _RunningTask(row.pk)
+    # The time limit is the task's lifetime, which the lease thread checks.
+    call.timeout_seconds = row.ttl_ms / 1000
+    call.prepare(
+        tool,
+        arguments,
         to_result=partial(results.tool_result, tool),
-        to_error=partial(results.tool_failure, tool, request_context.revision),
-        task=_RunningTask(row.pk),
-        # The time limit is the task's lifetime, which the lease thread checks.
-        timeout_seconds=row.ttl_ms / 1000,
-        call_record=entry,
+        to_error=partial(results.tool_failure, tool, call.revision),
     )
+    return None
 
 
 def _find_server(name: str) -> Server:
@@ -336,8 +324,8 @@ def _find_server(name: str) -> Server:
     )
 
 
-def _request_context(row: Task, server: Server, principal: Principal) -> RequestContext:
-    return RequestContext(
+def _call_of(row: Task, server: Server, principal: Principal, cancellation: Cancellation) -> Call:
+    return Call(
         server=server,
         request=Request(id=row.pk, method="tools/call", params=encode({"name": row.tool})),
         envelope=Envelope(
@@ -351,6 +339,7 @@ def _request_context(row: Task, server: Server, principal: Principal) -> Request
         origin=row.caller.get("origin", "client"),
         acting_user=row.caller.get("acting", ""),
         transport=TRANSPORT,
+        cancellation=cancellation,
     )
 
 
@@ -371,15 +360,15 @@ def user_row(principal: Principal) -> Any:
     return user if user.is_authenticated and isinstance(user, models.Model) else None
 
 
-def caller_details(request_context: RequestContext) -> dict[str, Any]:
+def caller_details(call: Call) -> dict[str, Any]:
     """Return the caller's attributes that have no column of their own."""
-    principal = request_context.principal
+    principal = call.principal
     expires = principal.expires_at
     return {
         **{name: getattr(principal, name) for name in PRINCIPAL_FIELDS},
         "expires_at": expires.isoformat() if expires is not None else None,
-        "origin": request_context.origin,
-        "acting": request_context.acting_user,
+        "origin": call.origin,
+        "acting": call.acting_user,
     }
 
 
@@ -422,7 +411,7 @@ class _TaskInteraction(Interaction):
 
     def __init__(
         self,
-        request_context: RequestContext,
+        call: Call,
         tool: Tool,
         arguments: bytes,
         *,
@@ -433,14 +422,14 @@ class _TaskInteraction(Interaction):
         responses = {
             key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
         }
-        super().__init__(request_context, tool, arguments, RetryParams(input_responses=responses))
+        super().__init__(call, tool, arguments, RetryParams(input_responses=responses))
         self._is_first = False
         if state:
             self._state = msgspec.json.decode(state, type=RequestState)
         else:
             self._state = RequestState(
-                subject=state_subject(request_context, tool, arguments),
-                interaction_id=new_interaction(request_context.principal),
+                subject=state_subject(call, tool, arguments),
+                interaction_id=new_interaction(call.principal),
             )
         self._answered = dict(self._state.answered)
 

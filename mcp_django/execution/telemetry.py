@@ -35,7 +35,7 @@ from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import one_line
 
 if TYPE_CHECKING:
-    from mcp_django.execution.call import RequestContext
+    from mcp_django.execution.call import Call
     from mcp_django.execution.otel import Instruments, Span
 
 # Attributes ---------------------------------------------------------------------------------------
@@ -381,30 +381,30 @@ def trace_client_requests(operation: Operation | None) -> Iterator[_ClientReques
 T = TypeVar("T")
 
 
-def begin_operation(request_context: RequestContext) -> Operation | None:
+def begin_operation(call: Call) -> Operation | None:
     """Begin the operation of a request; ``None`` if there is nothing to record or propagate."""
     found = get_instruments()
     # Without an SDK an operation is only needed to propagate the client's trace context.
-    if found is None or (not request_context.envelope.trace and found.is_noop):
+    if found is None or (not call.envelope.trace and found.is_noop):
         return None
-    request, row = request_context.request, getattr(request_context.session, "row", None)
+    request, row = call.request, getattr(call.session, "row", None)
     method = _known_method(request.method)
     operation = Operation(
         found,
         method,
-        _common_attributes(method, request_context.revision.version, request_context.transport),
+        _common_attributes(method, call.revision.version, call.transport),
         _identity_attributes(request.id, row.digest if row is not None else ""),
-        trace=request_context.envelope.trace,
-        logs_arguments=request_context.server.log_arguments,
+        trace=call.envelope.trace,
+        logs_arguments=call.server.log_arguments,
     )
-    if operation.span.is_recording and request_context.transport in ("http", "sse"):
-        _set_client_address(operation, request_context)
-    request_context.call_record.operation = operation
+    if operation.span.is_recording and call.transport in ("http", "sse"):
+        _set_client_address(operation, call)
+    call.record.operation = operation
     return operation
 
 
-def _set_client_address(operation: Operation, request_context: RequestContext) -> None:
-    request = request_context.http_request()
+def _set_client_address(operation: Operation, call: Call) -> None:
+    request = call.http_request()
     address = client_ip(request) if request is not None else None
     if address is not None:
         operation.span.set_attributes({"client.address": address})

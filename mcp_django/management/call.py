@@ -21,7 +21,7 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.execution.policy import Verdict
 from mcp_django.execution.results import CallAborted
 from mcp_django.management.command_errors import TRACEBACK_HINT, command_error, describe_exception
@@ -352,8 +352,8 @@ class _CallClient:
             "params": {**params, "_meta": envelope},
         }
 
-    def _port(self, request_context: RequestContext) -> StreamPort:
-        return StreamPort(request_context, self._listener)
+    def _port(self, call: Call) -> StreamPort:
+        return StreamPort(call, self._listener)
 
 
 def _revision(server: MCPServer) -> Revision:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.exceptions import MCPError, MethodNotFound
-from mcp_django.execution.call import ListenRequest
+from mcp_django.execution.call import Call
 from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import REVISIONS
@@ -25,7 +25,6 @@ from mcp_django.test.answers import (
 from mcp_django.test.connection import RemoteConnection
 from mcp_django.test.rounds import Rounds, result_of, with_tasks
 from mcp_django.transports import listen as listen_stream
-from mcp_django.transports.memory import Response
 
 # Tasks --------------------------------------------------------------------------------------------
 
@@ -309,13 +308,10 @@ class MCPClient(_TaskMethods):
                 yield messages
             return
         opened = await sync_to_async(self._connection.open)(message)
-        if not isinstance(opened, ListenRequest):
-            result_of(cast(Response, opened))
+        if not isinstance(opened, Call):
+            result_of(opened)
             raise TypeError("The server answered subscriptions/listen without a stream.")
-        request_context = opened.request_context
-        place = listen_stream.acquire_stream_slot(
-            request_context.principal, request_context.http_request
-        )
+        place = listen_stream.acquire_stream_slot(opened.principal, opened.http_request)
         stream = listen_stream.subscription_events(opened, place)
         try:
             yield _messages(stream)

@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import task_worker
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
     CLIENT_CAPABILITIES,
@@ -123,8 +123,8 @@ class Rounds:
     def _hear(self, message: dict[str, Any]) -> None:
         self._recorder.post(message)
 
-    def _make_port(self, request_context: RequestContext) -> StreamPort:
-        return StreamPort(request_context, self._recorder)
+    def _make_port(self, call: Call) -> StreamPort:
+        return StreamPort(call, self._recorder)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""

@@ -19,7 +19,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import InternalError, InvalidRequest, MCPError, RequestCancelled
 from mcp_django.execution import invoke
-from mcp_django.execution.call import PreparedCall, Result
+from mcp_django.execution.call import Call, Result
 from mcp_django.execution.invoke import time_limit
 from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool, run_with_request_signals
@@ -45,42 +45,42 @@ _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 def run_work(work: Work) -> Reply | Stream:
     """Run a call in this thread and return its reply or stream."""
-    prepared_call = work.prepared_call
+    call = work.call
     try:
-        if prepared_call.request_context.revision.stateless:
-            return _answered(work, invoke.run(prepared_call))
-        with cancellation_poller.poll_during(prepared_call):
-            result = invoke.run_until_cancelled(prepared_call)
+        if call.revision.stateless:
+            return _answered(work, invoke.run(call))
+        with cancellation_poller.poll_during(call):
+            result = invoke.run_until_cancelled(call)
         return _answered(work, result)
     except MCPError as exc:
         return _failed(work, exc)
     except asyncio.CancelledError:
-        if not prepared_call.cancellation.requested_by_client:
+        if not call.cancellation.requested_by_client:
             raise
         return _cancelled(work)
 
 
 async def arun_work(work: Work) -> Reply | Stream:
     """Run a call from the event loop and return its reply or stream."""
-    if work.prepared_call.request_context.revision.stateless:
+    if work.call.revision.stateless:
         return await _afinish(work)
     # A client that disconnects does not cancel its call in a session.
     task = asyncio.get_running_loop().create_task(_run_polled(work))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
-    work.prepared_call.cancellation.add_callback(call_on_loop(task.cancel))
+    work.call.cancellation.add_callback(call_on_loop(task.cancel))
     await asyncio.wait([task])
     return _cancelled(work) if task.cancelled() else task.result()
 
 
 async def _run_polled(work: Work) -> Reply | Stream:
-    with cancellation_poller.poll_during(work.prepared_call):
+    with cancellation_poller.poll_during(work.call):
         return await _afinish(work)
 
 
 async def _afinish(work: Work) -> Reply | Stream:
     try:
-        result = await invoke.run_from_event_loop(work.prepared_call)
+        result = await invoke.run_from_event_loop(work.call)
         if work.ask is None or result.get("resultType") != "input_required":
             return _answered(work, result)
         # Opening the stream writes a database row, so it needs a thread.
@@ -95,23 +95,23 @@ def _answered(work: Work, result: Result) -> Reply | Stream:
         return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":
         return work.ask(result)
-    body = encode_response(work.prepared_call.request_context, result)
+    body = encode_response(work.call, result)
     return Reply(status=200, headers=work.headers, body=body)
 
 
 def _failed(work: Work, exc: MCPError) -> Reply:
-    request_context = work.prepared_call.request_context
+    call = work.call
     if _is_cancelled(work):
         exc = RequestCancelled()
-    reply = error_reply(exc, request_context.request.id, request_context.revision)
+    reply = error_reply(exc, call.request.id, call.revision)
     extra = tuple(pair for pair in work.headers if pair not in reply.headers)
     return replace(reply, headers=(*reply.headers, *extra))
 
 
 def _is_cancelled(work: Work) -> bool:
     """Return whether the client of a session cancelled the call; its result is then discarded."""
-    call = work.prepared_call
-    return call.cancellation.requested_by_client and not call.request_context.revision.stateless
+    call = work.call
+    return call.cancellation.requested_by_client and not call.revision.stateless
 
 
 def _cancelled(work: Work) -> Reply:
@@ -122,13 +122,13 @@ def _cancelled(work: Work) -> Reply:
 # Calls answered with a stream ---------------------------------------------------------------------
 
 
-def stream(prepared_call: PreparedCall) -> AsyncGenerator[bytes, None]:
+def stream(call: Call) -> AsyncGenerator[bytes, None]:
     """Return a call's messages as server-sent events: its notifications, then its response."""
-    return encode_events(prepared_call.request_context, messages(prepared_call))
+    return encode_events(call, messages(call))
 
 
 async def messages(
-    prepared_call: PreparedCall,
+    call: Call,
     *,
     answers: ClientAnswers | None = None,
     first: Result | None = None,
@@ -150,12 +150,12 @@ async def messages(
     revoked = asyncio.Event()
     # Proxies and hosts time out on a stream whose first byte is late.
     yield KEEPALIVE
-    running = asyncio.ensure_future(_run_to_response(prepared_call, mailbox, answers, first))
+    running = asyncio.ensure_future(_run_to_response(call, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
     try:
         with (
             drain.cancel_at_drain_deadline(running),
-            _cancel_on_revocation(prepared_call, revoked, running),
+            _cancel_on_revocation(call, revoked, running),
         ):
             while not running.done():
                 if not await mailbox.wait(get_settings().keepalive_seconds):
@@ -170,13 +170,13 @@ async def messages(
             raise InternalError("The server is shutting down; send the request again.")
         yield Outgoing(running.result(), is_response=True)
     finally:
-        prepared_call.cancellation.expire()
+        call.cancellation.expire()
         running.cancel()
 
 
 @contextmanager
 def _cancel_on_revocation(
-    prepared_call: PreparedCall, revoked: asyncio.Event, running: asyncio.Future[bytes]
+    call: Call, revoked: asyncio.Event, running: asyncio.Future[bytes]
 ) -> Iterator[None]:
     """Cancel the call if the caller's access is revoked, but not if the credential expires."""
 
@@ -184,10 +184,9 @@ def _cancel_on_revocation(
         revoked.set()
         running.cancel()
 
-    request_context = prepared_call.request_context
     with listen.watch_access(
-        request_context.server,
-        request_context.principal,
+        call.server,
+        call.principal,
         end,
         after=listen.SHORT_SECONDS,
         ends_at_expiry=False,
@@ -196,20 +195,20 @@ def _cancel_on_revocation(
 
 
 async def _run_to_response(
-    prepared_call: PreparedCall,
+    call: Call,
     mailbox: Mailbox,
     answers: ClientAnswers | None,
     first: Result | None,
 ) -> bytes:
-    port = StreamPort(prepared_call.request_context, mailbox)
-    result = first or await invoke.run_from_event_loop(prepared_call, port)
+    port = StreamPort(call, mailbox)
+    result = first or await invoke.run_from_event_loop(call, port)
     while answers is not None and result.get("resultType") == "input_required":
-        interaction = prepared_call.interaction
+        interaction = call.interaction
         assert interaction is not None
         asked = result["inputRequests"]
-        interaction.resume(await ask_client(prepared_call, asked, answers, mailbox.put))
-        result = await invoke.run_from_event_loop(prepared_call, port)
-    return encode_response(prepared_call.request_context, result)
+        interaction.resume(await ask_client(call, asked, answers, mailbox.put))
+        result = await invoke.run_from_event_loop(call, port)
+    return encode_response(call, result)
 
 
 def _outgoing(message: Any) -> Outgoing:
@@ -244,7 +243,7 @@ class InFlight:
 
     def start(self, work: Work) -> None:
         """Record that this call starts now and set its deadline; called in the thread."""
-        self.deadline = time.monotonic() + time_limit(work.prepared_call)
+        self.deadline = time.monotonic() + time_limit(work.call)
         self.work = work
 
 
@@ -268,8 +267,8 @@ async def wait_until_deadline(in_flight: InFlight, running: Awaitable[T]) -> T |
 async def _timed_out(work: Work) -> Reply:
     """Return the reply to a call whose thread missed the deadline."""
     try:
-        result = await invoke.timeout_result(work.prepared_call)
-        body = encode_response(work.prepared_call.request_context, result)
+        result = await invoke.timeout_result(work.call)
+        body = encode_response(work.call, result)
         return Reply(status=200, headers=work.headers, body=body)
     except MCPError as exc:
         return _failed(work, exc)

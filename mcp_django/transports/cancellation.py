@@ -11,14 +11,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from django.db import DatabaseError, connections
 
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import InvalidParams
-from mcp_django.execution.call import PreparedCall, TaskResultWait
+from mcp_django.execution.call import Call
 from mcp_django.protocol.jsonrpc import Notification, read_params
 from mcp_django.storage import inbox, sessions, streams
 from mcp_django.storage.inbox import worker_id
@@ -27,8 +27,6 @@ from mcp_django.storage.sessions import StoredSession
 from mcp_django.storage.versions import TopicKey
 
 logger = logging.getLogger("mcp_django")
-
-C = TypeVar("C", PreparedCall, TaskResultWait)
 
 # How many cancellations one session may have stored for other processes; the newest are kept.
 MAX_WAITING: Final = 64
@@ -44,10 +42,9 @@ class CancelledParams(msgspec.Struct, rename="camel"):
     reason: Any = None
 
 
-def register_call(session_pk: int, call: C) -> C:
-    """Register a call, so it can be cancelled by its request id while it runs; return the call."""
-    _running_calls.add(session_pk, json.dumps(call.request_context.request.id), call.cancellation)
-    return call
+def register_call(session_pk: int, call: Call) -> None:
+    """Register a call, so it can be cancelled by its request id while it runs."""
+    _running_calls.add(session_pk, json.dumps(call.request.id), call.cancellation)
 
 
 def cancel_request(session_pk: int, message: Notification) -> None:
@@ -165,9 +162,9 @@ class _CancellationPoller:
         self._pause = threading.Event()
 
     @contextmanager
-    def poll_during(self, call: PreparedCall) -> Iterator[None]:
+    def poll_during(self, call: Call) -> Iterator[None]:
         """Poll for cancellations of a call while it runs, if it belongs to a stored session."""
-        session = call.request_context.session
+        session = call.session
         if not isinstance(session, StoredSession):
             yield
             return

@@ -22,7 +22,7 @@ from django.db import DatabaseError
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, InvalidParams, InvalidRequest
 from mcp_django.execution import task_status
-from mcp_django.execution.call import PreparedCall, TaskResultWait
+from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.handlers.tasks import readable_task_after_wait, store_answers
 from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.telemetry import trace_client_requests
@@ -67,23 +67,23 @@ class ClientAnswers(Protocol):
 
 
 async def ask_client(
-    prepared_call: PreparedCall, questions: Mapping[str, Any], answers: ClientAnswers, send: Send
+    call: Call, questions: Mapping[str, Any], answers: ClientAnswers, send: Send
 ) -> dict[str, Answer]:
     """Send client requests and return the client's answers, by their keys.
 
     A request that is not answered in time is cancelled, and an error is returned for it.
     """
-    assert prepared_call.interaction is not None
+    assert call.interaction is not None
     seconds = get_settings().client_request_timeout
     ids = {key: answers.new_id() for key in questions}
-    with trace_client_requests(prepared_call.call_record.operation) as asked:
+    with trace_client_requests(call.record.operation) as asked:
         for key, question in questions.items():
             method, request_id = question["method"], ids[key]
             params = project_client_request(
                 method,
                 question["params"],
-                prepared_call.request_context.revision,
-                elicitation_id=prepared_call.interaction.elicitation_id(key),
+                call.revision,
+                elicitation_id=call.interaction.elicitation_id(key),
             )
             send(
                 jsonrpc.build_request(
@@ -279,9 +279,7 @@ _pending_requests = _PendingRequests()
 POLL_SECONDS = 5.0
 
 
-async def task_result_messages(
-    task_wait: TaskResultWait, *, answers: ClientAnswers | None = None
-) -> Messages:
+async def task_result_messages(call: Call, *, answers: ClientAnswers | None = None) -> Messages:
     """Yield a task's status changes, its client requests, then its outcome (2025-11-25).
 
     Without ``answers`` the client cannot be asked, and a task that needs input ends the wait with
@@ -292,16 +290,17 @@ async def task_result_messages(
         MCPError: the call failed, the task no longer exists, or the client does not answer.
     """
     yield KEEPALIVE
-    waiting = _TaskResultStream(task_wait, answers)
-    topic = task_rows.task_topic(task_wait.task_id)
+    assert isinstance(call.result, TaskWait)
+    waiting = _TaskResultStream(call, call.result.task_id, answers)
+    topic = task_rows.task_topic(call.result.task_id)
     leave = get_hub().subscribe([topic], lambda _: waiting.notified.set())
     try:
         await get_hub().prepare([topic])
         with (
             drain.idle_stream(waiting.end) as draining,
             listen.watch_access(
-                task_wait.request_context.server,
-                task_wait.request_context.principal,
+                call.server,
+                call.principal,
                 waiting.revoke,
                 after=listen.SHORT_SECONDS,
                 ends_at_expiry=False,
@@ -324,10 +323,8 @@ async def task_result_messages(
                     yield KEEPALIVE
         for message in await waiting.ask(row):
             yield Outgoing(jsonrpc.encode(message))
-        result = task_status.call_result(
-            row, task_wait.request_context.server, task_wait.request_context.revision
-        )
-        yield Outgoing(encode_response(task_wait.request_context, result), is_response=True)
+        result = task_status.call_result(row, call.server, call.revision)
+        yield Outgoing(encode_response(call, result), is_response=True)
     finally:
         leave()
         waiting.stop()
@@ -336,11 +333,11 @@ async def task_result_messages(
 class _TaskResultStream:
     """The state of one ``tasks/result`` stream: the status and client requests sent so far."""
 
-    def __init__(self, task_wait: TaskResultWait, answers: ClientAnswers | None) -> None:
+    def __init__(self, call: Call, task_id: str, answers: ClientAnswers | None) -> None:
         self.notified = asyncio.Event()
         self.is_revoked = False
-        self._request_context = task_wait.request_context
-        self._task_id = task_wait.task_id
+        self._call = call
+        self._task_id = task_id
         self._answers = answers
         self._sent_status: tuple[str, str] | None = None
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -368,7 +365,7 @@ class _TaskResultStream:
         Raises:
             InvalidParams: the task no longer exists, or the caller may not read it.
         """
-        row = readable_task_after_wait(self._request_context, self._task_id)
+        row = readable_task_after_wait(self._call, self._task_id)
         if row is None:
             raise InvalidParams("The task no longer exists.")
         return row
@@ -387,7 +384,7 @@ class _TaskResultStream:
             if self._sent_status is not None:
                 params = task_status.task_details(row)
                 method = "notifications/tasks/status"
-                projected = project_notification(method, params, self._request_context.revision)
+                projected = project_notification(method, params, self._call.revision)
                 if projected is not None:
                     yield jsonrpc.build_notification(method, projected)
             self._sent_status = told
@@ -438,7 +435,7 @@ class _TaskResultStream:
         params = project_client_request(
             question["method"],
             question["params"],
-            self._request_context.revision,
+            self._call.revision,
             elicitation_id=f"{self._task_id}.{key}",
         )
         meta = {**params.get("_meta", {}), **task_status.related_task_meta(self._task_id)}

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -33,7 +32,7 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import call_log, quotas
-from mcp_django.execution.call import ListenRequest, PreparedCall, TaskResultWait
+from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.quotas import UsageBatch
@@ -249,25 +248,22 @@ class Conversation:
         self, request: Request, respond: Respond, barrier: _BatchBarrier | None
     ) -> None:
         opened = await self._opening.open(request, barrier)
-        if isinstance(opened, PreparedCall):
-            answers = self._local.answers if opened.request_context.session is not None else None
+        if isinstance(opened, bytes):
+            await respond(opened)
+        elif opened.result is None:
+            answers = self._local.answers if opened.session is not None else None
             await self._send_all(respond, answer.messages(opened, answers=answers))
-        elif isinstance(opened, TaskResultWait):
+        elif isinstance(opened.result, TaskWait):
             answers = self._local.answers
             await self._send_all(
                 respond, client_requests.task_result_messages(opened, answers=answers)
             )
-        elif isinstance(opened, ListenRequest):
-            request_context = opened.request_context
-            slot = listen.acquire_stream_slot(
-                request_context.principal, request_context.http_request
-            )
+        else:
+            slot = listen.acquire_stream_slot(opened.principal, opened.http_request)
             farewell = b"\n" + listen.cancellation_message(opened)
             await self._send_all(
                 respond, listen.subscription_messages(opened, slot), farewell=farewell
             )
-        else:
-            await respond(opened)
 
     async def _send_all(
         self, respond: Respond, messages: Messages, *, farewell: bytes = b""
@@ -313,7 +309,7 @@ class Conversation:
 
 # Opening a request --------------------------------------------------------------------------------
 
-Opened: TypeAlias = bytes | PreparedCall | ListenRequest | TaskResultWait
+Opened: TypeAlias = bytes | Call
 
 
 class PrincipalSource(Protocol):
@@ -385,12 +381,12 @@ class _RequestOpener:
             try:
                 await barrier.wait(request)
             except TooManyRequests as exc:
-                if isinstance(opened, PreparedCall):
-                    call_log.end_rejected_with_span(opened.call_record, exc)
+                if isinstance(opened, Call):
+                    call_log.end_rejected_with_span(opened.record, exc)
                 told = quotas.limited_tool_result(request, exc)
-                if told is None or not isinstance(opened, PreparedCall):
+                if told is None or not isinstance(opened, Call):
                     raise
-                return encode_response(opened.request_context, told)
+                return encode_response(opened, told)
         return opened
 
     def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
@@ -409,13 +405,10 @@ class _RequestOpener:
     def _open_for(
         self, principal: Principal, request: Request, usage_batch: UsageBatch | None = None
     ) -> Opened:
-        request_context = replace(
-            self._session.request_context(principal, request), usage_batch=usage_batch
-        )
-        outcome = dispatch(request_context)
-        if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
-            return outcome
-        return encode_response(request_context, outcome)
+        call = self._session.call_for(principal, request)
+        call.usage_batch = usage_batch
+        dispatch(call)
+        return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
 
 # Batches on a channel -----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from django.db import DatabaseError
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, MCPError
-from mcp_django.execution.call import PreparedCall, TaskResultWait
+from mcp_django.execution.call import Call
 from mcp_django.execution.threads import call_on_loop, run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
@@ -61,12 +61,12 @@ def _unwatched(end: Callable[[], object]) -> AbstractContextManager[None]:
 
 
 async def run_stream(
-    session_pk: int, number: int, call: PreparedCall | TaskResultWait, messages: Messages
+    session_pk: int, number: int, call: Call, messages: Messages
 ) -> AsyncGenerator[bytes, None]:
     """Run a call whose stream row already exists, and yield its events as they are produced."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
-        yield priming_event(encode_event_id(number, 0), call.request_context.revision)
+        yield priming_event(encode_event_id(number, 0), call.revision)
         async with aclosing(stream.live()) as live:
             async for event in live:
                 yield event
@@ -275,15 +275,13 @@ MAX_WAITING = 256
 class OwnedStream:
     """The stream of a call in a session, written by this process, and the call's asyncio task."""
 
-    def __init__(
-        self, session_pk: int, number: int, call: PreparedCall | TaskResultWait, messages: Messages
-    ) -> None:
+    def __init__(self, session_pk: int, number: int, call: Call, messages: Messages) -> None:
         self.number = number
         self.is_slow = False
         """Whether the connection could not keep up and has to continue from the database."""
         self.last_sent = 0
         self._session_pk = session_pk
-        self._request_context = call.request_context
+        self._call = call
         self._cancellation = call.cancellation
         self._messages = messages
         self._seq = 0
@@ -337,13 +335,13 @@ class OwnedStream:
                         self.close_stream(message.reconnect_seconds)
         except MCPError as exc:
             if not self._cancellation.requested_by_client:
-                self._emit(failure(self._request_context, exc), final=True)
+                self._emit(failure(self._call, exc), final=True)
         except streams.LeaseLost:
             raise
         except Exception:
             logger.exception("A call in a session failed.")
             neutral = InternalError("The request failed because of a server error.")
-            self._emit(failure(self._request_context, neutral), final=True)
+            self._emit(failure(self._call, neutral), final=True)
 
     def _close_for_drain(self) -> None:
         """Close the connection when the process stops, so the client reconnects to another one.
@@ -351,7 +349,7 @@ class OwnedStream:
         Only for revisions with resumption, and not for a call that started during the shutdown:
         its connection is what keeps the process alive.
         """
-        if self._request_context.revision.priming_event and not self.is_late:
+        if self._call.revision.priming_event and not self.is_late:
             self.close_stream(DRAIN_RETRY_SECONDS)
 
     async def ended(self) -> None:

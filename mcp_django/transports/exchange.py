@@ -30,7 +30,7 @@ from mcp_django.exceptions import (
     MCPError,
     TooManyAttempts,
 )
-from mcp_django.execution.call import PreparedCall, Result
+from mcp_django.execution.call import Call, Result
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, http_status
@@ -103,7 +103,7 @@ class Reply:
 class Work:
     """An authorized call that is answered with one JSON document."""
 
-    prepared_call: PreparedCall
+    call: Call
     headers: HeaderList
     ask: Callable[[Result], Stream] | None = None
     """Continues a call that returned client requests on a stream, if the client accepts one."""
@@ -111,7 +111,7 @@ class Work:
     @property
     def is_async(self) -> bool:
         """Whether the component's function runs on the event loop."""
-        return self.prepared_call.component.function.is_async
+        return self.call.component.function.is_async
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

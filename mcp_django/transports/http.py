@@ -26,7 +26,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, InternalError, MCPError
 from mcp_django.execution import call_log
-from mcp_django.execution.call import ListenRequest, PreparedCall, RequestContext, TaskResultWait
+from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
 from mcp_django.execution.policy import authorize_connection
@@ -243,7 +243,7 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         return SessionRequest(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
-    request_context = RequestContext(
+    call = Call(
         server=server,
         request=message,
         envelope=route.envelope,
@@ -253,11 +253,12 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         http_request=make_request_getter(exchange.request, principal),
         transport="http",
         is_authorized=True,
+        cancellation=exchange.cancellation,
     )
     try:
-        return _outcome(request_context, exchange)
+        return _outcome(call, exchange)
     except MCPError as exc:
-        return error_reply(exc, request_context.request.id, request_context.revision)
+        return error_reply(exc, call.request.id, call.revision)
 
 
 def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
@@ -284,34 +285,29 @@ def _without_message(call: SessionRequest) -> Outcome:
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
-def _outcome(request_context: RequestContext, exchange: Exchange) -> Outcome:
-    outcome = dispatch(request_context)
-    if isinstance(outcome, ListenRequest):
-        return _listen(outcome, exchange)
-    # Only a request in a session waits for a task.
-    assert not isinstance(outcome, TaskResultWait)
-    if not isinstance(outcome, PreparedCall):
-        return json_reply(200, encode_response(request_context, outcome))
-    call = replace(outcome, cancellation=exchange.cancellation)
+def _outcome(call: Call, exchange: Exchange) -> Outcome:
+    dispatch(call)
+    if isinstance(call.result, Subscription):
+        return _listen(call, exchange)
+    if call.result is not None:
+        # Only a request in a session waits for a task.
+        assert isinstance(call.result, dict)
+        return json_reply(200, encode_response(call, call.result))
     wants_stream = call.wants_stream and exchange.can_stream
     if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
         return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
-    return Work(prepared_call=call, headers=BASE_HEADERS)
+    return Work(call=call, headers=BASE_HEADERS)
 
 
-def _listen(listen_request: ListenRequest, exchange: Exchange) -> Outcome:
+def _listen(call: Call, exchange: Exchange) -> Outcome:
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return jsonrpc_error_reply(
             406,
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
-            request_id=listen_request.request_context.request.id,
+            request_id=call.request.id,
         )
-    slot = listen.acquire_stream_slot(
-        listen_request.request_context.principal, listen_request.request_context.http_request
-    )
-    return Stream(
-        headers=SSE_HEADERS, open=partial(listen.subscription_events, listen_request, slot)
-    )
+    slot = listen.acquire_stream_slot(call.principal, call.http_request)
+    return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, call, slot))
 
 
 def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:

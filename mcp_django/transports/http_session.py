@@ -33,11 +33,9 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, quotas, telemetry
 from mcp_django.execution.call import (
-    ListenRequest,
-    PreparedCall,
-    RequestContext,
+    Call,
     Result,
-    TaskResultWait,
+    TaskWait,
 )
 from mcp_django.execution.handlers.session import (
     authorize_subscription,
@@ -188,15 +186,15 @@ class SessionRequest:
             )
         return StoredSession(row)
 
-    def request_context(
+    def call_for(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
-    ) -> RequestContext:
+    ) -> Call:
         """Return the request context of a request in the session.
 
         Raises:
             InvalidParams: the progress token is invalid.
         """
-        return RequestContext(
+        return Call(
             server=self.server,
             request=request,
             envelope=session_envelope(session, request),
@@ -215,20 +213,20 @@ class SessionRequest:
             opened = self.open(session, request)
         except MCPError as exc:
             return error_reply(exc, request.id, session.revision)
-        if isinstance(opened, TaskResultWait):
-            return self._await(session, opened)
         if isinstance(opened, bytes):
             return json_reply(200, opened)
-        opened = cancellation.register_call(session.row.pk, opened)
+        cancellation.register_call(session.row.pk, opened)
+        if isinstance(opened.result, TaskWait):
+            return self._await(session, opened)
         if self.streams_to and opened.wants_stream:
             return self._stream(session, opened)
         asked = partial(self._stream, session, opened) if self.streams_to else None
-        return Work(prepared_call=opened, headers=BASE_HEADERS, ask=asked)
+        return Work(call=opened, headers=BASE_HEADERS, ask=asked)
 
     def open(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
-    ) -> bytes | PreparedCall | TaskResultWait:
-        """Dispatch a request; return the response, a call to run or a task to wait for.
+    ) -> bytes | Call:
+        """Dispatch a request; return the response, or the call to run or whose task to wait for.
 
         The request's quota usage is added to the ``usage_batch``, if there is one; then the call
         must not run before ``usage_batch.consume``.
@@ -238,34 +236,28 @@ class SessionRequest:
         """
         if request.method == "initialize":
             raise InvalidRequest("initialize must not be part of a batch.")
-        request_context = self.request_context(session, request, usage_batch)
-        outcome = dispatch(request_context)
-        if isinstance(outcome, (PreparedCall, TaskResultWait)):
-            return outcome
-        assert not isinstance(outcome, ListenRequest)
-        return encode_response(request_context, outcome)
+        call = self.call_for(session, request, usage_batch)
+        dispatch(call)
+        return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
-    def _stream(
-        self, session: StoredSession, call: PreparedCall, first: Result | None = None
-    ) -> Stream:
+    def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Stream:
         """Return a stream that runs the call; its row is created before the first event is sent.
 
         ``first`` is the result of a call that already ran and returned its first client requests.
         """
         return self._begin(session, call, partial(answer.messages, call, first=first))
 
-    def _await(self, session: StoredSession, task_wait: TaskResultWait) -> Stream:
+    def _await(self, session: StoredSession, call: Call) -> Stream:
         """Return a stream for a task's outcome; the task's client requests are sent on it too."""
-        tracked = cancellation.register_call(session.row.pk, task_wait)
-        return self._begin(session, tracked, partial(client_requests.task_result_messages, tracked))
+        return self._begin(session, call, partial(client_requests.task_result_messages, call))
 
     def _begin(
         self,
         session: StoredSession,
-        call: PreparedCall | TaskResultWait,
+        call: Call,
         messages: Callable[..., Messages],
     ) -> Stream:
-        request_id = json.dumps(call.request_context.request.id)
+        request_id = json.dumps(call.request.id)
         number = streams.open_stream(session.row.pk, request_id=request_id)
         answers = client_requests.StoredAnswers(session.row.pk, number)
         return Stream(
@@ -381,7 +373,7 @@ def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:
 # JSON-RPC batches ---------------------------------------------------------------------------------
 
 
-def _answer_batch(call: SessionRequest, session: StoredSession, batch: Batch) -> Outcome:
+def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) -> Outcome:
     """Process a batch: several messages in one POST (2025-03-26).
 
     Every request is answered; notifications and responses are processed without an answer.
@@ -390,35 +382,37 @@ def _answer_batch(call: SessionRequest, session: StoredSession, batch: Batch) ->
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
     usage_batch = UsageBatch()
-    authorized = _authorize_members(call, session, batch, usage_batch)
+    authorized = _authorize_members(posted, session, batch, usage_batch)
     try:
         usage_batch.consume()
     except TooManyRequests as exc:
         _log_rejected_calls(authorized.values(), exc)
-        return _quota_exceeded_reply(call, session, batch, exc)
+        return _quota_exceeded_reply(posted, session, batch, exc)
     finished: list[bytes] = []
-    running: list[PreparedCall] = []
+    running: list[Call] = []
     for index, member in enumerate(batch.members):
         if isinstance(member, Request):
-            opened = authorized[index] if index in authorized else _open(call, session, member)
-            if isinstance(opened, PreparedCall):
-                opened = cancellation.register_call(session.row.pk, opened)
-            (running if isinstance(opened, PreparedCall) else finished).append(opened)  # type: ignore[arg-type]
+            opened = authorized[index] if index in authorized else _open(posted, session, member)
+            if isinstance(opened, Call):
+                cancellation.register_call(session.row.pk, opened)
+                running.append(opened)
+            else:
+                finished.append(opened)
         elif isinstance(member, DecodingFailure):
             finished.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
         else:
-            call.process_message(session, member)
+            posted.process_message(session, member)
     if not finished and not running:
         return accepted()
-    if running and call.streams_to:
+    if running and posted.streams_to:
         return _stream_all(session, running, finished)
     finished += map(_run, running)
     return json_reply(200, b"[" + b",".join(finished) + b"]")
 
 
 def _authorize_members(
-    call: SessionRequest, session: StoredSession, batch: Batch, usage_batch: UsageBatch
-) -> dict[int, bytes | PreparedCall]:
+    posted: SessionRequest, session: StoredSession, batch: Batch, usage_batch: UsageBatch
+) -> dict[int, bytes | Call]:
     """Authorize the members of a batch that may be rejected; return their results by index.
 
     This is done before any member runs: a rejection answers the whole batch, so it has to name
@@ -427,18 +421,18 @@ def _authorize_members(
     Raises:
         AccessRefused: the caller may not use what at least one member needs.
     """
-    authorized: dict[int, bytes | PreparedCall] = {}
+    authorized: dict[int, bytes | Call] = {}
     refusals: list[AccessRefused] = []
     for index, member in enumerate(batch.members):
         if not isinstance(member, Request):
             continue
         try:
             if member.method in WORK_METHODS:
-                authorized[index] = _open(call, session, member, usage_batch)
+                authorized[index] = _open(posted, session, member, usage_batch)
             elif member.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 with suppress(MCPError):
-                    authorize_subscription(call.request_context(session, member))
+                    authorize_subscription(posted.call_for(session, member))
         except AccessRefused as exc:
             refusals.append(exc)
     if refusals:
@@ -447,11 +441,11 @@ def _authorize_members(
     return authorized
 
 
-def _log_rejected_calls(authorized: Iterable[bytes | PreparedCall], exc: Exception) -> None:
+def _log_rejected_calls(authorized: Iterable[bytes | Call], exc: Exception) -> None:
     """Log authorized calls of a batch as rejected, since they do not run because of others."""
     for one in authorized:
-        if isinstance(one, PreparedCall):
-            call_log.end_rejected_with_span(one.call_record, exc)
+        if isinstance(one, Call):
+            call_log.end_rejected_with_span(one.record, exc)
 
 
 def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
@@ -463,7 +457,7 @@ def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
 
 
 def _quota_exceeded_reply(
-    call: SessionRequest, session: StoredSession, batch: Batch, exc: TooManyRequests
+    posted: SessionRequest, session: StoredSession, batch: Batch, exc: TooManyRequests
 ) -> Outcome:
     """Return the reply to a batch that exceeds a quota; none of its members has run."""
     entries: list[bytes] = []
@@ -473,7 +467,7 @@ def _quota_exceeded_reply(
             entries.append(
                 jsonrpc.encode_failure(member.id, exc, session.revision)
                 if told is None
-                else encode_response(call.request_context(session, member), told)
+                else encode_response(posted.call_for(session, member), told)
             )
         elif isinstance(member, DecodingFailure):
             entries.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
@@ -484,21 +478,21 @@ def _quota_exceeded_reply(
 
 
 def _open(
-    call: SessionRequest,
+    posted: SessionRequest,
     session: StoredSession,
     request: Request,
     usage_batch: UsageBatch | None = None,
-) -> bytes | PreparedCall:
+) -> bytes | Call:
     try:
-        opened = call.open(session, request, usage_batch)
+        opened = posted.open(session, request, usage_batch)
     except MCPError as exc:
         return jsonrpc.encode_failure(request.id, exc, session.revision)
     # No revision has both batches and tasks.
-    assert not isinstance(opened, TaskResultWait)
+    assert not isinstance(opened, Call) or opened.result is None
     return opened
 
 
-def _run(call: PreparedCall) -> bytes:
+def _run(call: Call) -> bytes:
     """Run a call that may not send messages, in this thread, and return its response.
 
     A cancelled call has an error as its entry, whether it has started or not.
@@ -507,24 +501,22 @@ def _run(call: PreparedCall) -> bytes:
     try:
         if not _is_cancelled(call):
             with cancellation_poller.poll_during(call):
-                found = encode_response(call.request_context, invoke.run_until_cancelled(call))
+                found = encode_response(call, invoke.run_until_cancelled(call))
     except MCPError as exc:
-        found = failure(call.request_context, exc)
+        found = failure(call, exc)
     except asyncio.CancelledError:
         if not _is_cancelled(call):
             raise
-    return failure(call.request_context, RequestCancelled()) if _is_cancelled(call) else found
+    return failure(call, RequestCancelled()) if _is_cancelled(call) else found
 
 
-def _is_cancelled(call: PreparedCall) -> bool:
+def _is_cancelled(call: Call) -> bool:
     return call.cancellation.requested_by_client
 
 
-def _stream_all(
-    session: StoredSession, running: list[PreparedCall], finished: list[bytes]
-) -> Stream:
+def _stream_all(session: StoredSession, running: list[Call], finished: list[bytes]) -> Stream:
     """Return one stream for all calls; each response is an event, and the last one ends it."""
-    ids = [call.request_context.request.id for call in running]
+    ids = [call.request.id for call in running]
     number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
     answers = client_requests.StoredAnswers(session.row.pk, number)
     work = partial(_batch_messages, running, finished, answers)
@@ -537,7 +529,7 @@ def _stream_all(
 
 
 async def _batch_messages(
-    running: list[PreparedCall], finished: list[bytes], answers: client_requests.ClientAnswers
+    running: list[Call], finished: list[bytes], answers: client_requests.ClientAnswers
 ) -> Messages:
     """Yield the messages of all calls as they are produced; the last response comes last."""
     for body in finished:
@@ -583,7 +575,7 @@ async def _queued_messages(
 
 
 async def _queue_messages(
-    call: PreparedCall,
+    call: Call,
     answers: client_requests.ClientAnswers,
     said: asyncio.Queue[Outgoing],
     needs: AbstractAsyncContextManager[None],
@@ -596,4 +588,4 @@ async def _queue_messages(
                     await said.put(message)
     except MCPError as exc:
         if not _is_cancelled(call):
-            await said.put(Outgoing(failure(call.request_context, exc), is_response=True))
+            await said.put(Outgoing(failure(call, exc), is_response=True))

@@ -47,7 +47,7 @@ from mcp_django.core.catalog import Server
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
 from mcp_django.execution import task_status
-from mcp_django.execution.call import ListenRequest, RequestContext
+from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import is_readable
 from mcp_django.execution.handlers.session import may_subscribe, session_envelope
@@ -153,22 +153,18 @@ def _release_slot(keys: Iterable[str]) -> None:
                 del _open_streams[key]
 
 
-def subscription_events(
-    listen_request: ListenRequest, slot: StreamSlot
-) -> AsyncGenerator[bytes, None]:
+def subscription_events(call: Call, slot: StreamSlot) -> AsyncGenerator[bytes, None]:
     """Return the messages of a subscription as server-sent events."""
-    return encode_events(
-        listen_request.request_context, subscription_messages(listen_request, slot)
-    )
+    return encode_events(call, subscription_messages(call, slot))
 
 
-async def subscription_messages(listen_request: ListenRequest, slot: StreamSlot) -> Messages:
+async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     """Yield the acknowledgement, then a notification for each change, then the closing result.
 
     Raises:
         Busy: no thread became free to check what the caller may subscribe to.
     """
-    subscription = ListenSubscription(listen_request)
+    subscription = ListenSubscription(call)
     mailbox = Mailbox()
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
     # is queued at most once, so the queue is at most as long as the list of topics.
@@ -189,9 +185,9 @@ async def subscription_messages(listen_request: ListenRequest, slot: StreamSlot)
         slot.release()
 
 
-def cancellation_message(listen_request: ListenRequest) -> bytes:
+def cancellation_message(call: Call) -> bytes:
     """Return the cancellation that follows the closing result on a shared channel such as stdio."""
-    return jsonrpc.encode(ListenSubscription(listen_request).cancellation())
+    return jsonrpc.encode(ListenSubscription(call).cancellation())
 
 
 def seconds_until_recheck() -> float:
@@ -239,16 +235,17 @@ async def _changed_topics(
 class ListenSubscription:
     """The topics that one stream may carry, for the caller as last authorized."""
 
-    def __init__(self, listen_request: ListenRequest) -> None:
-        self._listening = listen_request
-        self._request_context = listen_request.request_context
-        self._uris = frozenset(listen_request.uris)
-        self.tasks = _TaskNotices(listen_request.tasks)
+    def __init__(self, call: Call) -> None:
+        assert isinstance(call.result, Subscription)
+        self._listening = call.result
+        self._call = call
+        self._uris = frozenset(self._listening.uris)
+        self.tasks = _TaskNotices(self._listening.tasks)
 
     @property
     def topics(self) -> list[TopicKey]:
         """The topics to subscribe to."""
-        server = self._request_context.server.name
+        server = self._call.server.name
         return [
             *(TopicKey(server, kind) for kind in sorted(self._listening.kinds)),
             *(TopicKey(server, "resource", uri) for uri in self._listening.uris),
@@ -268,12 +265,12 @@ class ListenSubscription:
     @property
     def principal(self) -> Principal:
         """The caller as last authorized."""
-        return self._request_context.principal
+        return self._call.principal
 
     @property
     def revocation_topics(self) -> list[TopicKey]:
         """The topics that are notified when the caller's access is revoked."""
-        principal = self._request_context.principal
+        principal = self._call.principal
         return revocation_topics(principal.credential, principal.user)
 
     def covers(self, topic: TopicKey) -> bool:
@@ -304,25 +301,23 @@ class ListenSubscription:
         new = frozenset(self._listening.uris) - frozenset(known)
         if self._needs_site_functions(new):
             readable = partial(run_with_request_signals, partial(self._readable, new))
-            caller = self._request_context.principal.user_key
+            caller = self._call.principal.user_key
             self._uris -= new - await get_pool("tool").run(readable, key=caller)
 
     def _needs_site_functions(self, uris: Iterable[str]) -> bool:
         """Return whether the site's own functions determine if one of the resources is readable."""
-        found = map(self._request_context.server.catalog.find_resource, uris)
+        found = map(self._call.server.catalog.find_resource, uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
     def _readable(self, uris: Iterable[str]) -> frozenset[str]:
-        self._request_context.server.refresh()
+        self._call.server.refresh()
         return frozenset(
-            uri
-            for uri in uris
-            if may_subscribe(self._request_context, uri) and is_readable(self._request_context, uri)
+            uri for uri in uris if may_subscribe(self._call, uri) and is_readable(self._call, uri)
         )
 
     def lifetime(self) -> float:
         """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
-        left = seconds_left(self._request_context.principal)
+        left = seconds_left(self._call.principal)
         return MAX_AGE_SECONDS if left is None else min(MAX_AGE_SECONDS, left)
 
     async def refresh(self) -> bool:
@@ -335,16 +330,16 @@ class ListenSubscription:
         """
         where = get_pool("tool" if self._needs_site_functions(self._listening.uris) else "short")
         try:
-            caller = self._request_context.principal.user_key
+            caller = self._call.principal.user_key
             return await where.run(partial(run_with_request_signals, self._reauthorize), key=caller)
         except (AccessRefused, DatabaseError):
             return False
 
     def _reauthorize(self) -> bool:
-        principal = _reauthorize(self._request_context.server, self._request_context.principal)
+        principal = _reauthorize(self._call.server, self._call.principal)
         if principal is None:
             return False
-        self._request_context = replace(self._request_context, principal=principal)
+        self._call = replace(self._call, principal=principal)
         self._uris = self._readable(self._listening.uris)
         return True
 
@@ -361,14 +356,14 @@ class ListenSubscription:
 
     async def tasks_at_first(self) -> list[dict[str, Any]]:
         """Return notifications for tasks that changed before the stream started."""
-        found = await self.tasks.at_first(self._request_context)
+        found = await self.tasks.at_first(self._call)
         return [self._tagged(TASK_CHANGED, one) for one in found]
 
     async def notification_for(self, topic: TopicKey) -> dict[str, Any] | None:
         """Return the notification for a changed topic; ``None`` if the task is not readable."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
-        found = await self.tasks.of(topic, self._request_context)
+        found = await self.tasks.of(topic, self._call)
         return None if found is None else self._tagged(TASK_CHANGED, found)
 
     def notice(self, topic: TopicKey) -> dict[str, Any]:
@@ -379,23 +374,19 @@ class ListenSubscription:
 
     def closing(self) -> bytes:
         """Return the result of the request, which ends the stream gracefully."""
-        request_id: str | int = self._request_context.request.id
-        if self._request_context.revision.string_subscription_ids:
+        request_id: str | int = self._call.request.id
+        if self._call.revision.string_subscription_ids:
             request_id = str(request_id)
-        return encode_response(
-            self._request_context, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}}
-        )
+        return encode_response(self._call, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
 
     def cancellation(self) -> dict[str, Any]:
         """Return the notification by which the server cancels the subscription."""
-        return self._tagged(
-            "notifications/cancelled", {"requestId": self._request_context.request.id}
-        )
+        return self._tagged("notifications/cancelled", {"requestId": self._call.request.id})
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return a notification with the subscription's id, which is the unchanged request id."""
-        tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._request_context.request.id}}
-        projected = projection.project_notification(method, tagged, self._request_context.revision)
+        tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._call.request.id}}
+        projected = projection.project_notification(method, tagged, self._call.revision)
         return jsonrpc.build_notification(method, projected)
 
 
@@ -439,16 +430,14 @@ class _TaskNotices:
         """Return whether a topic is one of the requested tasks."""
         return topic in self._by_topic
 
-    async def at_first(self, request_context: RequestContext) -> list[dict[str, Any]]:
+    async def at_first(self, call: Call) -> list[dict[str, Any]]:
         """Return the tasks that finished or needed input before the stream started."""
-        found = [await self.of(topic, request_context) for topic in self._by_topic]
+        found = [await self.of(topic, call) for topic in self._by_topic]
         return [one for one in found if one is not None and one["status"] != task_rows.WORKING]
 
-    async def of(self, topic: TopicKey, request_context: RequestContext) -> dict[str, Any] | None:
+    async def of(self, topic: TopicKey, call: Call) -> dict[str, Any] | None:
         """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
-        return await run_in_short_thread(
-            partial(_described, request_context, self._by_topic[topic])
-        )
+        return await run_in_short_thread(partial(_described, call, self._by_topic[topic]))
 
     async def close_lost(self) -> None:
         """Close tasks whose worker is lost, which is published like any change."""
@@ -456,8 +445,8 @@ class _TaskNotices:
             await run_in_short_thread(partial(task_rows.close_expired, [*self._by_topic.values()]))
 
 
-def _described(request_context: RequestContext, task_id: str) -> dict[str, Any] | None:
-    row = readable_task_after_wait(request_context, task_id)
+def _described(call: Call, task_id: str) -> dict[str, Any] | None:
+    row = readable_task_after_wait(call, task_id)
     return None if row is None else task_status.task_details(row)
 
 
@@ -489,7 +478,7 @@ class SessionSubscription(ListenSubscription):
         self._uris -= older.unreadable
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        projected = projection.project_notification(method, params, self._request_context.revision)
+        projected = projection.project_notification(method, params, self._call.revision)
         return jsonrpc.build_notification(method, projected or None)
 
 
@@ -497,7 +486,7 @@ Admission = Callable[[SessionSubscription], Awaitable[bool]]
 
 
 async def get_stream_events(
-    call: SessionRequest,
+    session_request: SessionRequest,
     session: StoredSession,
     slot: StreamSlot,
     *,
@@ -508,7 +497,7 @@ async def get_stream_events(
     ``resumed`` is the id of the last event that the client received, on a GET stream of the
     session.
     """
-    get_stream = _GetStream(call, session, resumed)
+    get_stream = _GetStream(session_request, session, resumed)
     try:
         yield await get_stream.begin()
         await get_stream.catch_up()
@@ -536,9 +525,9 @@ class _GetStream:
     """One GET stream: its subscribed topics, which the session may change, and its position."""
 
     def __init__(
-        self, call: SessionRequest, session: StoredSession, resumed: EventId | None
+        self, session_request: SessionRequest, session: StoredSession, resumed: EventId | None
     ) -> None:
-        self._call = call
+        self._server = session_request.server
         self._session = session
         self._hub = get_hub()
         self._resumed = resumed
@@ -563,7 +552,7 @@ class _GetStream:
 
         self._topic = topic_of_get_streams(self._pk)
         self._wanted: frozenset[TopicKey] = frozenset()
-        self._principal = call.principal
+        self._principal = session_request.principal
         self._subscription = self._subscribed(None)
         about_itself = [self._topic, *self._subscription.revocation_topics]
         self._about_itself = about_itself
@@ -641,10 +630,9 @@ class _GetStream:
         return self._hub.seen_number or 0
 
     def _subscribed(self, sight: GetStreamState | None) -> SessionSubscription:
-        call = self._call
-        request = Request(0, "subscriptions/listen")
-        request_context = RequestContext(
-            server=call.server,
+        server, request = self._server, Request(0, "subscriptions/listen")
+        call = Call(
+            server=server,
             request=request,
             envelope=session_envelope(self._session, request),
             principal=self._principal,
@@ -652,15 +640,12 @@ class _GetStream:
         )
         if sight is None or not sight.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
-            return SessionSubscription(
-                ListenRequest(request_context=request_context, kinds=frozenset(), uris=())
-            )
-        available = capabilities(call.server, can_stream=True)
+            call.result = Subscription(kinds=frozenset(), uris=())
+            return SessionSubscription(call)
+        available = capabilities(server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
-        uris = tuple(sight.uris)
-        return SessionSubscription(
-            ListenRequest(request_context=request_context, kinds=kinds, uris=uris)
-        )
+        call.result = Subscription(kinds=kinds, uris=tuple(sight.uris))
+        return SessionSubscription(call)
 
     async def _reload(self) -> None:
         """Reload the rows: the stream may have ended, been superseded, or have new topics.

@@ -22,7 +22,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
-from mcp_django.execution.call import ListenRequest, RequestContext
+from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.session import initialize_response, negotiate, session_envelope
 from mcp_django.execution.threads import run_in_short_thread, run_with_retry
@@ -122,7 +122,7 @@ class LocalSession:
             raise InvalidRequest("Send one message at a time; this session has no batches.")
         classify(batch, None, enabled=self._enabled)
 
-    def request_context(self, principal: Principal, request: Request) -> RequestContext:
+    def call_for(self, principal: Principal, request: Request) -> Call:
         """Return the request context of a request, which has no headers.
 
         Raises:
@@ -131,7 +131,7 @@ class LocalSession:
         """
         route = classify(request, None, enabled=self._enabled)
         if isinstance(route, Stateless):
-            return RequestContext(
+            return Call(
                 server=self._server,
                 request=request,
                 envelope=route.envelope,
@@ -146,7 +146,7 @@ class LocalSession:
                 raise InvalidRequest("Send initialize first.")
             # A ping is answered at any time, even before initialize.
             session = MemorySession(revision=LATEST_HANDSHAKE, client_info={}, capabilities={})
-        return RequestContext(
+        return Call(
             server=self._server,
             request=request,
             envelope=session_envelope(session, request),
@@ -285,7 +285,7 @@ async def notify_changes(
 
 def _subscription(server: Server, session: MemorySession, caller: Principal) -> SessionSubscription:
     request = Request(0, "subscriptions/listen")
-    request_context = RequestContext(
+    call = Call(
         server=server,
         request=request,
         envelope=session_envelope(session, request),
@@ -295,9 +295,8 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
     available = capabilities(server, can_stream=True)
     kinds = frozenset(kind for kind in LISTS if kind in available)
     uris = tuple(session.uris)
-    return SessionSubscription(
-        ListenRequest(request_context=request_context, kinds=kinds, uris=uris)
-    )
+    call.result = Subscription(kinds=kinds, uris=uris)
+    return SessionSubscription(call)
 
 
 async def ping_client(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:

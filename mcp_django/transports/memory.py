@@ -18,11 +18,9 @@ from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.execution import call_log, invoke
 from mcp_django.execution.call import (
-    ListenRequest,
-    PreparedCall,
-    RequestContext,
+    Call,
     Result,
-    TaskResultWait,
+    Subscription,
 )
 from mcp_django.execution.handlers.tasks import store_answers, task_outcome, wait_for_task
 from mcp_django.execution.pipeline import dispatch, encode_response
@@ -33,7 +31,7 @@ from mcp_django.protocol.jsonrpc import Request
 from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]
-MakePort = Callable[[RequestContext], ClientPort]
+MakePort = Callable[[Call], ClientPort]
 AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
@@ -42,7 +40,7 @@ class MemoryConnection:
 
     ``answer`` answers client requests of the handshake revisions: it gets the requests by key and
     returns the answers by key, or ``None`` to leave them unanswered. ``origin`` and ``acting``
-    are recorded in the call log (``RequestContext``).
+    are recorded in the call log (``Call``).
 
     Raises:
         AccessRefused: from every method, if the caller has to authenticate or lacks a scope.
@@ -67,10 +65,10 @@ class MemoryConnection:
     def request(self, message: dict[str, Any]) -> Response:
         """Send a request from a thread and wait for its response."""
         opened = self.open(message)
-        if isinstance(opened, TaskResultWait):
+        if not isinstance(opened, Call):
+            return opened
+        if opened.result is not None:
             return self._await(opened)
-        if not isinstance(opened, PreparedCall):
-            return self._only_response(opened)
         port = self._port(opened)
         try:
             result = invoke.run(opened, port)
@@ -78,7 +76,7 @@ class MemoryConnection:
                 result = invoke.run(opened, port)
             return _final(opened, result)
         except MCPError as exc:
-            return _failed(opened.request_context, exc)
+            return _failed(opened, exc)
 
     async def arequest(self, message: dict[str, Any]) -> Response:
         """Send a request from an event loop and wait for its response.
@@ -87,10 +85,10 @@ class MemoryConnection:
         transaction of a test; the threads of the pool would not.
         """
         opened = await sync_to_async(self.open)(message)
-        if isinstance(opened, TaskResultWait):
+        if not isinstance(opened, Call):
+            return opened
+        if opened.result is not None:
             return await sync_to_async(self._await)(opened)
-        if not isinstance(opened, PreparedCall):
-            return self._only_response(opened)
         port = self._port(opened)
         try:
             result = await _arun(opened, port)
@@ -98,27 +96,29 @@ class MemoryConnection:
                 result = await _arun(opened, port)
             return _final(opened, result)
         except MCPError as exc:
-            return _failed(opened.request_context, exc)
+            return _failed(opened, exc)
 
-    def _await(self, task_wait: TaskResultWait) -> Response:
+    def _await(self, call: Call) -> Response:
         """Wait for a task and return its response; ``answer`` answers its client requests."""
-        request_context = task_wait.request_context
+        if isinstance(call.result, Subscription):
+            return _failed(
+                call,
+                InvalidRequest("This request is answered with a stream, not with one response."),
+            )
         try:
-            row = wait_for_task(request_context)
+            row = wait_for_task(call)
             while row.questions:
                 answers = self._answer(row.questions) if self._answer is not None else None
                 if answers is None:
                     raise InvalidRequest("The task needs input, but has no answer.")
                 store_answers(row, dict(answers))
-                row = wait_for_task(request_context)
-            return _decoded(encode_response(request_context, task_outcome(request_context, row)))
+                row = wait_for_task(call)
+            return _decoded(encode_response(call, task_outcome(call, row)))
         except MCPError as exc:
-            return _failed(request_context, exc)
+            return _failed(call, exc)
 
-    def open(
-        self, message: dict[str, Any]
-    ) -> Response | PreparedCall | ListenRequest | TaskResultWait:
-        """Return the response to a request, or what remains to be run or waited for."""
+    def open(self, message: dict[str, Any]) -> Response | Call:
+        """Return the response to a request, or the call that remains to be run or waited for."""
         request = jsonrpc.decode(jsonrpc.encode(message))
         with call_log.log_rejections(
             self._server,
@@ -135,21 +135,21 @@ class MemoryConnection:
         try:
             if self.session.is_initialize(request):
                 return _decoded(self.session.initialize(request))
-            request_context = self.session.request_context(self._principal, request)
+            call = self.session.call_for(self._principal, request)
         except MCPError as exc:
             revision = error_revision_of(request, self.session.revision)
             return jsonrpc.build_failure(request.id, exc, revision)
         try:
-            outcome = dispatch(request_context)
+            dispatch(call)
         except MCPError as exc:
-            return _failed(request_context, exc)
-        if isinstance(outcome, (PreparedCall, ListenRequest, TaskResultWait)):
-            return outcome
-        return _decoded(encode_response(request_context, outcome))
+            return _failed(call, exc)
+        if isinstance(call.result, dict):
+            return _decoded(encode_response(call, call.result))
+        return call
 
-    def _answer_requests(self, call: PreparedCall, result: Result) -> bool:
+    def _answer_requests(self, call: Call, result: Result) -> bool:
         """Return whether a call's client requests were answered, so that it has to run again."""
-        if call.request_context.session is None or result.get("resultType") != "input_required":
+        if call.session is None or result.get("resultType") != "input_required":
             return False
         assert call.interaction is not None
         answers = self._answer(result["inputRequests"]) if self._answer is not None else None
@@ -158,33 +158,25 @@ class MemoryConnection:
         call.interaction.resume(answers)
         return True
 
-    def _port(self, prepared_call: PreparedCall) -> ClientPort | None:
-        return self._make_port(prepared_call.request_context) if self._make_port else None
-
-    def _only_response(self, opened: Response | ListenRequest) -> Response:
-        if isinstance(opened, ListenRequest):
-            return _failed(
-                opened.request_context,
-                InvalidRequest("This request is answered with a stream, not with one response."),
-            )
-        return opened
+    def _port(self, call: Call) -> ClientPort | None:
+        return self._make_port(call) if self._make_port else None
 
 
-async def _arun(call: PreparedCall, port: ClientPort | None) -> Result:
+async def _arun(call: Call, port: ClientPort | None) -> Result:
     if call.component.function.is_async:
         return await invoke.arun(call, port, own_thread=False)
     return await sync_to_async(invoke.run)(call, port)
 
 
-def _final(call: PreparedCall, result: Result) -> Response:
+def _final(call: Call, result: Result) -> Response:
     """Return the response to a call, including client requests that were left unanswered."""
-    if call.request_context.session is not None and result.get("resultType") == "input_required":
-        return jsonrpc.build_result(call.request_context.request.id, result)
-    return _decoded(encode_response(call.request_context, result))
+    if call.session is not None and result.get("resultType") == "input_required":
+        return jsonrpc.build_result(call.request.id, result)
+    return _decoded(encode_response(call, result))
 
 
-def _failed(request_context: RequestContext, exc: MCPError) -> Response:
-    return jsonrpc.build_failure(request_context.request.id, exc, request_context.revision)
+def _failed(call: Call, exc: MCPError) -> Response:
+    return jsonrpc.build_failure(call.request.id, exc, call.revision)
 
 
 def _decoded(raw: bytes) -> Response:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from mcp_django.exceptions import MCPError
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from mcp_django.schema.values import jsonable
@@ -39,21 +39,19 @@ Messages = AsyncGenerator[Outgoing, None]
 """The messages of a response. The generator raises an ``MCPError`` if the request fails."""
 
 
-def failure(request_context: RequestContext, exc: MCPError) -> bytes:
+def failure(call: Call, exc: MCPError) -> bytes:
     """Return the encoded error response to a request."""
-    return jsonrpc.encode_failure(request_context.request.id, exc, request_context.revision)
+    return jsonrpc.encode_failure(call.request.id, exc, call.revision)
 
 
-async def encode_events(
-    request_context: RequestContext, messages: Messages
-) -> AsyncGenerator[bytes, None]:
+async def encode_events(call: Call, messages: Messages) -> AsyncGenerator[bytes, None]:
     """Encode messages as server-sent events; an error after the start is an event too."""
     try:
         async with aclosing(messages):
             async for message in messages:
                 yield sse.encode_event(message.body) if message.body else sse.KEEPALIVE_COMMENT
     except MCPError as exc:
-        yield sse.encode_event(failure(request_context, exc))
+        yield sse.encode_event(failure(call, exc))
 
 
 # Mailbox: a bounded queue -------------------------------------------------------------------------
@@ -165,15 +163,17 @@ class CloseStream:
 class StreamPort:
     """Queues the progress and log messages that the client requested."""
 
-    def __init__(self, request_context: RequestContext, mailbox: Outbox) -> None:
-        self._request_context = request_context
+    def __init__(self, call: Call, mailbox: Outbox) -> None:
+        # Not the call, which may hold the port: a cycle would delay the record of a lost call.
+        self._revision, self._envelope = call.revision, call.envelope
+        self._can_close = call.revision.priming_event and call.session is not None
         self._mailbox = mailbox
         self._lock = threading.Lock()
         self._progress = -math.inf
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send progress; a value that does not increase is dropped."""
-        token = self._request_context.envelope.progress_token
+        token = self._envelope.progress_token
         if token is None or not math.isfinite(progress):
             return
         with self._lock:
@@ -191,7 +191,7 @@ class StreamPort:
         """Send a log message if it has at least the level that the client requested."""
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r} is not a log level; use one of {', '.join(LOG_LEVELS)}.")
-        threshold = self._request_context.envelope.log_level
+        threshold = self._envelope.log_level
         if threshold is None or severity(level) < severity(threshold):
             return
         params: dict[str, Any] = {"level": level, "data": jsonable(data)}
@@ -201,13 +201,10 @@ class StreamPort:
 
     def close_stream(self, seconds: float) -> None:
         """Close the connection if the client can resume the stream later."""
-        if (
-            self._request_context.revision.priming_event
-            and self._request_context.session is not None
-        ):
+        if self._can_close:
             self._mailbox.post(CloseStream(seconds))
 
     def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
-        projected = projection.project_notification(method, params, self._request_context.revision)
+        projected = projection.project_notification(method, params, self._revision)
         if projected is not None:
             self._mailbox.post(jsonrpc.build_notification(method, projected), key=key)

@@ -108,11 +108,11 @@ def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
     event loop. In a session a disconnect must not cancel the call, so there the function runs in
     another thread with its own event loop.
     """
-    stateless = work.prepared_call.request_context.revision.stateless
+    stateless = work.call.revision.stateless
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
         return run_work(work)
     run = partial(run_with_request_signals, partial(run_work, work))
-    caller = work.prepared_call.request_context.principal.user_key
+    caller = work.call.principal.user_key
     return get_pool("tool").submit(run, key=caller).result()
 
 

@@ -20,7 +20,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers
-from mcp_django.execution.call import PreparedCall
+from mcp_django.execution.call import Call
 from mcp_django.models import Approval
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
@@ -198,10 +198,10 @@ def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     request = message("tools/call", {"name": "found_group", "arguments": {"name": "X"}})
     connection = MemoryConnection(gated, principal_for(ada))
     opened = connection.open(request)
-    assert isinstance(opened, PreparedCall)
+    assert isinstance(opened, Call)
     assert isinstance(opened.component, Tool)
     raw = b'{"name": "a", "name": "b"}'
-    gate = approval_guard.ApprovalGuard(opened.request_context, opened.component, raw)
+    gate = approval_guard.ApprovalGuard(opened.component, raw)
     result = invoke.run(replace(opened, approval_guard=gate))
     assert result["content"][0]["text"] == "An argument is named twice; name each once."
     assert not Approval.objects.exists()

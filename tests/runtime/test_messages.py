@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from mcp_django import Context
 from mcp_django.execution import invoke
-from mcp_django.execution.call import PreparedCall
+from mcp_django.execution.call import Call
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.jsonrpc import Request
@@ -156,12 +156,12 @@ def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCapture
 # Cancellation ---------------------------------------------------------------------------------
 
 
-def invocation(server: Any, name: str = "tool", **arguments: Any) -> PreparedCall:
+def invocation(server: Any, name: str = "tool", **arguments: Any) -> Call:
     client = real_client(server=server)
     opened = client._connection.open(
         client._message("tools/call", {"name": name, "arguments": arguments})
     )
-    assert isinstance(opened, PreparedCall)
+    assert isinstance(opened, Call)
     return opened
 
 
@@ -320,4 +320,4 @@ def test_an_invalid_trace_is_ignored(parent: Any) -> None:
 def test_requests_are_what_the_core_decodes() -> None:
     server = open_to_all()
     server.tool("tool")(lambda: "x")
-    assert isinstance(invocation(server).request_context.request, Request)
+    assert isinstance(invocation(server).request, Request)

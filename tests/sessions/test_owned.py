@@ -36,9 +36,8 @@ class Script:
 
     def __init__(self) -> None:
         self.cancellation = Cancellation()
-        self.request_context: Any = SimpleNamespace(
-            request=SimpleNamespace(id=7), revision=REVISIONS["2025-11-25"]
-        )
+        self.request = SimpleNamespace(id=7)
+        self.revision = REVISIONS["2025-11-25"]
         self.said: asyncio.Queue[Outgoing] = asyncio.Queue()
         self.is_over = False
 

@@ -320,7 +320,7 @@ async def test_what_may_not_be_read_stays_untold_after_another_subscription(
     monkeypatch.setattr(
         listen,
         "is_readable",
-        lambda request_context, uri: uri != safe and is_readable(request_context, uri),
+        lambda call, uri: uri != safe and is_readable(call, uri),
     )
     async with peer.standing() as connection:
         reader = Reader(connection)

@@ -623,7 +623,7 @@ async def test_what_could_not_be_read_for_a_moment_is_told_later(
     monkeypatch.setattr(
         listen,
         "is_readable",
-        lambda request_context, uri: uri not in unreadable and is_readable(request_context, uri),
+        lambda call, uri: uri not in unreadable and is_readable(call, uri),
     )
     peer = await seated(streaming, CHAIRS[:2])
     async with reading(peer) as reader:

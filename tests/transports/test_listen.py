@@ -71,8 +71,8 @@ async def listening(
 def seen(function: Callable[..., bool], calls: list[str]) -> Callable[..., bool]:
     """The function, which notes what it was asked."""
 
-    def ask(request_context: Any, uri: str) -> bool:
-        result = function(request_context, uri)
+    def ask(call: Any, uri: str) -> bool:
+        result = function(call, uri)
         calls.append(uri)
         return result
 

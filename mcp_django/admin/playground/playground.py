@@ -27,7 +27,7 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import RequestContext
+from mcp_django.execution.call import Call
 from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
 from mcp_django.protocol import jsonrpc
@@ -459,8 +459,8 @@ class RequestRunner:
             return None
         return self._left.pop(0)
 
-    def _port(self, request_context: RequestContext) -> StreamPort:
-        return StreamPort(request_context, self._notes)
+    def _port(self, call: Call) -> StreamPort:
+        return StreamPort(call, self._notes)
 
 
 # The admin's history ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from mcp_django.auth import authentication
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
-from mcp_django.execution.call import CURSOR_SIGNER, RequestContext
+from mcp_django.execution.call import CURSOR_SIGNER, Call
 from mcp_django.execution.policy import depends_on_caller, is_visible
 from mcp_django.execution.task_plan import has_task_tools
 from mcp_django.protocol import revisions
@@ -37,7 +37,7 @@ class ListParams(msgspec.Struct):
 
 
 def list_page(
-    request_context: RequestContext,
+    call: Call,
     components: Iterable[C],
     *,
     member: str,
@@ -46,10 +46,10 @@ def list_page(
 ) -> dict[str, Any]:
     """Return one page of the components that the caller may see, sorted, with cache hints."""
     known = tuple(components)
-    shown = [one for one in known if is_visible(request_context.principal, one)]
-    pager, after = open_list(request_context)
+    shown = [one for one in known if is_visible(call.principal, one)]
+    pager, after = open_list(call)
     entries, cursor = pager.page(items_after(shown, after, _by_key), _by_key)
-    private = is_private or any(depends_on_caller(request_context.server, one) for one in known)
+    private = is_private or any(depends_on_caller(call.server, one) for one in known)
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
         "ttlMs": 0,
@@ -59,7 +59,7 @@ def list_page(
     return with_next_cursor(result, cursor)
 
 
-def open_list(request_context: RequestContext, *part: str) -> tuple[Pager, Position | None]:
+def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:
     """Return the pager of a list method, and the position in the request's cursor.
 
     The cursors are bound to the caller, so that they reveal nothing of what another caller may
@@ -68,8 +68,8 @@ def open_list(request_context: RequestContext, *part: str) -> tuple[Pager, Posit
     Raises:
         InvalidParams: the cursor is not valid for this list.
     """
-    server, request = request_context.server, request_context.request
-    scope = ":".join((server.name, request.method, request_context.principal.key, *part))
+    server, request = call.server, call.request
+    scope = ":".join((server.name, request.method, call.principal.key, *part))
     pager = Pager(scope, server.page_size, CURSOR_SIGNER)
     return pager, pager.position(read_params(request.params, ListParams).cursor)
 
@@ -129,14 +129,14 @@ def component_capabilities(catalog: Catalog, *, can_stream: bool) -> dict[str, A
     return found
 
 
-def discover(request_context: RequestContext) -> dict[str, Any]:
+def discover(call: Call) -> dict[str, Any]:
     """Return the result of ``server/discover``."""
-    server = request_context.server
+    server = call.server
     result: dict[str, Any] = {
         "supportedVersions": revisions.advertised_versions(
-            server.protocol_versions, requested=request_context.revision.version
+            server.protocol_versions, requested=call.revision.version
         ),
-        "capabilities": capabilities(server, can_stream=request_context.can_stream),
+        "capabilities": capabilities(server, can_stream=call.can_stream),
         "ttlMs": 0,
         "cacheScope": "private",
     }

@@ -17,7 +17,7 @@ from mcp_django.core.component import Completion, Prompt, PromptArgument
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.policy import authorize
@@ -33,11 +33,11 @@ class GetPromptParams(RetryParams, kw_only=True):
     arguments: dict[str, str] | None = None
 
 
-def list_prompts(request_context: RequestContext) -> dict[str, Any]:
+def list_prompts(call: Call) -> dict[str, Any]:
     """Return the prompts that the caller may see."""
     return list_page(
-        request_context,
-        request_context.server.catalog.prompts.values(),
+        call,
+        call.server.catalog.prompts.values(),
         member="prompts",
         describe=describe,
     )
@@ -61,24 +61,24 @@ def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
     return described
 
 
-def get_prompt(request_context: RequestContext) -> PreparedCall:
+def get_prompt(call: Call) -> None:
     """Authorize a prompt and parse its arguments; unknown arguments are ignored."""
-    params = read_params(request_context.request.params, GetPromptParams)
-    call_record = request_context.call_record
+    params = read_params(call.request.params, GetPromptParams)
+    call_record = call.record
     call_record.note_name(params.name)
-    catalog = request_context.server.catalog
+    catalog = call.server.catalog
     prompt = catalog.find_prompt(params.name)
     if prompt is not None:
         call_record.note_component(prompt)
     is_authorized = authorize(
-        request_context.principal,
+        call.principal,
         prompt,
         siblings=catalog.prompts.values(),
         call_record=call_record,
     )
     if prompt is None or not is_authorized:
         raise InvalidParams(
-            f"No prompt named {params.name[:80]!r} on server {request_context.server.name!r}; "
+            f"No prompt named {params.name[:80]!r} on server {call.server.name!r}; "
             "see prompts/list."
         )
     known = {one.name for one in prompt.parameters}
@@ -88,18 +88,15 @@ def get_prompt(request_context: RequestContext) -> PreparedCall:
         arguments = prompt.arguments.parse(encode(given))
     except InvalidArguments as exc:
         call_record.note_invalid_arguments(exc.problems)
-        consume(request_context, prompt)
+        consume(call, prompt)
         raise InvalidParams(str(exc)) from None
-    interaction = Interaction(request_context, prompt, encode(given), params)
-    consume(request_context, prompt, interaction)
-    return PreparedCall(
-        request_context=request_context,
-        component=prompt,
-        arguments=arguments,
-        interaction=interaction,
+    call.interaction = Interaction(call, prompt, encode(given), params)
+    consume(call, prompt, call.interaction)
+    call.prepare(
+        prompt,
+        arguments,
         to_result=partial(results.prompt_result, prompt),
         to_error=partial(results.component_failure, prompt),
-        call_record=call_record,
     )
 
 
@@ -135,11 +132,11 @@ class CompleteParams(msgspec.Struct):
     context: ChosenArguments | None = None
 
 
-def complete(request_context: RequestContext) -> PreparedCall | dict[str, Any]:
+def complete(call: Call) -> dict[str, Any] | None:
     """Prepare the call of a completion; an argument without one has no suggestions."""
-    params = read_params(request_context.request.params, CompleteParams)
-    target = _completion_target(request_context, params.ref)
-    consume(request_context, target)
+    params = read_params(call.request.params, CompleteParams)
+    target = _completion_target(call, params.ref)
+    consume(call, target)
     known = target.arguments.json_schema.get("properties", {})
     if params.argument.name not in known:
         raise InvalidParams(
@@ -147,44 +144,41 @@ def complete(request_context: RequestContext) -> PreparedCall | dict[str, Any]:
             f"it has {', '.join(known) or 'none'}."
         )
     key = (target.kind, target.key, params.argument.name)
-    completion = request_context.server.catalog.completions.get(key)
+    completion = call.server.catalog.completions.get(key)
     if completion is None:
         return results.completion_result([])
     chosen = params.context.arguments if params.context else None
-    return PreparedCall(
-        request_context=request_context,
+    call.prepare(
         # The target's settings apply to the completion's function, which cannot ask the client.
-        component=replace(target, function=completion.function, atomic=None, slow=False, needs=()),
-        arguments=_arguments(completion, params.argument.value, chosen or {}),
+        replace(target, function=completion.function, atomic=None, slow=False, needs=()),
+        _arguments(completion, params.argument.value, chosen or {}),
         to_result=results.completion_result,
         to_error=partial(results.completion_failure, completion),
-        call_record=request_context.call_record,
     )
+    return None
 
 
-def _completion_target(
-    request_context: RequestContext, ref: CompletionRef
-) -> Prompt | ResourceTemplate:
-    catalog = request_context.server.catalog
+def _completion_target(call: Call, ref: CompletionRef) -> Prompt | ResourceTemplate:
+    catalog = call.server.catalog
     target: Prompt | ResourceTemplate | None = None
     among: Mapping[str, Prompt | ResourceTemplate]
     if ref.type == "ref/prompt" and ref.name is not None:
         target, among = catalog.find_prompt(ref.name), catalog.prompts
     elif ref.type == "ref/resource" and ref.uri is not None:
-        target = catalog.find_template(ref.uri) or _template_of(request_context, ref.uri)
+        target = catalog.find_template(ref.uri) or _template_of(call, ref.uri)
         among = catalog.templates
     else:
         raise InvalidParams(
             "params.ref must be a ref/prompt with a name or a ref/resource with a uri."
         )
-    is_authorized = authorize(request_context.principal, target, siblings=among.values())
+    is_authorized = authorize(call.principal, target, siblings=among.values())
     if target is None or not is_authorized:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
     return target
 
 
-def _template_of(request_context: RequestContext, uri: str) -> ResourceTemplate | None:
-    found = request_context.server.catalog.find_resource(uri)
+def _template_of(call: Call, uri: str) -> ResourceTemplate | None:
+    found = call.server.catalog.find_resource(uri)
     return found[0] if found and isinstance(found[0], ResourceTemplate) else None
 
 

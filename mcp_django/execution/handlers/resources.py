@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
@@ -64,15 +64,16 @@ class ReadParams(RetryParams, kw_only=True):
     uri: str
 
 
-def list_resources(request_context: RequestContext) -> dict[str, Any] | PreparedCall:
+def list_resources(call: Call) -> dict[str, Any] | None:
     """Return the fixed resources that the caller may see, then those that templates list."""
-    server = request_context.server
+    server = call.server
     listing = [one for one in server.catalog.templates.values() if one.entries is not None]
-    shown = [one for one in listing if may_list_entries(request_context.principal, one)]
+    shown = [one for one in listing if may_list_entries(call.principal, one)]
     if shown:
-        return _list_entries(request_context, shown, describe=describe_resource)
+        _list_entries(call, shown, describe=describe_resource)
+        return None
     return list_page(
-        request_context,
+        call,
         server.catalog.resources.values(),
         member="resources",
         describe=describe_resource,
@@ -81,12 +82,10 @@ def list_resources(request_context: RequestContext) -> dict[str, Any] | Prepared
     )
 
 
-def list_templates(request_context: RequestContext) -> dict[str, Any]:
+def list_templates(call: Call) -> dict[str, Any]:
     """Return the resource templates that the caller may see."""
-    templates = request_context.server.catalog.templates.values()
-    return list_page(
-        request_context, templates, member="resourceTemplates", describe=describe_template
-    )
+    templates = call.server.catalog.templates.values()
+    return list_page(call, templates, member="resourceTemplates", describe=describe_template)
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
@@ -111,93 +110,83 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
     return described
 
 
-def read_resource(request_context: RequestContext) -> PreparedCall:
+def read_resource(call: Call) -> None:
     """Authorize the read of a resource; its function runs later."""
-    params = read_params(request_context.request.params, ReadParams)
-    reading = authorize_read(request_context, params.uri, call_record=request_context.call_record)
-    interaction = Interaction(request_context, reading.component, encode(params.uri), params)
-    consume(request_context, reading.component, interaction)
-    reading = replace(reading, interaction=interaction)
-    return _not_cacheable(reading) if params.is_retry else reading
+    params = read_params(call.request.params, ReadParams)
+    component = authorize_read(call, params.uri)
+    call.interaction = Interaction(call, component, encode(params.uri), params)
+    consume(call, component, call.interaction)
+    if params.is_retry:
+        # The result depends on an answer of the user.
+        to_result = call.to_result
+        call.to_result = lambda value: {**to_result(value), **NOT_CACHEABLE}
 
 
-def _not_cacheable(reading: PreparedCall) -> PreparedCall:
-    """Mark a result as not cacheable, since it depends on an answer of the user."""
-    return replace(reading, to_result=lambda value: {**reading.to_result(value), **NOT_CACHEABLE})
-
-
-def authorize_read(
-    request_context: RequestContext, uri: str, *, call_record: CallRecord | None = None
-) -> PreparedCall:
-    """Return the call that reads a URI; without a ``call_record`` it is part of another call.
+def authorize_read(call: Call, uri: str) -> ReadableComponent:
+    """Prepare the call that reads a URI, and return what it reads.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
             same.
     """
-    call_record = call_record or CallRecord()
-    call_record.note_name(uri)
+    call.record.note_name(uri)
     try:
         check_uri(uri)
     except ValueError:
         raise _not_found(uri) from None
-    catalog = request_context.server.catalog
+    catalog = call.server.catalog
     component, variables = catalog.find_resource(uri) or (None, {})
     if component is not None:
-        call_record.note_component(component, uri=uri)
+        call.record.note_component(component, uri=uri)
     is_authorized = authorize(
-        request_context.principal,
+        call.principal,
         component,
         siblings=catalog.readable_components(),
-        call_record=call_record,
+        call_record=call.record,
     )
     if component is None or not is_authorized:
         raise _not_found(uri)
-    call_record.note_authorized(variables)
-    return PreparedCall(
-        request_context=request_context,
-        component=component,
-        arguments=_arguments(component, variables, uri, call_record=call_record),
-        call_record=call_record,
-        to_result=partial(
-            results.resource_result, component, uri, _hints(request_context, component)
-        ),
+    call.record.note_authorized(variables)
+    call.prepare(
+        component,
+        _arguments(component, variables, uri, call_record=call.record),
+        to_result=partial(results.resource_result, component, uri, _hints(call, component)),
         to_error=partial(results.resource_failure, component, uri),
     )
+    return component
 
 
-def is_readable(request_context: RequestContext, uri: str) -> bool:
+def is_readable(call: Call, uri: str) -> bool:
     """Return whether the caller could read a URI now.
 
     For a template, only its function knows which rows the caller may read, so it runs; a fixed
     resource has no rows to check. Uses the database.
     """
+    reading = call.nested()
     try:
-        prepared_call = authorize_read(request_context, uri)
-        if isinstance(prepared_call.component, ResourceTemplate):
-            invoke.run(replace(prepared_call, to_result=lambda value: {}))
+        if isinstance(authorize_read(reading, uri), ResourceTemplate):
+            reading.to_result = lambda value: {}
+            invoke.run(reading)
     except (MCPError, AccessRefused):
         return False
     return True
 
 
-def read_contents(
-    request_context: RequestContext, uri: str, interaction: Interaction | None
-) -> list[ResourceContents]:
+def read_contents(call: Call, uri: str, interaction: Interaction | None) -> list[ResourceContents]:
     """Return the contents of a resource, for a component that reads it on behalf of its caller.
 
     Raises:
         InputRequired: the resource asks the client something, so the component runs again too.
         ElicitationDeclined: the user declined to answer; the component may handle this.
     """
+    reading = call.nested()
     try:
-        prepared_call = authorize_read(request_context, uri)
+        component = authorize_read(reading, uri)
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
         raise _not_found(uri) from None
-    component = prepared_call.component
-    assert isinstance(component, ReadableComponent)
     found: list[ResourceContents] = []
+    fail = reading.to_error
 
     def collect(value: Any) -> dict[str, Any]:
         found.extend(results.resource_contents(component, value))
@@ -206,11 +195,10 @@ def read_contents(
     def to_error(exc: Exception) -> dict[str, Any]:
         if isinstance(exc, ElicitationDeclined):
             raise exc
-        return prepared_call.to_error(exc)
+        return fail(exc)
 
-    invoke.run_unlogged(
-        replace(prepared_call, to_result=collect, to_error=to_error, interaction=interaction)
-    )
+    reading.to_result, reading.to_error, reading.interaction = collect, to_error, interaction
+    invoke.run_unlogged(reading)
     return found
 
 
@@ -227,8 +215,8 @@ def _arguments(
         raise _not_found(uri) from None
 
 
-def _hints(request_context: RequestContext, component: ReadableComponent) -> dict[str, Any]:
-    public = component.cache_public and not depends_on_caller(request_context.server, component)
+def _hints(call: Call, component: ReadableComponent) -> dict[str, Any]:
+    public = component.cache_public and not depends_on_caller(call.server, component)
     if isinstance(component, UIResource) and component.depends_on_host:
         public = False
     return {
@@ -256,23 +244,19 @@ def may_list_entries(principal: Principal, template: ResourceTemplate) -> bool:
     return is_visible(principal, template) and not missing_scopes(principal.scopes, template.scopes)
 
 
-def _list_entries(
-    request_context: RequestContext, templates: Sequence[ResourceTemplate], *, describe: Describe
-) -> PreparedCall:
+def _list_entries(call: Call, templates: Sequence[ResourceTemplate], *, describe: Describe) -> None:
     """Prepare the call that makes one page.
 
     Raises:
         InvalidParams: the cursor is not one of this list.
     """
-    listing = ResourceListing(request_context, templates, describe)
+    listing = ResourceListing(call, templates, describe)
     section, after = listing.start
-    return PreparedCall(
-        request_context=request_context,
-        component=LIST_COMPONENT,
-        arguments={"book": listing, "section": section, "after": after},
+    call.prepare(
+        LIST_COMPONENT,
+        {"book": listing, "section": section, "after": after},
         to_result=listing.result,
         to_error=partial(results.component_failure, LIST_COMPONENT),
-        call_record=request_context.call_record,
     )
 
 
@@ -281,15 +265,16 @@ class ResourceListing:
 
     def __init__(
         self,
-        request_context: RequestContext,
+        call: Call,
         templates: Sequence[ResourceTemplate],
         describe: Describe,
     ) -> None:
-        self._request_context = request_context
+        self._principal = call.principal
+        self._resources = call.server.catalog.resources
         self._templates = {one.key: one for one in templates}
         self._describe = describe
         self.sections = [FIXED_SECTION, *sorted(self._templates)]
-        self.pager, after = open_list(request_context)
+        self.pager, after = open_list(call)
         self.start = self._section_position(after)
 
     def _section_position(self, after: Position | None) -> tuple[str, Position | None]:
@@ -318,9 +303,8 @@ class ResourceListing:
         return [_describe_entry(one) for one in page.entries], page.after
 
     def _fixed(self, after: Position | None, limit: int) -> SectionPage:
-        principal = self._request_context.principal
-        resources = self._request_context.server.catalog.resources.values()
-        shown = [one for one in resources if is_visible(principal, one)]
+        resources = self._resources.values()
+        shown = [one for one in resources if is_visible(self._principal, one)]
         left = items_after(shown, after, attrgetter("key"))
         kept = left[:limit]
         more = len(left) > limit
@@ -390,44 +374,42 @@ class SkillParams(ListParams, kw_only=True):
     uri: str
 
 
-def list_skills(request_context: RequestContext) -> dict[str, Any]:
+def list_skills(call: Call) -> dict[str, Any]:
     """Return the entries of the skills that the caller may see."""
-    skills = request_context.server.catalog.skills
+    skills = call.server.catalog.skills
     return list_page(
-        request_context,
+        call,
         skills.entries.values(),
         member="skills",
-        describe=partial(_visible_skill_entry, skills, _SkillVisibility(request_context.principal)),
+        describe=partial(_visible_skill_entry, skills, _SkillVisibility(call.principal)),
         # An entry lists only the files that the caller may see.
-        is_private=_is_private(
-            request_context, *(one for each in skills.files.values() for one in each)
-        ),
+        is_private=_is_private(call, *(one for each in skills.files.values() for one in each)),
     )
 
 
-def get_skill(request_context: RequestContext) -> dict[str, Any]:
+def get_skill(call: Call) -> dict[str, Any]:
     """Return the entry of one skill.
 
     Raises:
         InvalidParams: no skill has this URI, or the caller may not see it.
     """
-    params = read_params(request_context.request.params, SkillParams)
-    catalog = request_context.server.catalog
+    params = read_params(call.request.params, SkillParams)
+    catalog = call.server.catalog
     skills = catalog.skills
     skill = skills.entries.get(params.uri)
-    is_authorized = authorize(request_context.principal, skill, siblings=catalog.resources.values())
+    is_authorized = authorize(call.principal, skill, siblings=catalog.resources.values())
     if skill is None or not is_authorized:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
-    private = _is_private(request_context, *skills.files[skill.uri])
+    private = _is_private(call, *skills.files[skill.uri])
     return {
-        "skill": _visible_skill_entry(skills, _SkillVisibility(request_context.principal), skill),
+        "skill": _visible_skill_entry(skills, _SkillVisibility(call.principal), skill),
         "ttlMs": int(skill.cache_ttl.total_seconds() * 1000),
         "cacheScope": "public" if skill.cache_public and not private else "private",
     }
 
 
-def _is_private(request_context: RequestContext, *files: SkillFile) -> bool:
-    return any(depends_on_caller(request_context.server, one) for one in files)
+def _is_private(call: Call, *files: SkillFile) -> bool:
+    return any(depends_on_caller(call.server, one) for one in files)
 
 
 class _SkillVisibility:
@@ -468,16 +450,16 @@ def skill_entry(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
     }
 
 
-def read_directory(request_context: RequestContext) -> dict[str, Any]:
+def read_directory(call: Call) -> dict[str, Any]:
     """Return the direct children of a directory that the caller may see.
 
     Raises:
         InvalidParams: the directory does not exist, or the caller may see nothing in it.
     """
-    params = read_params(request_context.request.params, SkillParams)
-    catalog = request_context.server.catalog
+    params = read_params(call.request.params, SkillParams)
+    catalog = call.server.catalog
     skills = catalog.skills
-    sight = _SkillVisibility(request_context.principal)
+    sight = _SkillVisibility(call.principal)
     children = [
         (uri, one)
         for uri, one in skills.directories.get(params.uri, {}).items()
@@ -488,7 +470,7 @@ def read_directory(request_context: RequestContext) -> dict[str, Any]:
         raise InvalidParams(
             f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
-    pager, after = open_list(request_context, params.uri)
+    pager, after = open_list(call, params.uri)
     entries, cursor = pager.page(items_after(children, after, _by_uri), _by_uri)
     listed = [_describe_child(uri, one) for uri, one in entries]
     return with_next_cursor({"resources": listed}, cursor)

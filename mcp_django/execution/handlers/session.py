@@ -22,7 +22,7 @@ from mcp_django.exceptions import (
     MissingCapability,
     ResourceNotFound,
 )
-from mcp_django.execution.call import ListenRequest, RequestContext
+from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable
 from mcp_django.execution.handlers.tasks import readable_task, task_capability
@@ -55,20 +55,20 @@ class UriParams(msgspec.Struct):
     uri: str
 
 
-def ping(request_context: RequestContext) -> dict[str, Any]:
+def ping(call: Call) -> dict[str, Any]:
     """Return an empty result."""
     return {}
 
 
-def set_level(request_context: RequestContext) -> dict[str, Any]:
+def set_level(call: Call) -> dict[str, Any]:
     """Store the log level of the session."""
-    level = read_params(request_context.request.params, LevelParams).level
+    level = read_params(call.request.params, LevelParams).level
     severity(level)
-    _require_session(request_context).set_log_level(level)
+    _require_session(call).set_log_level(level)
     return {}
 
 
-def authorize_subscription(request_context: RequestContext) -> str:
+def authorize_subscription(call: Call) -> str:
     """Return the URI to subscribe to, if the caller may read its resource.
 
     For a template, whether the row exists is not checked.
@@ -79,40 +79,38 @@ def authorize_subscription(request_context: RequestContext) -> str:
         ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
             see it.
     """
-    if not request_context.can_stream:
+    if not call.can_stream:
         raise MethodNotFound(
             "This server cannot send changes: it has no streams, since it runs under WSGI."
         )
-    uri = read_params(request_context.request.params, UriParams).uri
+    uri = read_params(call.request.params, UriParams).uri
     # Not valid in a URI, and PostgreSQL cannot store it.
     if "\0" in uri:
         raise _not_found(uri)
     try:
-        reading = authorize_read(request_context, uri)
+        component = authorize_read(call.nested(), uri)
     except AuthenticationRequired:
         raise _not_found(uri) from None
-    if not reading.component.subscribe:  # type: ignore[attr-defined]  # a resource's
+    if not component.subscribe:
         raise _not_found(uri)
     return uri
 
 
-def subscribe(request_context: RequestContext) -> dict[str, Any]:
+def subscribe(call: Call) -> dict[str, Any]:
     """Subscribe the session to changes of a resource that its caller may read."""
-    uri = authorize_subscription(request_context)
-    if not is_readable(request_context, uri):
+    uri = authorize_subscription(call)
+    if not is_readable(call, uri):
         raise _not_found(uri)
     try:
-        _require_session(request_context).subscribe(uri)
+        _require_session(call).subscribe(uri)
     except TooManySubscriptions:
         raise InvalidParams("The session has too many subscriptions; end some first.") from None
     return {}
 
 
-def unsubscribe(request_context: RequestContext) -> dict[str, Any]:
+def unsubscribe(call: Call) -> dict[str, Any]:
     """End a subscription of the session; one that does not exist is not an error."""
-    _require_session(request_context).unsubscribe(
-        read_params(request_context.request.params, UriParams).uri
-    )
+    _require_session(call).unsubscribe(read_params(call.request.params, UriParams).uri)
     return {}
 
 
@@ -120,10 +118,10 @@ def _not_found(uri: str) -> ResourceNotFound:
     return ResourceNotFound("Resource not found; see resources/list.", data={"uri": uri})
 
 
-def _require_session(request_context: RequestContext) -> ClientSession:
-    if request_context.session is None:
+def _require_session(call: Call) -> ClientSession:
+    if call.session is None:
         raise InvalidRequest("Send initialize first.")
-    return request_context.session
+    return call.session
 
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
@@ -149,67 +147,59 @@ class ListenParams(msgspec.Struct):
     notifications: NotificationFilter
 
 
-def listen(request_context: RequestContext) -> ListenRequest:
+def listen(call: Call) -> Subscription:
     """Return the subset of the requested notifications that the server will send."""
-    wanted = read_params(request_context.request.params, ListenParams).notifications
-    available = capabilities(request_context.server, can_stream=request_context.can_stream)
-    if not request_context.can_stream:
+    wanted = read_params(call.request.params, ListenParams).notifications
+    available = capabilities(call.server, can_stream=call.can_stream)
+    if not call.can_stream:
         raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
     if not available:
         raise MethodNotFound("This server has no changes to listen for.")
-    if wanted.task_ids and not declares_tasks(request_context):
+    if wanted.task_ids and not declares_tasks(call):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    permission_cache = PermissionCache(request_context.principal)
+    permission_cache = PermissionCache(call.principal)
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
     }
-    return ListenRequest(
-        request_context=request_context,
+    return Subscription(
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in available),
-        uris=_permitted_uris(
-            request_context, wanted.resource_subscriptions[:MAX_URIS], permission_cache
-        ),
+        uris=_permitted_uris(call, wanted.resource_subscriptions[:MAX_URIS], permission_cache),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(request_context, task_id, permission_cache=permission_cache)
-            is not None
+            if readable_task(call, task_id, permission_cache=permission_cache) is not None
         ),
     )
 
 
 def _permitted_uris(
-    request_context: RequestContext, uris: list[str], permission_cache: PermissionCache
+    call: Call, uris: list[str], permission_cache: PermissionCache
 ) -> tuple[str, ...]:
     """Return the URIs that the caller may subscribe to; hidden and unknown take the same time."""
     wanted = dict.fromkeys(uris)
     found = tuple(
-        uri
-        for uri in wanted
-        if may_subscribe(request_context, uri, permission_cache=permission_cache)
+        uri for uri in wanted if may_subscribe(call, uri, permission_cache=permission_cache)
     )
     if len(found) < len(wanted):
-        permission_cache.check_all(request_context.server.catalog.readable_components())
+        permission_cache.check_all(call.server.catalog.readable_components())
     return found
 
 
-def may_subscribe(
-    request_context: RequestContext, uri: str, *, permission_cache: PermissionCache | None = None
-) -> bool:
+def may_subscribe(call: Call, uri: str, *, permission_cache: PermissionCache | None = None) -> bool:
     """Return whether the caller may see this resource and it allows subscriptions."""
     try:
         check_uri(uri)
     except ValueError:
         return False
-    component, _ = request_context.server.catalog.find_resource(uri) or (None, {})
+    component, _ = call.server.catalog.find_resource(uri) or (None, {})
     if component is None or not component.subscribe:
         return False
-    return is_visible(request_context.principal, component, permission_cache=permission_cache)
+    return is_visible(call.principal, component, permission_cache=permission_cache)
 
 
 # ``initialize`` -----------------------------------------------------------------------------------

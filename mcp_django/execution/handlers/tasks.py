@@ -24,7 +24,7 @@ from mcp_django.exceptions import (
     MissingCapability,
 )
 from mcp_django.execution import task_status
-from mcp_django.execution.call import RequestContext, TaskResultWait, decode_answer
+from mcp_django.execution.call import Call, TaskWait, decode_answer
 from mcp_django.execution.handlers.listing import open_list, with_next_cursor
 from mcp_django.execution.interaction import NEEDS_STREAM
 from mcp_django.execution.policy import PermissionCache, is_open
@@ -68,27 +68,27 @@ def task_capability(server: Server) -> dict[str, Any]:
     return {"tasks": {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
-def get_task(request_context: RequestContext) -> dict[str, Any]:
+def get_task(call: Call) -> dict[str, Any]:
     """Return the current status of a task."""
-    return task_status.task_details(_usable_task(request_context))
+    return task_status.task_details(_usable_task(call))
 
 
-def cancel_task(request_context: RequestContext) -> dict[str, Any]:
+def cancel_task(call: Call) -> dict[str, Any]:
     """Cancel a task: the row immediately, its function when it next checks.
 
     Raises:
         InvalidParams: the task does not exist, or, for 2025-11-25, it has already ended.
     """
-    row = _own_task(request_context)
-    if not task_rows.cancel_task(row) and request_context.revision.tasks:
+    row = _own_task(call)
+    if not task_rows.cancel_task(row) and call.revision.tasks:
         raise InvalidParams(f"The task is {row.status} already; there is nothing to cancel.")
     return task_status.task_details(row)
 
 
-def update_task(request_context: RequestContext) -> dict[str, Any]:
+def update_task(call: Call) -> dict[str, Any]:
     """Store the client's answers to the task's questions; other answers are ignored."""
-    row = _usable_task(request_context)
-    given = read_params(request_context.request.params, UpdateParams).input_responses
+    row = _usable_task(call)
+    given = read_params(call.request.params, UpdateParams).input_responses
     wanted = {key: decode_answer(key, raw) for key, raw in given.items() if key in row.questions}
     store_answers(row, wanted)
     return {}
@@ -106,23 +106,21 @@ def store_answers(row: Task, answers: dict[str, Any]) -> None:
         enqueue(row)
 
 
-def list_tasks(request_context: RequestContext) -> dict[str, Any]:
+def list_tasks(call: Call) -> dict[str, Any]:
     """Return one page of the caller's tasks, newest first.
 
     Raises:
         MethodNotFound: the server is open to all callers, so tasks cannot be told apart by caller.
     """
-    _check_support(request_context)
-    if not _can_list_tasks(request_context):
+    _check_support(call)
+    if not _can_list_tasks(call):
         raise MethodNotFound("This server does not list tasks, since it is open to all callers.")
-    principal = request_context.principal
-    hidden = unreadable_tools(request_context.server.catalog, principal)
+    principal = call.principal
+    hidden = unreadable_tools(call.server.catalog, principal)
     # So that the list agrees with tasks/get.
     task_rows.close_expired()
-    found = task_rows.tasks_of_principal(request_context.server.name, principal.key).exclude(
-        tool__in=hidden
-    )
-    pager, after = open_list(request_context)
+    found = task_rows.tasks_of_principal(call.server.name, principal.key).exclude(tool__in=hidden)
+    pager, after = open_list(call)
     pager = replace(pager, size=min(pager.size, MAX_LISTED))
     if after is not None:
         found = _older_than(found, *after)
@@ -143,12 +141,12 @@ def _older_than(found: QuerySet[Task], last: str) -> QuerySet[Task]:
     return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
 
 
-def _can_list_tasks(request_context: RequestContext) -> bool:
+def _can_list_tasks(call: Call) -> bool:
     """Return whether the caller is identified, so that only the caller's tasks are listed."""
-    return not is_open(request_context.server) and request_context.principal.is_authenticated
+    return not is_open(call.server) and call.principal.is_authenticated
 
 
-def task_result(request_context: RequestContext) -> dict[str, Any] | TaskResultWait:
+def task_result(call: Call) -> dict[str, Any] | TaskWait:
     """Return the result of the task's call, or a wait for it.
 
     Raises:
@@ -156,31 +154,31 @@ def task_result(request_context: RequestContext) -> dict[str, Any] | TaskResultW
         InvalidRequest: the request has no stream, and the task does not end within
             ``WAIT_SECONDS``, or ``MAX_WAITING`` requests wait already.
     """
-    row = _usable_task(request_context)
-    if not row.is_terminal and request_context.can_ask:
-        return TaskResultWait(request_context=request_context, task_id=row.pk)
+    row = _usable_task(call)
+    if not row.is_terminal and call.can_ask:
+        return TaskWait(row.pk)
     if not row.is_terminal and _waiting_slots.acquire(blocking=False):
         try:
-            row = wait_for_task(request_context)
+            row = wait_for_task(call)
         finally:
             _waiting_slots.release()
-    return task_outcome(request_context, row)
+    return task_outcome(call, row)
 
 
-def wait_for_task(request_context: RequestContext) -> Task:
+def wait_for_task(call: Call) -> Task:
     """Wait at most ``WAIT_SECONDS`` until the request's task stops working, and return it.
 
     For a thread that may block.
     """
     until = time.monotonic() + WAIT_SECONDS
-    row = _usable_task(request_context)
+    row = _usable_task(call)
     while row.status == task_rows.WORKING and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
-        row = _usable_task(request_context)
+        row = _usable_task(call)
     return row
 
 
-def task_outcome(request_context: RequestContext, row: Task) -> dict[str, Any]:
+def task_outcome(call: Call, row: Task) -> dict[str, Any]:
     """Return the result of the task's call.
 
     Raises:
@@ -189,7 +187,7 @@ def task_outcome(request_context: RequestContext, row: Task) -> dict[str, Any]:
     """
     if not row.is_terminal:
         raise InvalidRequest(_unfinished_message(row))
-    return task_status.call_result(row, request_context.server, request_context.revision)
+    return task_status.call_result(row, call.server, call.revision)
 
 
 def _unfinished_message(row: Task) -> str:
@@ -202,17 +200,17 @@ def _unfinished_message(row: Task) -> str:
 
 
 def readable_task(
-    request_context: RequestContext,
+    call: Call,
     task_id: str,
     *,
     permission_cache: PermissionCache | None = None,
 ) -> Task | None:
     """Return the caller's task of this id, if the caller may still use its tool."""
-    row = _task_of_caller(request_context, task_id)
+    row = _task_of_caller(call, task_id)
     try:
         is_readable = may_read_result(
-            request_context.server.catalog,
-            request_context.principal,
+            call.server.catalog,
+            call.principal,
             row,
             permission_cache=permission_cache,
         )
@@ -221,74 +219,72 @@ def readable_task(
     return row if is_readable else None
 
 
-def readable_task_after_wait(request_context: RequestContext, task_id: str) -> Task | None:
+def readable_task_after_wait(call: Call, task_id: str) -> Task | None:
     """Return ``readable_task`` after a wait, with the user's current permissions."""
-    row = readable_task(request_context, task_id)
+    row = readable_task(call, task_id)
     if row is None or row.status == task_rows.WORKING:
         return row
-    principal = reload_user(request_context.principal)
+    principal = reload_user(call.principal)
     if principal is None:
         return None
-    return readable_task(replace(request_context, principal=principal), task_id)
+    return readable_task(replace(call, principal=principal), task_id)
 
 
-def _check_support(request_context: RequestContext) -> None:
+def _check_support(call: Call) -> None:
     """Check that both the client and the server support tasks.
 
     Raises:
         MissingCapability: the request does not declare the extension.
         MethodNotFound: no tool runs as a task.
     """
-    if request_context.revision.extensions and not declares_tasks(request_context):
+    if call.revision.extensions and not declares_tasks(call):
         raise MissingCapability(
-            f"{request_context.request.method} needs a client with {TASKS}.",
+            f"{call.request.method} needs a client with {TASKS}.",
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
-    if not has_task_tools(request_context.server.catalog):
+    if not has_task_tools(call.server.catalog):
         raise MethodNotFound("No tool of this server runs as a task.")
 
 
-def _own_task(request_context: RequestContext) -> Task:
+def _own_task(call: Call) -> Task:
     """Return the task that the request names, if it is the caller's.
 
     Raises:
         InvalidParams: the task does not exist, or it is another caller's.
     """
-    task_id = _requested_task_id(request_context)
-    row = _task_of_caller(request_context, task_id)
+    task_id = _requested_task_id(call)
+    row = _task_of_caller(call, task_id)
     if row is None:
         raise _no_task(task_id)
     return row
 
 
-def _usable_task(request_context: RequestContext) -> Task:
+def _usable_task(call: Call) -> Task:
     """Return the task that the request names, if the caller may still use its tool.
 
     Raises:
         InvalidParams: the task does not exist, or the caller may not use its tool.
         InsufficientScope: the user may use it, but the credential lacks a scope.
     """
-    task_id = _requested_task_id(request_context)
-    row = _task_of_caller(request_context, task_id)
-    is_readable = may_read_result(request_context.server.catalog, request_context.principal, row)
+    task_id = _requested_task_id(call)
+    row = _task_of_caller(call, task_id)
+    is_readable = may_read_result(call.server.catalog, call.principal, row)
     if row is None or not is_readable:
         raise _no_task(task_id)
     return row
 
 
-def _requested_task_id(request_context: RequestContext) -> str:
-    _check_support(request_context)
-    return read_params(request_context.request.params, TaskParams).task_id
+def _requested_task_id(call: Call) -> str:
+    _check_support(call)
+    return read_params(call.request.params, TaskParams).task_id
 
 
-def _task_of_caller(request_context: RequestContext, task_id: str) -> Task | None:
+def _task_of_caller(call: Call, task_id: str) -> Task | None:
     """Return the task of this id, if it is the caller's."""
     # Not valid in an id, and PostgreSQL rejects it in queries.
     if "\0" in task_id:
         return None
-    return task_rows.find_task(
-        task_id, server=request_context.server.name, principal_key=request_context.principal.key
-    )
+    return task_rows.find_task(task_id, server=call.server.name, principal_key=call.principal.key)
 
 
 def _no_task(task_id: str) -> InvalidParams:

@@ -14,7 +14,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired, InvalidParams, MissingCapability
 from mcp_django.execution import results
 from mcp_django.execution.approval_guard import guard_for
-from mcp_django.execution.call import PreparedCall, RequestContext, RetryParams
+from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.policy import authorize, is_visible
@@ -38,13 +38,13 @@ def tool_name(request: Request) -> str:
     return read_params(request.params, CallParams).name
 
 
-def list_tools(request_context: RequestContext) -> dict[str, Any]:
+def list_tools(call: Call) -> dict[str, Any]:
     """Return the tools that the caller may see."""
-    catalog = request_context.server.catalog
-    shown = partial(describe_tool, principal=request_context.principal, catalog=catalog)
-    if request_context.revision.tasks:
+    catalog = call.server.catalog
+    shown = partial(describe_tool, principal=call.principal, catalog=catalog)
+    if call.revision.tasks:
         shown = partial(_with_task_support, describe=shown)
-    return list_page(request_context, catalog.tools.values(), member="tools", describe=shown)
+    return list_page(call, catalog.tools.values(), member="tools", describe=shown)
 
 
 def _with_task_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
@@ -84,50 +84,44 @@ def _is_readable(uri: str, principal: Principal | None, catalog: Catalog) -> boo
     return found is not None and (principal is None or is_visible(principal, found[0]))
 
 
-def call_tool(request_context: RequestContext) -> PreparedCall | dict[str, Any]:
+def call_tool(call: Call) -> dict[str, Any] | None:
     """Authorize a call and parse its arguments; the tool's function runs later.
 
     Invalid arguments are answered with a result that the model can read, not with an error.
     """
-    params = read_params(request_context.request.params, CallParams)
-    tool = _authorized_tool(request_context, params.name)
+    params = read_params(call.request.params, CallParams)
+    tool = _authorized_tool(call, params.name)
     try:
-        plan = plan_task(request_context, tool, params.task)
+        plan = plan_task(call, tool, params.task)
     except MissingCapability as exc:
-        return _capability_error(request_context, tool, exc)
+        return _capability_error(call, tool, exc)
     raw = _arguments_object(params.arguments)
-    prepared = partial(_prepare_call, request_context, tool, raw, params)
-    return prepared() if plan is None else plan.prepare(prepared, raw)
+    prepare = partial(_prepare_call, call, tool, raw, params)
+    return prepare() if plan is None else plan.prepare(call, prepare, raw)
 
 
-def _authorized_tool(request_context: RequestContext, name: str) -> Tool:
+def _authorized_tool(call: Call, name: str) -> Tool:
     """Return the tool of this name.
 
     Raises:
         InvalidParams: the tool does not exist, or the caller may not see it.
         AuthenticationRequired: the tool needs approval, and the caller is anonymous.
     """
-    call_record = request_context.call_record
+    call_record = call.record
     call_record.note_name(name)
-    catalog = request_context.server.catalog
+    catalog = call.server.catalog
     tool = catalog.find_tool(name)
     if tool is not None:
         call_record.note_component(tool)
     is_authorized = authorize(
-        request_context.principal, tool, siblings=catalog.tools.values(), call_record=call_record
+        call.principal, tool, siblings=catalog.tools.values(), call_record=call_record
     )
-    is_anonymous = not request_context.principal.is_authenticated
-    if (
-        tool is not None
-        and tool.approval
-        and is_anonymous
-        and not request_context.principal.may_sign_in
-    ):
+    is_anonymous = not call.principal.is_authenticated
+    if tool is not None and tool.approval and is_anonymous and not call.principal.may_sign_in:
         is_authorized = False
     if tool is None or not is_authorized:
         raise InvalidParams(
-            f"No tool named {name[:80]!r} on server {request_context.server.name!r}; see "
-            "tools/list."
+            f"No tool named {name[:80]!r} on server {call.server.name!r}; see tools/list."
         )
     if tool.approval and is_anonymous:
         raise AuthenticationRequired("This needs credentials.", scopes=tool.scopes)
@@ -135,48 +129,41 @@ def _authorized_tool(request_context: RequestContext, name: str) -> Tool:
 
 
 def _prepare_call(
-    request_context: RequestContext, tool: Tool, raw: bytes, retry_params: RetryParams
-) -> PreparedCall | dict[str, Any]:
-    call_record = request_context.call_record
+    call: Call, tool: Tool, raw: bytes, retry_params: RetryParams
+) -> dict[str, Any] | None:
+    call_record = call.record
     call_record.note_authorized(raw)
-    if (
-        tool.header_parameters
-        and request_context.headers is not None
-        and request_context.revision.stateless
-    ):
+    if tool.header_parameters and call.headers is not None and call.revision.stateless:
         headers.check_param_headers(
-            request_context.headers, read_params(raw, dict[str, Any]), tool.header_parameters
+            call.headers, read_params(raw, dict[str, Any]), tool.header_parameters
         )
     try:
-        arguments = tool.arguments_for(request_context.principal).parse(raw)
+        arguments = tool.arguments_for(call.principal).parse(raw)
     except InvalidArguments as exc:
         call_record.note_invalid_arguments(exc.problems)
         # A call with invalid arguments counts as a use too.
-        consume(request_context, tool)
+        consume(call, tool)
         return results.tool_error(str(exc))
     try:
-        interaction = Interaction(request_context, tool, raw, retry_params)
+        interaction = Interaction(call, tool, raw, retry_params)
     except MissingCapability as exc:
-        return _capability_error(request_context, tool, exc)
-    consume(request_context, tool, interaction)
-    return PreparedCall(
-        request_context=request_context,
-        component=tool,
-        arguments=arguments,
-        interaction=interaction,
-        approval_guard=guard_for(request_context, tool, raw, arguments),
+        return _capability_error(call, tool, exc)
+    consume(call, tool, interaction)
+    call.interaction = interaction
+    call.approval_guard = guard_for(tool, raw, arguments)
+    call.prepare(
+        tool,
+        arguments,
         to_result=partial(results.tool_result, tool),
-        to_error=partial(results.tool_failure, tool, request_context.revision),
-        call_record=call_record,
+        to_error=partial(results.tool_failure, tool, call.revision),
     )
+    return None
 
 
-def _capability_error(
-    request_context: RequestContext, tool: Tool, exc: MissingCapability
-) -> dict[str, Any]:
+def _capability_error(call: Call, tool: Tool, exc: MissingCapability) -> dict[str, Any]:
     """Return the result for a client that lacks a capability that the tool needs."""
-    request_context.call_record.preset("refused", type(exc).__name__)
-    return results.tool_failure(tool, request_context.revision, exc)
+    call.record.preset("refused", type(exc).__name__)
+    return results.tool_failure(tool, call.revision, exc)
 
 
 def _arguments_object(arguments: msgspec.Raw) -> bytes:

@@ -16,7 +16,7 @@ from django.test import override_settings
 from mcp_django import Context, MCPServer
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import invoke, threads
-from mcp_django.execution.call import PreparedCall
+from mcp_django.execution.call import Call
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.test import MCPClient
 from tests.drivers import PATIENCE, message
@@ -75,11 +75,11 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedPool]:
     one.submit(connections.close_all).result(PATIENCE)
 
 
-def opened(server: MCPServer, name: str) -> PreparedCall:
+def opened(server: MCPServer, name: str) -> Call:
     """An admitted call of a tool, which has not run yet."""
     client = MCPClient(server=server)
     found = client._connection.open(message("tools/call", {"name": name, "arguments": {}}))
-    assert isinstance(found, PreparedCall)
+    assert isinstance(found, Call)
     return found
 
 
