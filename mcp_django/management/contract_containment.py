@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from mcp_django.protocol.headers import map_subschemas, subschemas
 from mcp_django.schema.structure import (
     Schema,
-    direct_subschemas,
-    map_children,
     resolve_reference,
     walk,
 )
@@ -642,7 +641,7 @@ def _without_annotations(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {name: value for name, value in schema.items() if name in CONSTRAINTS}
-    return map_children(kept, _without_annotations)
+    return map_subschemas(kept, _without_annotations)
 
 
 def _has_references(schema: Any) -> bool:
@@ -650,12 +649,12 @@ def _has_references(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return False
     return any(name.endswith(("$ref", "Ref")) for name in schema if name.startswith("$")) or any(
-        _has_references(child) for _, child in direct_subschemas(schema)
+        _has_references(child) for _, child in subschemas(schema)
     )
 
 
 def _nested_ids(schema: Schema) -> Iterator[bool]:
-    for _, child in direct_subschemas(schema):
+    for _, child in subschemas(schema):
         if isinstance(child, dict):
             yield "$id" in child
             yield from _nested_ids(child)

@@ -27,8 +27,7 @@ from mcp_django.management.contract_containment import (
     fingerprint,
     gaps_between,
 )
-from mcp_django.protocol.headers import HEADER_KEYWORD
-from mcp_django.schema.structure import direct_subschemas
+from mcp_django.protocol.headers import HEADER_KEYWORD, subschemas
 
 
 class Level(IntEnum):
@@ -199,7 +198,7 @@ def _walk_annotations(
         yield from _walk_annotations(
             root, root.resolve_reference(reference), path, (*following, reference)
         )
-    for steps, child in direct_subschemas(schema):
+    for steps, child in subschemas(schema):
         if steps[0] not in _DEFINITIONS:
             yield from _walk_annotations(root, child, (*path, *_step(steps)), following)
 

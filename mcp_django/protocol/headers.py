@@ -267,9 +267,9 @@ def _find_annotated(
                 yield from _find_annotated(
                     inner, (*path, name), is_property=is_property or not path
                 )
-    for keyword, inner in subschemas(schema):
-        if keyword != "properties":
-            yield from _find_annotated(inner, (*path, keyword), is_property=False)
+    for (keyword, *_), inner in subschemas(schema):
+        if keyword != "properties" and isinstance(inner, Mapping):
+            yield from _find_annotated(inner, (*path, str(keyword)), is_property=False)
 
 
 def _parameter(schema: Schema, path: tuple[str, ...]) -> HeaderParameter:
@@ -334,61 +334,41 @@ def _matches_argument(text: str, value: Any) -> bool:
 
 Schema = Mapping[str, Any]
 
-_SINGLE = frozenset(
-    {
-        "additionalItems",
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    }
+_SINGLE = (
+    *("items", "additionalItems", "additionalProperties", "unevaluatedItems"),
+    *("unevaluatedProperties", "contains", "contentSchema", "propertyNames"),
+    *("not", "if", "then", "else"),
 )
-_SEQUENCE = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-_MAPPING = frozenset(
-    {
-        "$defs",
-        "definitions",
-        "dependencies",
-        "dependentSchemas",
-        "patternProperties",
-        "properties",
-    }
+_SEQUENCE = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_MAPPING = (
+    *("properties", "patternProperties", "dependentSchemas", "dependencies"),
+    *("$defs", "definitions"),
 )
 
 
-def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield each direct subschema of `schema` with the keyword that contains it."""
-    for keyword, value in schema.items():
-        if isinstance(value, Mapping):
-            if keyword in _SINGLE:
-                yield keyword, value
-            elif keyword in _MAPPING:
-                yield from ((keyword, v) for v in value.values() if isinstance(v, Mapping))
-        elif isinstance(value, list | tuple) and keyword in _SEQUENCE:
-            yield from ((keyword, v) for v in value if isinstance(v, Mapping))
+def subschemas(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield each direct subschema of `schema` with the keyword and the name or index it is at."""
+    for keyword in _SINGLE:
+        if isinstance(schema.get(keyword), Mapping | bool):
+            yield (keyword,), schema[keyword]
+    for keyword in _SEQUENCE:
+        if isinstance(schema.get(keyword), list | tuple):
+            yield from (((keyword, n), one) for n, one in enumerate(schema[keyword]))
+    for keyword in _MAPPING:
+        if isinstance(schema.get(keyword), Mapping):
+            yield from (((keyword, name), one) for name, one in schema[keyword].items())
 
 
-def map_subschemas(schema: Schema, change: Callable[[Schema], dict[str, Any]]) -> dict[str, Any]:
+def map_subschemas(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a copy of `schema` with `change` applied to each direct subschema."""
-
-    def changed(value: Any) -> Any:
-        return change(value) if isinstance(value, Mapping) else value
-
-    copy: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if isinstance(value, Mapping) and keyword in _SINGLE:
-            copy[keyword] = change(value)
-        elif isinstance(value, Mapping) and keyword in _MAPPING:
-            copy[keyword] = {name: changed(inner) for name, inner in value.items()}
-        elif isinstance(value, list | tuple) and keyword in _SEQUENCE:
-            copy[keyword] = [changed(inner) for inner in value]
-        else:
-            copy[keyword] = value
+    copy = dict(schema)
+    for keyword in _SINGLE:
+        if isinstance(schema.get(keyword), Mapping | bool):
+            copy[keyword] = change(schema[keyword])
+    for keyword in _SEQUENCE:
+        if isinstance(schema.get(keyword), list | tuple):
+            copy[keyword] = [change(one) for one in schema[keyword]]
+    for keyword in _MAPPING:
+        if isinstance(schema.get(keyword), Mapping):
+            copy[keyword] = {name: change(one) for name, one in schema[keyword].items()}
     return copy

@@ -425,16 +425,16 @@ def wrap_value(value: Any) -> dict[str, Any]:
 
 def wrap_schema(schema: Schema) -> dict[str, Any]:
     """Return the schema of the values of `schema` after `wrap_value`."""
-    inner = _move_references(schema)
+    inner = dict(_move_references(schema))
     # `$schema` is allowed only at the root.
     dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
     return {**dialect, "type": "object", "properties": {"result": inner}, "required": ["result"]}
 
 
-def _move_references(schema: Schema) -> dict[str, Any]:
+def _move_references(schema: Any) -> Any:
     # References below an `$id` are relative to it, wherever the schema is moved.
-    if "$id" in schema:
-        return dict(schema)
+    if not isinstance(schema, Mapping) or "$id" in schema:
+        return schema
     moved = map_subschemas(schema, _move_references)
     for keyword in ("$ref", "$dynamicRef"):
         reference = moved.get(keyword)

@@ -18,15 +18,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeGuard
 
+from mcp_django.protocol.headers import map_subschemas, subschemas
 from mcp_django.schema.arguments import to_json_text
 from mcp_django.schema.structure import (
     JSON_TYPES,
     Path,
     Schema,
     accepts_null,
-    direct_subschemas,
     inline_references,
-    map_children,
     merge_schemas,
     walk,
 )
@@ -67,7 +66,7 @@ def _rewrite_recursively(schema: Any, *, is_input: bool) -> Any:
         return {}
     if not isinstance(schema, dict):
         return schema
-    result = map_children(schema, partial(_rewrite_recursively, is_input=is_input))
+    result = map_subschemas(schema, partial(_rewrite_recursively, is_input=is_input))
     # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
@@ -358,7 +357,7 @@ def _strict(schema: Any, *, root: Schema) -> Any:
     if not isinstance(schema, dict):
         return schema
     complete = _all_required(schema, root=root) if schema.get("type") == "object" else schema
-    result = map_children(complete, lambda child: _strict(child, root=root))
+    result = map_subschemas(complete, lambda child: _strict(child, root=root))
     return {key: value for key, value in result.items() if key not in _NON_STRICT_KEYWORDS}
 
 
@@ -461,7 +460,7 @@ def _has_bare_array(schema: Schema) -> bool:
 def _has_boolean_schema(schema: Schema) -> bool:
     return any(
         isinstance(child, bool) and path not in {("additionalProperties",), ("items",)}
-        for path, child in direct_subschemas(schema)
+        for path, child in subschemas(schema)
     )
 
 

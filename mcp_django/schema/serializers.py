@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from rest_framework import fields, relations, serializers
 from rest_framework.settings import api_settings
 
+from mcp_django.protocol.headers import map_subschemas
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
@@ -33,7 +34,7 @@ from mcp_django.schema.django_forms import (
     number_schema,
 )
 from mcp_django.schema.portable import portable_input
-from mcp_django.schema.structure import Path, Schema, map_children, schemas_at
+from mcp_django.schema.structure import Path, Schema, schemas_at
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 
@@ -113,7 +114,7 @@ def _make_partial(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {name: rule for name, rule in schema.items() if name not in {"required", "default"}}
-    return map_children(kept, _make_partial)
+    return map_subschemas(kept, _make_partial)
 
 
 def _field_schema(field: Any) -> Schema:

@@ -1,4 +1,4 @@
-"""Traversal of JSON Schemas: subschemas, paths, references, and inlining of references.
+"""Traversal of JSON Schemas: paths, references, and inlining of references.
 
 The functions never change their input. JSON Schema 2020-12, core sections 8.2.3 (``$ref``) and 10
 (applicators); pointers are RFC 6901 in the fragment form of section 6.
@@ -6,9 +6,11 @@ The functions never change their input. JSON Schema 2020-12, core sections 8.2.3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
+
+from mcp_django.protocol.headers import map_subschemas, subschemas
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -16,30 +18,6 @@ Path = tuple[str | int, ...]
 MAX_SCHEMA_DEPTH = 64
 MAX_SUBSCHEMAS = 5000
 """Larger schemas are rejected: they are not written by hand, and models cannot use them."""
-
-_SINGLE_KEYWORDS = (
-    "items",
-    "additionalItems",
-    "additionalProperties",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contains",
-    "contentSchema",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-)
-_LIST_KEYWORDS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_MAPPING_KEYWORDS = (
-    "properties",
-    "patternProperties",
-    "dependentSchemas",
-    "dependencies",
-    "$defs",
-    "definitions",
-)
 
 JSON_TYPES: Mapping[type, str] = {
     type(None): "null",
@@ -50,36 +28,6 @@ JSON_TYPES: Mapping[type, str] = {
     list: "array",
     dict: "object",
 }
-
-
-def map_children(schema: Schema, change: Callable[[Any], Any]) -> Schema:
-    """Return a copy of `schema` with `change` applied to each direct subschema."""
-    result = dict(schema)
-    for keyword in _SINGLE_KEYWORDS:
-        if isinstance(schema.get(keyword), dict | bool):
-            result[keyword] = change(schema[keyword])
-    for keyword in _LIST_KEYWORDS:
-        if isinstance(schema.get(keyword), list):
-            result[keyword] = [change(member) for member in schema[keyword]]
-    for keyword in _MAPPING_KEYWORDS:
-        if isinstance(schema.get(keyword), dict):
-            result[keyword] = {name: change(member) for name, member in schema[keyword].items()}
-    return result
-
-
-def direct_subschemas(schema: Schema) -> Iterator[tuple[Path, Any]]:
-    """Yield each direct subschema of `schema` with the keywords and names that lead to it."""
-    for keyword in _SINGLE_KEYWORDS:
-        if isinstance(schema.get(keyword), dict | bool):
-            yield (keyword,), schema[keyword]
-    for keyword in _LIST_KEYWORDS:
-        if isinstance(schema.get(keyword), list):
-            for index, member in enumerate(schema[keyword]):
-                yield (keyword, index), member
-    for keyword in _MAPPING_KEYWORDS:
-        if isinstance(schema.get(keyword), dict):
-            for name, member in schema[keyword].items():
-                yield (keyword, name), member
 
 
 def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
@@ -100,7 +48,7 @@ def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
         if count > MAX_SUBSCHEMAS:
             raise ValueError(f"The schema has more than {MAX_SUBSCHEMAS} parts.")
         yield path, member
-        inner = [((*path, *steps), depth + 1, child) for steps, child in direct_subschemas(member)]
+        inner = [((*path, *steps), depth + 1, child) for steps, child in subschemas(member)]
         pending.extend(reversed(inner))
 
 
@@ -141,9 +89,14 @@ def schemas_at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
     """Return every schema that may apply to the value at `path`."""
     found = list(alternatives(root, root))
     for step in path:
-        inner = [child for member in found for child in _child(member, step)]
-        found = [member for child in inner for member in alternatives(root, child)]
+        found = schemas_below(root, found, step)
     return found
+
+
+def schemas_below(root: Schema, schemas: Iterable[Schema], step: str | int) -> list[Schema]:
+    """Return every schema that may apply to a member or an item of a value with `schemas`."""
+    inner = [child for member in schemas for child in _child(member, step)]
+    return [member for child in inner for member in alternatives(root, child)]
 
 
 def _child(schema: Schema, step: str | int) -> Iterator[Any]:
@@ -244,7 +197,7 @@ class _Inliner:
             self.kept[pointer] = None
         elif isinstance(pointer, str) and isinstance(resolve_reference(self.root, pointer), dict):
             return self._follow(schema)
-        return map_children(schema, self._visit)
+        return map_subschemas(schema, self._visit)
 
     def _follow(self, schema: Schema) -> Schema:
         beside = {key: value for key, value in schema.items() if key != "$ref"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol.headers import Schema, map_subschemas, subschemas
+from mcp_django.protocol.headers import map_subschemas, subschemas
 
 INNER = {"type": "string"}
 
@@ -29,13 +29,15 @@ INNER = {"type": "string"}
     ],
 )
 def test_a_keyword_may_hold_one_schema(keyword: str) -> None:
-    assert [*subschemas({keyword: INNER})] == [(keyword, INNER)]
-    assert [*subschemas({keyword: False})] == []
+    assert [*subschemas({keyword: INNER})] == [((keyword,), INNER)]
+    assert [*subschemas({keyword: False})] == [((keyword,), False)]
+    assert [*subschemas({keyword: None})] == []
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "items", "oneOf", "prefixItems"])
 def test_a_keyword_may_hold_several_schemas(keyword: str) -> None:
-    assert [*subschemas({keyword: [INNER, True]})] == [(keyword, INNER)]
+    assert [*subschemas({keyword: [INNER, True]})] == [((keyword, 0), INNER), ((keyword, 1), True)]
+    assert [*subschemas({keyword: (INNER,)})] == [((keyword, 0), INNER)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,12 @@ def test_a_keyword_may_hold_several_schemas(keyword: str) -> None:
     ],
 )
 def test_a_keyword_may_hold_schemas_by_name(keyword: str) -> None:
-    assert [*subschemas({keyword: {"a": INNER, "b": True, "c": ["a"]}})] == [(keyword, INNER)]
+    # An array is a list of names (draft-07, "dependencies"), and left to the caller.
+    assert [*subschemas({keyword: {"a": INNER, "b": True, "c": ["a"]}})] == [
+        ((keyword, "a"), INNER),
+        ((keyword, "b"), True),
+        ((keyword, "c"), ["a"]),
+    ]
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples", "required", "x-own"])
@@ -71,8 +78,8 @@ def test_mapping_changes_schemas_and_leaves_data_alone() -> None:
     }
     before = repr(schema)
 
-    def change(inner: Schema) -> dict[str, Any]:
-        return {**inner, "seen": True}
+    def change(inner: Any) -> Any:
+        return {**inner, "seen": True} if isinstance(inner, dict) else inner
 
     seen = {"type": "string", "seen": True}
     assert map_subschemas(schema, change) == {

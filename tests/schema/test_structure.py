@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mcp_django.protocol.headers import subschemas
 from mcp_django.schema.structure import (
     MAX_SCHEMA_DEPTH,
     MAX_SUBSCHEMAS,
     accepts_null,
-    direct_subschemas,
     schemas_at,
     walk,
 )
@@ -73,7 +73,7 @@ def test_null_is_found_among_the_values_of_a_schema(schema, expected):
 
 def test_keywords_that_hold_data_are_not_searched_for_schemas():
     schema = {"default": {"type": "a"}, "enum": [{"type": "b"}], "items": [{"type": "c"}]}
-    assert list(direct_subschemas(schema)) == [(("items", 0), {"type": "c"})]
+    assert list(subschemas(schema)) == [(("items", 0), {"type": "c"})]
 
 
 @spec("OUT-8")

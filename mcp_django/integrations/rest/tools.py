@@ -31,11 +31,12 @@ from mcp_django.integrations.rest.endpoints import (
 )
 from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
 from mcp_django.integrations.rest.routing import Routes
+from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import JSONSchemaOutput
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.portable import portable_output
-from mcp_django.schema.structure import Schema, map_children
+from mcp_django.schema.structure import Schema
 
 UPDATE_ACTIONS = frozenset({"update", "partial_update"})
 
@@ -332,7 +333,7 @@ def _to_json_schema(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
-    kept = map_children(kept, _to_json_schema)
+    kept = map_subschemas(kept, _to_json_schema)
     return {"anyOf": [kept, {"type": "null"}]} if schema.get("nullable") else kept
 
 
