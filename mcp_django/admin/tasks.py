@@ -240,7 +240,7 @@ class TaskAdmin(RevocableAdmin):
         found = _current_tool(row)
         if found is None or not call_record.logs_arguments(found[1], found[0]):
             return gettext("not logged")
-        return _pre(call_record.loggable_arguments(_arguments_of(row), found[1]))
+        return _pre(found[1].mask(_arguments_of(row)))
 
     @admin.display(description=_("pending requests"))
     def shown_questions(self, row: Task) -> SafeString | str:

@@ -10,7 +10,6 @@ the first one's locks.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,18 +19,14 @@ from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth.credentials import client_ip
 from mcp_django.auth.limits import PerMinute
-from mcp_django.schema.secrets import HIDDEN, is_secret_name, mask_secrets
+from mcp_django.schema.secrets import EVENT, OAUTH_WORDS, is_secret_name, mask
 
 logger = logging.getLogger("mcp_django.security")
 
-MAX_TEXT = 500
 # Limits on the rows of events that any client can cause, per minute and process: these events must
 # not fill the site's disk.
 MAX_PER_SOURCE = 5
 MAX_IN_ALL = 300
-
-# Names of secrets in OAuth that are ordinary names elsewhere.
-_OAUTH_NAME = re.compile(r"(^|_)key$|^(authorization_)?code$|^state$", re.IGNORECASE)
 
 
 @async_unsafe("The security log is written in a thread.")
@@ -53,15 +48,16 @@ def record_event(
     # Models cannot be imported before the app registry is ready, but this module can.
     from mcp_django.models import AuthEvent
 
+    _report_secret_names(details)
     known = user is not None and user.is_authenticated
     event = AuthEvent(
         kind=kind,
         user=user if known else None,
         username=user.get_username()[:150] if known else "",
-        client_id=_sanitize_text(client_id)[:255],
-        server=_sanitize_text(server)[:100],
+        client_id=mask(client_id, {}, limits=EVENT)[:255],
+        server=mask(server, {}, limits=EVENT)[:100],
         address=client_ip(request) if request is not None else None,
-        details=_hide_secrets(details),
+        details=mask(details, {}, limits=EVENT),
     )
     # Only this kind reports a problem that the site owner has to fix; the others are routine.
     level = logging.WARNING if kind == AuthEvent.Kind.DOCUMENT else logging.INFO
@@ -101,33 +97,9 @@ def record_limited(
         )
 
 
-def _hide_secrets(details: Mapping[str, Any]) -> dict[str, Any]:
-    guarded = {}
+def _report_secret_names(details: Mapping[str, Any]) -> None:
     for name, value in details.items():
-        if is_secret_name(name) or _OAUTH_NAME.search(name):
+        if is_secret_name(str(name), OAUTH_WORDS):
             logger.error("The security log received a secret named %r; it is hidden.", name)
-            guarded[name] = HIDDEN
-        else:
-            guarded[name] = _to_json(value)
-    return guarded
-
-
-def _to_json(value: Any) -> Any:
-    """Return a value in a form that JSON allows, with anything that looks like a secret hidden."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return _hide_secrets({str(name): one for name, one in value.items()})
-    if isinstance(value, (list, tuple, set, frozenset)):
-        members = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
-        return [_to_json(one) for one in members]
-    return _sanitize_text(str(value))
-
-
-def _sanitize_text(text: str) -> str:
-    """Return a text truncated, without credentials and without control characters.
-
-    A line break in it would make one log line look like two.
-    """
-    printable = "".join(c if c.isprintable() else "\ufffd" for c in text[: 4 * MAX_TEXT])
-    return mask_secrets(printable)[:MAX_TEXT]
+        elif isinstance(value, Mapping):
+            _report_secret_names(value)

@@ -24,7 +24,9 @@ from mcp_django.protocol.envelope import check_author_meta
 from mcp_django.protocol.errors import check_capability_name
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.arguments import ArgumentSource
+from mcp_django.schema.secrets import LOG, MaskLimits, is_hidden_field, mask
 from mcp_django.schema.signature import positional_names, read_parameters, return_annotation
+from mcp_django.schema.structure import Schema
 
 # The component's function -------------------------------------------------------------------------
 
@@ -256,6 +258,24 @@ class Component:
         """
         if not condition:
             raise ImproperlyConfigured(f"{self}: {message}")
+
+    @property
+    def arguments_schema(self) -> Schema:
+        """The schema of the arguments; empty if it has none."""
+        source: ArgumentSource | None = getattr(self, "arguments", None)
+        return source.json_schema if source is not None else {}
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether an argument is secret, so that texts that contain it are not logged."""
+        properties = self.arguments_schema.get("properties", {})
+        return bool(self.sensitive) or any(
+            is_hidden_field(name, member) for name, member in properties.items()
+        )
+
+    def mask(self, values: Any, *, limits: MaskLimits = LOG) -> Any:
+        """Return arguments, or a result with the same names, with their secrets hidden."""
+        return mask(values, self.arguments_schema, sensitive=self.sensitive, limits=limits)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"

@@ -34,8 +34,7 @@ from mcp_django.execution.call import Call
 from mcp_django.execution.invoke import run_unlogged
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.text import escape_invisible, storable
-from mcp_django.schema.secrets import HIDDEN, is_secret, mask_secrets
-from mcp_django.schema.structure import Path
+from mcp_django.schema.secrets import PERSON
 from mcp_django.schema.values import sorted_members
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
@@ -152,7 +151,7 @@ class ApprovalGuard:
             user_key=principal.user_key,
             user_name=principal.user.get_username()[:MAX_NAME],
             client=_client_name(call),
-            arguments=displayable(self._tool, arguments),
+            arguments=self._tool.mask(arguments, limits=PERSON),
             preview=self._preview(call),
         )
         url = page_url(call, row.code)
@@ -356,7 +355,6 @@ SALT = "mcp_django.approval"
 # A person cannot review more than this.
 MAX_BYTES = 100_000
 MAX_PREVIEW_BYTES = 20_000
-MAX_DIGITS = 15
 TOO_LARGE = {"too_large": True}
 
 
@@ -394,36 +392,12 @@ def approval_digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str
     return salted_hmac(SALT, text, algorithm="sha256").hexdigest()
 
 
-def displayable(tool: Tool, value: Any, path: Path = ()) -> Any:
-    """Return values for display, without secrets and with invisible characters escaped."""
-    if path and is_secret(tool.arguments.json_schema, path, sensitive=tool.sensitive):
-        return HIDDEN
-    if isinstance(value, Mapping):
-        return {
-            escape_invisible(name): displayable(tool, one, (*path, name))
-            for name, one in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [displayable(tool, one, (*path, n)) for n, one in enumerate(value)]
-    if isinstance(value, str):
-        return escape_invisible(mask_secrets(value))
-    return _exact_number(value) if isinstance(value, Decimal) else value
-
-
-def _exact_number(number: Decimal) -> int | str:
-    """Return a number in a form that keeps all of its digits in JSON."""
-    is_short = number.is_finite() and len(number.as_tuple().digits) <= MAX_DIGITS
-    if is_short and number.as_tuple().exponent == 0:
-        return int(number)
-    return str(number)
-
-
 def stored_preview(tool: Tool, result: Mapping[str, Any]) -> Any:
     """Return the result of a dry run, for the page."""
     found = result.get("structuredContent")
     if found is None:
         found = _result_text(result.get("content", ()))
-    found = displayable(tool, found)
+    found = tool.mask(found, limits=PERSON)
     return found if len(encode(found)) <= MAX_PREVIEW_BYTES else TOO_LARGE
 
 

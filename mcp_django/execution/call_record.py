@@ -14,8 +14,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -60,10 +59,9 @@ from mcp_django.protocol.errors import (
     URL_ELICITATION_REQUIRED,
     error_code_in,
 )
-from mcp_django.protocol.text import clip, escape_invisible, storable
+from mcp_django.protocol.text import clip, escape_invisible
 from mcp_django.schema.arguments import UnknownNameProblem, ValidationProblem
-from mcp_django.schema.secrets import HIDDEN, is_hidden_field, is_secret, mask_secrets
-from mcp_django.schema.structure import Path, Schema
+from mcp_django.schema.secrets import LOG, mask_secrets
 
 if TYPE_CHECKING:
     from mcp_django.execution.call import Call
@@ -411,8 +409,8 @@ def _arguments(call_record: CallRecord) -> dict[str, Any]:
     }
     component = call_record.component
     if component is not None and logs_arguments(component, call_record.server):
-        found["arguments"] = loggable_arguments(values, component)
-        if call_record.uri and not has_secrets(component):
+        found["arguments"] = component.mask(values)
+        if call_record.uri and not component.has_secrets:
             found["uri"] = _clean_text(call_record.uri, 2000)
     return found
 
@@ -468,13 +466,6 @@ def _clean_text(text: str, limit: int) -> str:
 
 SALT = "mcp_django.calls.arguments"
 MAX_NAMES = 50
-MAX_NAME = 80
-MAX_TEXT = 500
-MAX_MEMBERS = 50
-MAX_DEPTH = 8
-# For all values of one call, as JSON.
-MAX_BYTES = 10_000
-EMPTY_SCHEMA: Schema = {}
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -493,7 +484,7 @@ def argument_names(values: Any) -> list[str]:
     """Return the names of the arguments."""
     found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
     return [
-        clip(escape_invisible(mask_secrets(name[:MAX_TEXT]), lines=False), limit=MAX_NAME)
+        clip(escape_invisible(mask_secrets(name[: LOG.text]), lines=False), limit=LOG.name)
         for name in found
     ]
 
@@ -520,71 +511,3 @@ def logs_arguments(component: Component, server: Any) -> bool:
     """Return whether the values of the arguments are logged."""
     wanted = component.log_arguments
     return bool(server.log_arguments if wanted is None else wanted)
-
-
-def has_secrets(component: Component) -> bool:
-    """Return whether an argument is secret, so that texts that contain it are not logged."""
-    if component.sensitive:
-        return True
-    properties = _schema_of(component).get("properties", {})
-    return any(is_hidden_field(name, member) for name, member in properties.items())
-
-
-def _schema_of(component: Component) -> Schema:
-    """Return the schema of the arguments."""
-    source: Any = getattr(component, "arguments", None)
-    return source.json_schema if source is not None else EMPTY_SCHEMA
-
-
-def loggable_arguments(values: Any, component: Component) -> Any:
-    """Return the values for the log, without secrets and cut to ``MAX_BYTES``."""
-    if not isinstance(values, dict):
-        return None
-    page = _LoggedArguments(_schema_of(component), frozenset(component.sensitive))
-    return page.value(values, ())
-
-
-@dataclass(slots=True)
-class _LoggedArguments:
-    """Cuts the values of one call to a common limit and hides secrets."""
-
-    schema: Schema
-    sensitive: frozenset[str]
-    left: int = field(default=MAX_BYTES)
-
-    def value(self, value: Any, path: Path) -> Any:
-        if path and is_secret(self.schema, path, sensitive=self.sensitive):
-            self.left -= len(HIDDEN)
-            return HIDDEN
-        if self.left <= 0 or len(path) > MAX_DEPTH:
-            return "…"
-        if isinstance(value, dict):
-            return self._members(value, path)
-        if isinstance(value, list):
-            return self._items(value, path)
-        if isinstance(value, str):
-            value = _cut_text(value)
-        self.left -= len(value) if isinstance(value, str) else 8
-        return value
-
-    def _members(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, member in list(value.items())[:MAX_MEMBERS]:
-            key = clip(mask_secrets(storable(name[:MAX_TEXT])), limit=MAX_NAME)
-            self.left -= len(key)
-            found[key] = self.value(member, (*path, name))
-        if len(value) > MAX_MEMBERS:
-            found["…"] = f"{len(value) - MAX_MEMBERS} more"
-        return found
-
-    def _items(self, value: Sequence[Any], path: Path) -> list[Any]:
-        found = [self.value(one, (*path, n)) for n, one in enumerate(value[:MAX_MEMBERS])]
-        if len(value) > MAX_MEMBERS:
-            found.append(f"… {len(value) - MAX_MEMBERS} more")
-        return found
-
-
-def _cut_text(text: str) -> str:
-    # Secrets first: one that is cut in the middle is not recognized.
-    text = mask_secrets(storable(text[: 4 * MAX_TEXT]))
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"

@@ -95,7 +95,7 @@ def _component_attributes(component: Component) -> dict[str, str]:
 
 def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
     """Return the resource's URI if its arguments may be logged, else its key or template."""
-    if is_logged and not call_record.has_secrets(component):
+    if is_logged and not component.has_secrets:
         return one_line(uri, limit=MAX_URI_LENGTH)
     return component.key
 
@@ -206,9 +206,7 @@ class Operation:
         if component is None or component.kind != "tool" or not self._may_log_arguments(component):
             return
         if self.span.is_recording:
-            shown = call_record.loggable_arguments(
-                call_record.decode_arguments(arguments), component
-            )
+            shown = component.mask(call_record.decode_arguments(arguments))
             self.span.set_attributes({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
 
     def _may_log_arguments(self, component: Component) -> bool:

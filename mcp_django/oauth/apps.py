@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.schema.secrets import HIDDEN
+from mcp_django.schema.secrets import HIDDEN, LOG_RECORD, OAUTH_WORDS, is_secret_name, mask
 
 
 class OAuthConfig(AppConfig):
@@ -72,26 +72,13 @@ def _expired_rows() -> dict[str, QuerySet[Any]]:
 # oauthlib logs codes and tokens at level DEBUG. A filter on its loggers replaces the secrets in the
 # arguments of a record before any handler gets it; log levels are not changed.
 
-SECRETS = frozenset(
-    {
-        "access_token",
-        "assertion",
-        "client_secret",
-        "code",
-        "code_verifier",
-        "device_code",
-        "id_token",
-        "password",
-        "refresh_token",
-    }
-)
-# A placeholder in a message, and the text before a placeholder whose value is a secret.
+# A placeholder in a message, and the word before a placeholder.
 _PLACEHOLDER = re.compile(r"%[srdx]")
-_SECRET_LABEL = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)
+_LABEL = re.compile(r"(\w+)\W*$")
 
 
 class _SecretsLogFilter(logging.Filter):
-    """A filter that hides the values of ``SECRETS`` in the arguments; it drops no record."""
+    """A filter that hides secrets in the arguments; it drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the secrets in the record and return ``True``."""
@@ -120,8 +107,9 @@ def _install_log_filter() -> None:
 
 def _hide_secrets(value: Any, *, after: str = "") -> Any:
     """Return the value to log after the text ``after``, such as "... refresh token %s"."""
-    if isinstance(value, str) and _SECRET_LABEL.search(after):
-        return HIDDEN
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (str, Mapping)):
         return value
-    return {name: HIDDEN if name in SECRETS else one for name, one in value.items()}
+    label = _LABEL.search(after)
+    if isinstance(value, str) and label and is_secret_name(label[1], OAUTH_WORDS):
+        return HIDDEN
+    return mask(value, {}, limits=LOG_RECORD)

@@ -10,98 +10,85 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache, partial
+from itertools import chain, islice, repeat
+from typing import Any, NamedTuple
 
-from mcp_django.schema.structure import Path, Schema, schemas_at
+from mcp_django.protocol.text import clip, escape_invisible, storable
+from mcp_django.schema.structure import Path, Schema, alternatives, schemas_below
 
 HIDDEN = "[hidden]"
 
-# Words of field names that elicitation forms must not have.
-SECRET_WORDS = (
+# Names of secrets ---------------------------------------------------------------------------------
+
+Words = re.Pattern[str]
+
+# Of names in lower case, divided into words by spaces: "^" is the beginning, "$" the end.
+_ASKED = (
     *("password", "passwd", "passphrase", "secret", "apikey", "cvc", "cvv"),
     *("api key", "private key", "card number", "credit card"),
+    # A "token count" is not a secret.
+    "token$",
 )
-# Only as the last word: a "token count" is not a secret.
-SECRET_LAST_WORD = "token"
-# Words of field names that forms may have, such as a seed or a signature, but whose values are
-# shown only to the user who entered them.
-HIDDEN_WORDS = frozenset(
-    {
-        *("assertion", "authorization", "bearer", "cookie", "cookies", "credential"),
-        *("credentials", "digest", "hash", "jwt", "nonce", "otp", "passcode", "passwords", "pin"),
-        *("pwd", "salt", "secrets", "seed", "signature", "ssn", "tokens", "totp", "verifier"),
-    }
-)
-HIDDEN_PHRASES = (
+_SHOWN = (
+    *("assertion", "authorization", "bearer", "cookies?", "credentials?", "digest", "hash", "jwt"),
+    *("nonce", "otp", "passcode", "passwords", "pin", "pwd", "salt", "secrets", "seed"),
+    *("signature", "ssn", "tokens", "totp", "verifier"),
     *("access key", "access token", "api keys", "auth key", "auth token", "encryption key"),
     *("recovery code", "refresh token", "reset key", "security code", "session data"),
     *("session key", "signing key", "token value", "verification code"),
 )
-# The site's own tokens, JWTs, credentials after the name of an authentication scheme, and
-# credentials in the user info or the query of a URL.
-SECRET_VALUE = re.compile(
-    r"\bmcp_[\w-]{20,}"
-    r"|\beyJ[\w-]+\.[\w-]+\.[\w-]*"
-    r"|\bbearer\s+\S+"
-    r"|\bbasic\s+[\w+/=]{8,}"
-    r"|(?<=://)[^/?#\s:@]*:[^/?#\s@]+(?=@)"
-    r"|(?<=[?&;])(?P<name>[\w.-]*(?:token|secret|password|passwd|signature|api[_-]?key|code))"
-    r"=[^&;\s\"'<>]+",
-    re.IGNORECASE,
-)
+_OAUTH = ("key$", "^code$", "^authorization code$", "^device code$", "^state$")
+
+
+def _compile_words(*words: str) -> Words:
+    return re.compile(rf"\b(?:{'|'.join(words)})\b")
+
+
+FORM_WORDS = _compile_words(*_ASKED)
+"""The words of field names that elicitation forms must not have."""
+VALUE_WORDS = _compile_words(*_ASKED, *_SHOWN)
+"""Also those that forms may have, such as a seed or a signature, but whose values are shown only
+to the user who entered them."""
+OAUTH_WORDS = _compile_words(*_ASKED, *_SHOWN, *_OAUTH)
+"""Also the names of secrets in OAuth that are ordinary names elsewhere."""
+
+MAX_CACHED_NAME = 100
 
 _UNKNOWN: Schema = {"type": "string"}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> bool:
-    """Return whether the value at a path is secret: by its schema, its name, or `sensitive`.
+def is_secret_name(name: str, words: Words = VALUE_WORDS) -> bool:
+    """Return whether the name is that of a secret, whatever the type of the value."""
+    # Clients choose names, and a cache must not contain megabytes.
+    search = _has_word if len(name) <= MAX_CACHED_NAME else _has_word.__wrapped__
+    return search(name, words)
 
-    The names of the lists and objects that contain the value count as well.
-    """
-    *outer, name = [step for step in path if isinstance(step, str)] or [""]
-    if name in sensitive or any(one in sensitive or is_secret_name(one) for one in outer):
-        return True
-    # A name that is not declared may be a misspelling of one that is.
-    members = schemas_at(root, path) or [_UNKNOWN]
-    return any(is_hidden_field(name, one) for one in members)
+
+@lru_cache(maxsize=1024)
+def _has_word(name: str, words: Words) -> bool:
+    return words.search(" ".join(_WORD.findall(name)).lower()) is not None
 
 
 def asks_for_secret(name: str, member: Schema) -> bool:
     """Return whether a field asks for a secret; booleans and choices never do."""
-    return _is_declared_secret(member) or (
-        _is_free_input(member) and _has_secret_word(name, SECRET_WORDS)
-    )
+    return is_hidden_field(name, member, FORM_WORDS)
 
 
-def is_hidden_field(name: str, member: Schema) -> bool:
+def is_hidden_field(name: str, member: Schema, words: Words = VALUE_WORDS) -> bool:
     """Return whether the value of a field is hidden from other users."""
-    return _is_declared_secret(member) or (_is_free_input(member) and is_secret_name(name))
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether the name is that of a secret, whatever the type of the value."""
-    words = _words(name)
     return (
-        _has_secret_word(name, SECRET_WORDS)
-        or not HIDDEN_WORDS.isdisjoint(words.split())
-        or any(f" {one} " in words for one in HIDDEN_PHRASES)
+        bool(member.get("writeOnly"))
+        or member.get("format") == "password"
+        or (_is_free_input(member) and is_secret_name(name, words))
     )
-
-
-def mask_secrets(text: str) -> str:
-    """Return a text with everything that looks like a credential masked."""
-    return SECRET_VALUE.sub(_mask_match, text)
-
-
-def _mask_match(found: re.Match[str]) -> str:
-    return f"{name}={HIDDEN}" if (name := found["name"]) else HIDDEN
-
-
-def _is_declared_secret(member: Schema) -> bool:
-    return bool(member.get("writeOnly")) or member.get("format") == "password"
 
 
 def _is_free_input(member: Schema) -> bool:
@@ -110,13 +97,256 @@ def _is_free_input(member: Schema) -> bool:
     )
 
 
-def _has_secret_word(name: str, known: Collection[str]) -> bool:
-    words = _words(name)
-    return words.endswith(f" {SECRET_LAST_WORD} ") or any(f" {one} " in words for one in known)
+def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> bool:
+    """Return whether the value at a path is secret: by its schema, its name, or `sensitive`.
+
+    The names of the lists and objects that contain the value count as well.
+    """
+    masker = _Masker(root, sensitive, LOG)
+    place = masker.root
+    for step in path:
+        place = masker.find_place(place, step)
+    return place.is_secret
 
 
-def _words(name: str) -> str:
-    return f" {' '.join(_WORD.findall(name)).lower()} "
+# Secrets in a text --------------------------------------------------------------------------------
+
+# The site's own tokens, JWTs, credentials after the name of an authentication scheme, and
+# credentials in the user info or the query of a URL. The last pattern finds a JWT after a hyphen;
+# it begins where the word does, since the time would otherwise grow with the square of the text.
+SECRET_VALUE = re.compile(
+    r"\bmcp_[\w-]{20,}"
+    r"|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"
+    r"|\bbearer\s+\S+"
+    r"|\bbasic\s+[\w+/=]{8,}[\w+/=-]*"
+    r"|(?<=://)[^/?#\s:@]*:[^/?#\s@]+(?=@)"
+    r"|(?<=[?&;])(?P<name>[\w.-]*(?:token|secret|password|passwd|signature|api[_-]?key|code))"
+    r"=[^&;\s\"'<>]+"
+    r"|(?<![\w-])(?=[\w-]+\.[\w-]+\.)(?P<before>(?:(?!\bmcp_[\w-]{20})[\w-])*?-)"
+    r"eyJ[\w-]+\.[\w-]+\.[\w-]*",
+    re.IGNORECASE,
+)
+
+
+def mask_secrets(text: str, hidden: str = HIDDEN) -> str:
+    """Return a text with everything that looks like a credential masked."""
+    return SECRET_VALUE.sub(partial(_mask_match, hidden=hidden), text)
+
+
+def _mask_match(found: re.Match[str], *, hidden: str) -> str:
+    name, before = found["name"], found["before"] or ""
+    return f"{name}={hidden}" if name else before + hidden
+
+
+# Secrets in a value -------------------------------------------------------------------------------
+
+
+def _replace_unprintable(text: str) -> str:
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskLimits:
+    """What ``mask`` leaves of a value; without limits, everything but the secrets."""
+
+    text: int = sys.maxsize
+    """The characters of a text."""
+    name: int = sys.maxsize
+    """The characters of a member's name."""
+    members: int = sys.maxsize
+    """The members of an object, and the items of a list."""
+    depth: int = sys.maxsize
+    """The lists and objects around a value."""
+    total: int = sys.maxsize
+    """The characters of all texts and names together; other values count as eight."""
+    cut: str = ""
+    """What follows a text that is cut, whose ``size`` was larger."""
+    more: str = ""
+    """What a list or object of a larger ``size`` has instead of the ``more`` that are left out."""
+    hidden: str | None = HIDDEN
+    """What replaces a secret; with ``None`` it is left out, and texts and names stay as they are.
+    """
+    words: Words = VALUE_WORDS
+    """The words of names that mark a secret."""
+    clean: Callable[[str], str] = str
+    """What is done with a text before secrets are searched in it."""
+    escape: Callable[[str], str] = str
+    """What is done with it afterwards."""
+
+
+LOG = MaskLimits(
+    text=500,
+    name=80,
+    members=50,
+    depth=8,
+    total=10_000,
+    cut="… (cut)",
+    more="{more} more",
+    clean=storable,
+)
+"""The call log and telemetry."""
+PERSON = MaskLimits(escape=escape_invisible)
+"""A person who approves a call, and so has to see all of it."""
+MESSAGE = MaskLimits(
+    text=2000,
+    members=200,
+    # Deeper than any legitimate result.
+    depth=80,
+    cut="… ({size})",
+    more="({size})",
+    hidden=None,
+    words=_compile_words("^$"),
+)
+"""The raw messages of the playground, with what the site answers; nothing is hidden."""
+PAGE = replace(MESSAGE, depth=MESSAGE.depth - 1, hidden="•••", words=VALUE_WORDS)
+"""The arguments in them, which are a level deeper."""
+FORM = MaskLimits(hidden=None)
+"""A form with the values that a user sent, who has to enter secrets again."""
+LOG_RECORD = MaskLimits(words=OAUTH_WORDS)
+"""The log records of the OAuth libraries."""
+EVENT = replace(LOG_RECORD, text=500, clean=_replace_unprintable)
+"""The security log, whose texts have one line."""
+
+# A secret that is cut in the middle is not recognized, so more is searched than shown.
+_SEARCHED = 4
+MAX_DIGITS = 15
+
+
+def mask(
+    value: Any, schema: Schema, *, sensitive: Collection[str] = (), limits: MaskLimits = LOG
+) -> Any:
+    """Return a value as JSON, with its secrets hidden and cut to the limits.
+
+    ``schema`` is the schema of the value; ``sensitive`` are further names of secrets. Names that
+    become equal are numbered. A ``Decimal`` keeps its digits: one with a fraction, an exponent or
+    more than ``MAX_DIGITS`` digits becomes a text. Objects that are not JSON become texts.
+    """
+    masker = _Masker(schema, sensitive, limits)
+    return masker.mask(value, masker.root)
+
+
+class _Place(NamedTuple):
+    """A place in a value, with the schemas that may apply there."""
+
+    name: str
+    depth: int
+    schemas: list[Schema]
+    is_secret: bool = False
+    is_inside_secret: bool = False
+
+
+class _Masker:
+    """Masks one value; ``left`` is what is left of the total."""
+
+    __slots__ = ("left", "limits", "places", "root", "schema", "sensitive")
+
+    def __init__(self, schema: Schema, sensitive: Collection[str], limits: MaskLimits) -> None:
+        self.schema = schema
+        self.sensitive = sensitive
+        self.limits = limits
+        self.left = limits.total
+        self.root = _Place("", 0, list(alternatives(schema, schema)))
+        # By the place around it. Items of a list have one place, so their members have, too.
+        self.places: dict[tuple[int, str | int], _Place] = {}
+
+    def find_place(self, place: _Place, step: str | int) -> _Place:
+        """Return the place of a member or an item."""
+        key = id(place), step
+        if key not in self.places:
+            self.places[key] = self._make_place(place, step)
+        return self.places[key]
+
+    def _make_place(self, place: _Place, step: str | int) -> _Place:
+        words, schemas = self.limits.words, schemas_below(self.schema, place.schemas, step)
+        name, is_inside = place.name, place.is_inside_secret
+        if isinstance(step, str):
+            is_inside = is_inside or name in self.sensitive or is_secret_name(name, words)
+            name = step
+        is_secret = (
+            is_inside
+            or name in self.sensitive
+            # A name that is not declared may be a misspelling of one that is.
+            or any(is_hidden_field(name, one, words) for one in schemas or [_UNKNOWN])
+        )
+        return _Place(name, place.depth + 1, schemas, is_secret, is_inside)
+
+    def mask(self, value: Any, place: _Place) -> Any:
+        """Return the value at a place as ``mask`` does."""
+        if place.is_secret:
+            self.left -= len(HIDDEN)
+            return self.limits.hidden
+        if self.left <= 0 or place.depth > self.limits.depth:
+            return "…"
+        if isinstance(value, Mapping):
+            return self._mask_members(value, place)
+        if isinstance(value, (set, frozenset)):
+            value = sorted(value, key=str)
+        if isinstance(value, (list, tuple)):
+            return self._mask_items(value, place)
+        if isinstance(value, Decimal):
+            value = _exact_number(value)
+        if value is not None and not isinstance(value, (bool, int, float)):
+            value = self._mask_text(str(value))
+        self.left -= len(value) if isinstance(value, str) else 8
+        return value
+
+    def _mask_members(self, value: Mapping[Any, Any], place: _Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, (name, member) in enumerate(islice(value.items(), self.limits.members), 1):
+            inner = self.find_place(place, str(name))
+            if self._is_left_out(inner):
+                continue
+            key = clip(self._hide(str(name)[: self.limits.text]), limit=self.limits.name)
+            while key in found:
+                key = f"{key} ({number})"
+            self.left -= len(key)
+            found[key] = self.mask(member, inner)
+        if len(value) > self.limits.members:
+            found["…"] = self._describe_rest(value, self.find_place(place, "…"))
+        return found
+
+    def _mask_items(self, value: Sequence[Any], place: _Place) -> list[Any]:
+        fixed = max((len(one.get("prefixItems", ())) for one in place.schemas), default=0)
+        places = chain(
+            (self.find_place(place, n) for n in range(fixed)),
+            repeat(self.find_place(place, fixed)),
+        )
+        found = [
+            self.mask(one, inner)
+            for one, inner in zip(value[: self.limits.members], places, strict=False)
+            if not self._is_left_out(inner)
+        ]
+        if len(value) > self.limits.members:
+            found.append(self._describe_rest(value, next(places), before="… "))
+        return found
+
+    def _is_left_out(self, place: _Place) -> bool:
+        return place.is_secret and self.limits.hidden is None
+
+    def _describe_rest(self, value: Sized, place: _Place, *, before: str = "") -> str | None:
+        if place.is_secret:
+            return self.limits.hidden
+        size = len(value)
+        return before + self.limits.more.format(size=size, more=size - self.limits.members)
+
+    def _mask_text(self, text: str) -> str:
+        limit = self.limits.text
+        shown = self._hide(text[: _SEARCHED * limit])
+        if len(shown) <= limit:
+            return shown
+        return shown[:limit] + self.limits.cut.format(size=len(text))
+
+    def _hide(self, text: str) -> str:
+        text, hidden = self.limits.clean(text), self.limits.hidden
+        return self.limits.escape(text if hidden is None else mask_secrets(text, hidden))
+
+
+def _exact_number(number: Decimal) -> int | str:
+    """Return a number in a form that keeps all of its digits in JSON."""
+    is_short = number.is_finite() and len(number.as_tuple().digits) <= MAX_DIGITS
+    if is_short and number.as_tuple().exponent == 0:
+        return int(number)
+    return str(number)
 
 
 # Secrets in the server's log ----------------------------------------------------------------------

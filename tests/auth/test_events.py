@@ -12,8 +12,9 @@ from django.test import RequestFactory
 
 from mcp_django.auth import limits, security_log
 from mcp_django.auth.principal import anonymous_principal
-from mcp_django.auth.security_log import HIDDEN, record_event, record_limited
+from mcp_django.auth.security_log import record_event, record_limited
 from mcp_django.models import AuthEvent
+from mcp_django.schema.secrets import EVENT, HIDDEN
 from tests.servers import person
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +69,7 @@ def test_an_event_outlives_its_user() -> None:
         "token",
         "access_token",
         "code",
+        "device_code",
         "client_secret",
         "assertion",
         "code_verifier",
@@ -106,11 +108,15 @@ def test_anything_becomes_json() -> None:
     assert found["g"] == "a\ufffd\ufffdb\ufffd"
 
 
+def test_a_name_is_no_way_in_for_a_secret_or_a_second_line() -> None:
+    assert stored(within={BEARER: 1, "a\nb": 2}) == {"within": {HIDDEN: 1, "a\ufffdb": 2}}
+
+
 def test_long_texts_are_cut() -> None:
     record_event("register", client_id="c" * 999, server="s" * 999, name="n" * 99_999)
     (event,) = AuthEvent.objects.all()
     assert (len(event.client_id), len(event.server)) == (255, 100)
-    assert len(event.details["name"]) == security_log.MAX_TEXT
+    assert len(event.details["name"]) == EVENT.text
 
 
 def test_a_table_that_fails_fails_nobody(

@@ -152,6 +152,27 @@ def test_threat_23_no_secret_is_in_the_cache(user: Any, app: Any) -> None:
     assert_absent(secrets, "the cache", repr(held))
 
 
+@pytest.mark.parametrize(
+    ("text", "given", "shown"),
+    [
+        ("Saving %r for %r", ({"code": "s3cret", "scope": "mcp"}, 7), "{'code': '[hidden]', 'sco"),
+        ("Saving %r", ({"device_code": "s3cret"},), "{'device_code': '[hidden]'}"),
+        ("Saving %r", ({"state": "s3cret", "in": {"pin": "s3cret"}},), "'in': {'pin': '[hidden]'}"),
+        ("Refresh token: %s", ("s3cret",), "Refresh token: [hidden]"),
+        ("With the access_token %r", ("s3cret",), "With the access_token '[hidden]'"),
+        ("State %s, client %s", ("s3cret", "c1"), "State [hidden], client c1"),
+        ("Going to %s", ("https://a.example/?code=s3cret",), "https://a.example/?code=[hidden]"),
+        ("Valid token: %s, after %d of %r", (True, 3, object), "Valid token: True, after 3 of <cl"),
+    ],
+)
+def test_threat_23_the_libraries_log_no_secret(
+    text: str, given: tuple[Any, ...], shown: str, log: Log
+) -> None:
+    logging.getLogger("oauthlib.oauth2.rfc6749.grant_types.base").debug(text, *given)
+    assert shown in log.text.getvalue()
+    assert "s3cret" not in log.text.getvalue()
+
+
 # Fifty pages.
 @pytest.mark.outside
 def test_threat_23_the_admin_shows_no_secret(user: Any, app: Any, few_servers: None) -> None:

@@ -22,6 +22,7 @@ from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers
 from mcp_django.execution.call import Call
 from mcp_django.models import Approval
+from mcp_django.schema.secrets import PERSON
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
 from mcp_django.storage.cleanup import delete_expired
@@ -443,7 +444,7 @@ def test_what_cannot_be_seen_is_written_out(sent: str, seen: str, ada: Any) -> N
 def test_a_number_keeps_its_digits(written: str, seen: Any) -> None:
     tool = gated.tools["found_group"]
     read = shown.parse_arguments(b'{"n": %b}' % written.encode())
-    assert shown.displayable(tool, read) == {"n": seen}
+    assert tool.mask(read, limits=PERSON) == {"n": seen}
     other = shown.parse_arguments(b'{"n": %b0}' % written.encode())
     assert shown.approval_digest("s", "t", read) != shown.approval_digest("s", "t", other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, NotRequired
 
 import pytest
@@ -9,7 +10,20 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from mcp_django.schema.elicitation import NotFlatError, check_flat, flat_form
-from mcp_django.schema.secrets import HIDDEN, is_secret, is_secret_name, mask_secrets
+from mcp_django.schema.secrets import (
+    EVENT,
+    FORM,
+    HIDDEN,
+    LOG,
+    MESSAGE,
+    PAGE,
+    PERSON,
+    MaskLimits,
+    is_secret,
+    is_secret_name,
+    mask,
+    mask_secrets,
+)
 from tests.schema import asked
 from tests.spec import spec
 
@@ -126,7 +140,14 @@ def test_what_only_sounds_like_one_is_shown(name: str) -> None:
         ("see eyJh.eyJz.c2ln!", f"see {HIDDEN}!"),
         ("Authorization: bearer abc", f"Authorization: {HIDDEN}"),
         ("Basic dXNlcjpwYXNz", HIDDEN),
+        ("Basic dXNlcjpw-YXNz_w==, x", f"{HIDDEN}, x"),
         ("a basic idea", "a basic idea"),
+        ("a-eyJh.eyJz.c2ln!", f"a-{HIDDEN}!"),
+        ("a-eyJ-b eyJ- eyJ.a.b -eyJ.a.b", "a-eyJ-b eyJ- eyJ.a.b -eyJ.a.b"),
+        (f"a-mcp_{'b' * 20}-eyJh.eyJz.c2ln", f"a-{HIDDEN}.eyJz.c2ln"),
+        ("mcp_short-eyJh.eyJz.c2ln", f"mcp_short-{HIDDEN}"),
+        ("//x-eyJh.eyJz.c2ln:p@y", f"//x-{HIDDEN}:p@y"),
+        ("://x-eyJh.eyJz.c2ln:p@y", f"://{HIDDEN}@y"),
         ("postgres://ada:hush@db:5432/x", f"postgres://{HIDDEN}@db:5432/x"),
         ("https://a.example/x@y:z", "https://a.example/x@y:z"),
         (
@@ -139,3 +160,110 @@ def test_what_only_sounds_like_one_is_shown(name: str) -> None:
 )
 def test_what_looks_like_a_secret_is_hidden_in_a_text(text: str, shown: str) -> None:
     assert mask_secrets(text) == shown
+
+
+def test_a_text_of_many_beginnings_of_a_secret_is_searched_once() -> None:
+    # Minutes, if each beginning were followed to the end of the text.
+    text = "eyJ-" * 200_000
+    assert mask_secrets(text) == text
+
+
+# Values -------------------------------------------------------------------------------------------
+
+BEARER = "mcp_" + "a" * 20
+LOOKS = [(LOG, HIDDEN), (PERSON, HIDDEN), (EVENT, HIDDEN), (PAGE, "•••")]
+
+
+@pytest.mark.parametrize(("limits", "hidden"), LOOKS)
+def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(
+    limits: MaskLimits, hidden: str
+) -> None:
+    value = {"note": f"it is {BEARER}.", "list": [BEARER, {"x": "Bearer b"}], BEARER: 1}
+    assert mask(value, {}, limits=limits) == {
+        "note": f"it is {hidden}.",
+        "list": [hidden, {"x": hidden}],
+        hidden: 1,
+    }
+
+
+@pytest.mark.parametrize(("limits", "hidden"), LOOKS)
+def test_names_that_become_equal_hide_no_member(limits: MaskLimits, hidden: str) -> None:
+    value = {BEARER: 1, f"{BEARER}b": 2, f"{hidden} (3)": 3, f"{BEARER}c": 4}
+    found = mask(value, {}, limits=limits)
+    assert found == {hidden: 1, f"{hidden} (2)": 2, f"{hidden} (3)": 3, f"{hidden} (4)": 4}
+
+
+def test_names_that_only_look_different_hide_no_member() -> None:
+    value = {"a\u200b": 1, "a\\u{200b}": 2}
+    assert mask(value, {}, limits=PERSON) == {"a\\u{200b}": 1, "a\\u{200b} (2)": 2}
+
+
+@pytest.mark.parametrize(("limits", "hidden"), [(LOG, HIDDEN), (PAGE, "•••")])
+def test_the_size_of_a_secret_is_one_too(limits: MaskLimits, hidden: str) -> None:
+    objects = {"type": "object"}
+    schema = form(pin={"type": "array", "items": {"type": "integer"}}, credentials=objects)
+    members = {str(n): n for n in range(300)}
+    value = {"pin": [7] * 300, "credentials": members, "n": [7] * 300}
+    found = mask(value, schema, limits=limits)
+    assert (len(found["pin"]), set(found["pin"])) == (limits.members + 1, {hidden})
+    assert set(found["credentials"].values()) == {hidden}
+    assert found["n"][-1] == {LOG: "… 250 more", PAGE: "… (300)"}[limits]
+
+
+def test_nothing_is_shown_below_the_depth() -> None:
+    deep: Any = ["short", "long" * 1000, 1, {}]
+    for _ in range(MESSAGE.depth):
+        deep = [deep]
+    found = mask(deep, {}, limits=MESSAGE)
+    for _ in range(MESSAGE.depth):
+        [found] = found
+    assert found == ["…", "…", "…", "…"]
+
+
+def test_a_value_is_cut_whatever_its_shape() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    assert "…" in str(mask(deep, {}, limits=MESSAGE))
+    assert len(mask(list(range(1000)), {}, limits=MESSAGE)) == 201
+    assert len(mask({str(n): n for n in range(1000)}, {}, limits=MESSAGE)) == 201
+
+
+def test_a_form_gets_everything_but_secrets_as_it_was() -> None:
+    schema = form(
+        pair={"type": "array", "prefixItems": [{"writeOnly": True}], "items": {}},
+        note={"type": "string"},
+    )
+    value = {"pair": ["x", "y", "z"], "note": f"it is {BEARER}", "pin": "1", BEARER: 2, "own": 3}
+    assert mask(value, schema, sensitive=["own"], limits=FORM) == {
+        "pair": ["y", "z"],
+        "note": f"it is {BEARER}",
+        BEARER: 2,
+    }
+
+
+def test_all_values_of_the_log_share_a_limit() -> None:
+    found = mask({str(n): "x" * 400 for n in range(50)}, {})
+    assert found["24"] == "x" * 400
+    assert found["25"] == "…"
+
+
+def test_a_long_name_is_judged_and_not_remembered() -> None:
+    assert is_secret_name("long_" * 1000 + "password")
+    assert not is_secret_name("long_" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Decimal(1), 1),
+        (Decimal("1.50"), "1.50"),
+        (Decimal("1e2"), "1E+2"),
+        ((1, 2), [1, 2]),
+        ({2, 1}, [1, 2]),
+        (b"x", "b'x'"),
+        (None, None),
+    ],
+)
+def test_any_value_becomes_json(value: Any, shown: Any) -> None:
+    assert mask(value, {}) == shown

@@ -10,9 +10,8 @@ import binascii
 import json
 import mimetypes
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,8 +27,7 @@ from mcp_django.admin.playground.playground import (
 )
 from mcp_django.admin.playground.questions import session_digest
 from mcp_django.models import Attachment
-from mcp_django.schema.secrets import is_secret
-from mcp_django.schema.structure import Path
+from mcp_django.schema.secrets import FORM, MESSAGE, PAGE, MaskLimits, mask
 from mcp_django.storage.databases import rows, seconds_from_now
 
 Wire = Mapping[str, Any]
@@ -292,55 +290,27 @@ def _extension(kind: str) -> str:
 
 # The JSON-RPC messages of a round -----------------------------------------------------------------
 
-MAX_TEXT = 2000
-MAX_MEMBERS = 200
-# Deeper than any legitimate result.
-MAX_DEPTH = 80
-MASK = "•••"
-
 
 def _params_for_display(trial: PlaygroundTarget, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request for display: truncated, with secrets masked."""
-    # Truncate first: only what is shown has to be checked for secrets.
-    shown: dict[str, Any] = truncate_json(params)
-    if isinstance(arguments := shown.get("arguments"), Mapping):
-        shown["arguments"] = _mask_secrets(arguments, (), _secret_check(trial))
+    shown: dict[str, Any] = mask(params, {}, limits=MESSAGE)
+    if isinstance(arguments := params.get("arguments"), Mapping):
+        shown["arguments"] = _mask_arguments(trial, arguments, PAGE)
     return shown
 
 
 def remove_secrets(trial: PlaygroundTarget, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for a refilled form without secrets, which must be entered again."""
-    found: dict[str, Any] = _remove_secrets_below(values, (), _secret_check(trial))
+    return _mask_arguments(trial, values, FORM)
+
+
+def _mask_arguments(
+    trial: PlaygroundTarget, values: Mapping[str, Any], limits: MaskLimits
+) -> dict[str, Any]:
+    found: dict[str, Any] = mask(
+        values, trial.schema, sensitive=trial.component.sensitive, limits=limits
+    )
     return found
-
-
-def _secret_check(trial: PlaygroundTarget) -> Callable[[Path], bool]:
-    return partial(is_secret, trial.schema, sensitive=trial.component.sensitive)
-
-
-def _remove_secrets_below(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
-    if isinstance(value, Mapping):
-        inner = {name: (*path, name) for name in value}
-        return {
-            name: _remove_secrets_below(value[name], at, hides)
-            for name, at in inner.items()
-            if not hides(at)
-        }
-    if isinstance(value, list):
-        inner_items = [((*path, n), one) for n, one in enumerate(value)]
-        return [_remove_secrets_below(one, at, hides) for at, one in inner_items if not hides(at)]
-    return value
-
-
-def _mask_secrets(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
-    """Return a value with its secrets masked."""
-    if path and hides(path):
-        return MASK
-    if isinstance(value, Mapping):
-        return {name: _mask_secrets(one, (*path, name), hides) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_mask_secrets(one, (*path, n), hides) for n, one in enumerate(value)]
-    return value
 
 
 def format_arguments(trial: PlaygroundTarget, params: Mapping[str, Any]) -> str:
@@ -356,24 +326,7 @@ def format_exchanges(
     return [
         [
             _indent_json({**request, "params": _params_for_display(trial, request["params"])}),
-            _indent_json(truncate_json(response)),
+            _indent_json(mask(response, {}, limits=MESSAGE)),
         ]
         for request, response in exchanges
     ]
-
-
-def truncate_json(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value with long texts, lists and objects truncated."""
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        return f"{value[:MAX_TEXT]}… ({len(value)})"
-    if depth > MAX_DEPTH:
-        return "…"
-    if isinstance(value, list):
-        cut = [truncate_json(one, depth + 1) for one in value[:MAX_MEMBERS]]
-        return cut if len(value) <= MAX_MEMBERS else [*cut, f"… ({len(value)})"]
-    if isinstance(value, Mapping):
-        found = {
-            key: truncate_json(one, depth + 1) for key, one in list(value.items())[:MAX_MEMBERS]
-        }
-        return found if len(value) <= MAX_MEMBERS else {**found, "…": f"({len(value)})"}
-    return value

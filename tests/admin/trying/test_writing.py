@@ -62,6 +62,16 @@ def test_a_secret_stays_out_of_sight_at_any_depth(trying: Trying) -> None:
         assert "hunter" not in response.content.decode()
 
 
+def test_what_looks_like_a_secret_is_shown_nowhere(trying: Trying) -> None:
+    client = staff()
+    token = "mcp_" + "Z" * 43
+    confirming = trying.post(client, "add_group", {"do": "run", "arg.name": f"Ops {token}"})
+    assert "Ops •••" in confirming.content.decode()
+    done = trying.go_on(client, confirming, do="confirmed")
+    assert token not in done.context["raw"][0][0]
+    assert names() == [f"Ops {token}"]
+
+
 def test_what_is_sensitive_is_typed_out_of_sight(trying: Trying) -> None:
     client = staff()
     page = trying.get(client, kind="tool", key="add_group").content.decode()
