@@ -137,6 +137,18 @@ def test_only_where_a_credential_could_help_is_one_asked_for(
 
 
 @spec("AUT-11")
+@pytest.mark.usefixtures("_inline_urls")
+def test_a_tool_for_approval_checks_as_many_permissions_as_an_absent_one(settings: Any) -> None:
+    settings.MCP_DJANGO = {"AUTH": ["session"]}
+    checked = []
+    for name in ("needs_approval", "lacks_approval"):
+        Asking.asked = 0
+        post("/inline", message("tools/call", {"name": name}))
+        checked.append(Asking.asked)
+    assert checked == [1, 1]
+
+
+@spec("AUT-11")
 def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials() -> None:
     assert "members_tool" not in names(MCPClient(server=open_server))
     body = message("tools/call", {"name": "members_tool"})
@@ -317,6 +329,12 @@ class Asking(BasePermission):
     def has_permission(self, principal: Principal) -> bool:
         type(self).asked += 1
         return Group.objects.filter(name="nowhere").exists()
+
+
+@inline.tool(permission=Asking)
+def needs_answer() -> str:
+    """Needs an answer of the database."""
+    return "x"
 
 
 # Components of every kind behind each of these, by the first word of their names.

@@ -117,13 +117,15 @@ def _authorized_tool(call: Call, name: str) -> Tool:
         call.principal, tool, siblings=catalog.tools.values(), call_record=call_record
     )
     is_anonymous = not call.principal.is_authenticated
-    if tool is not None and tool.approval and is_anonymous and not call.principal.may_sign_in:
-        is_authorized = False
+    needs_user = tool is not None and tool.approval and is_anonymous
+    if is_authorized and needs_user and not call.principal.may_sign_in:
+        # The same checks as for an absent tool.
+        is_authorized = authorize(call.principal, None, siblings=catalog.tools.values())
     if tool is None or not is_authorized:
         raise InvalidParams(
             f"No tool named {name[:80]!r} on server {call.server.name!r}; see tools/list."
         )
-    if tool.approval and is_anonymous:
+    if needs_user:
         raise AuthenticationRequired("This needs credentials.", scopes=tool.scopes)
     return tool
 
