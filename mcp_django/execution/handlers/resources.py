@@ -133,7 +133,7 @@ def authorize_read(call: Call, uri: str) -> ReadableComponent:
     try:
         check_uri(uri)
     except ValueError:
-        raise _not_found(uri) from None
+        raise not_found(uri) from None
     catalog = call.server.catalog
     component, variables = catalog.find_resource(uri) or (None, {})
     if component is not None:
@@ -145,7 +145,7 @@ def authorize_read(call: Call, uri: str) -> ReadableComponent:
         call_record=call.record,
     )
     if component is None or not is_authorized:
-        raise _not_found(uri)
+        raise not_found(uri)
     call.record.note_authorized(variables)
     call.prepare(
         component,
@@ -184,7 +184,7 @@ def read_contents(call: Call, uri: str, interaction: Interaction | None) -> list
         component = authorize_read(reading, uri)
     except AuthenticationRequired:
         # Another error would tell an anonymous caller that the resource exists.
-        raise _not_found(uri) from None
+        raise not_found(uri) from None
     found: list[ResourceContents] = []
     fail = reading.to_error
 
@@ -212,7 +212,7 @@ def _arguments(
     except InvalidArguments as exc:
         call_record.note_invalid_arguments(exc.problems)
         # For example "orders/abc" where a number is expected: no such resource exists.
-        raise _not_found(uri) from None
+        raise not_found(uri) from None
 
 
 def _hints(call: Call, component: ReadableComponent) -> dict[str, Any]:
@@ -225,7 +225,8 @@ def _hints(call: Call, component: ReadableComponent) -> dict[str, Any]:
     }
 
 
-def _not_found(uri: str) -> ResourceNotFound:
+def not_found(uri: str) -> ResourceNotFound:
+    """Return the error for a URI without a resource, or without one that the caller may see."""
     return ResourceNotFound(
         "Resource not found; see resources/list and resources/templates/list.", data={"uri": uri}
     )

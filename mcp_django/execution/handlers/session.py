@@ -20,11 +20,10 @@ from mcp_django.exceptions import (
     InvalidRequest,
     MethodNotFound,
     MissingCapability,
-    ResourceNotFound,
 )
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.resources import authorize_read, is_readable
+from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
 from mcp_django.execution.handlers.tasks import readable_task, task_capability
 from mcp_django.execution.policy import PermissionCache, is_visible
 from mcp_django.execution.task_plan import declares_tasks
@@ -86,13 +85,13 @@ def authorize_subscription(call: Call) -> str:
     uri = read_params(call.request.params, UriParams).uri
     # Not valid in a URI, and PostgreSQL cannot store it.
     if "\0" in uri:
-        raise _not_found(uri)
+        raise not_found(uri)
     try:
         component = authorize_read(call.nested(), uri)
     except AuthenticationRequired:
-        raise _not_found(uri) from None
+        raise not_found(uri) from None
     if not component.subscribe:
-        raise _not_found(uri)
+        raise not_found(uri)
     return uri
 
 
@@ -100,7 +99,7 @@ def subscribe(call: Call) -> dict[str, Any]:
     """Subscribe the session to changes of a resource that its caller may read."""
     uri = authorize_subscription(call)
     if not is_readable(call, uri):
-        raise _not_found(uri)
+        raise not_found(uri)
     try:
         _require_session(call).subscribe(uri)
     except TooManySubscriptions:
@@ -112,10 +111,6 @@ def unsubscribe(call: Call) -> dict[str, Any]:
     """End a subscription of the session; one that does not exist is not an error."""
     _require_session(call).unsubscribe(read_params(call.request.params, UriParams).uri)
     return {}
-
-
-def _not_found(uri: str) -> ResourceNotFound:
-    return ResourceNotFound("Resource not found; see resources/list.", data={"uri": uri})
 
 
 def _require_session(call: Call) -> ClientSession:
