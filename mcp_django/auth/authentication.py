@@ -97,9 +97,9 @@ def _identify_or_reject(names: Sequence[str], credentials: Credentials) -> Princ
 
 
 def _identify(names: Sequence[str], credentials: Credentials) -> Principal | None:
-    # Most backends do nothing without an Authorization header.
-    if not credentials.has_authorization:
-        names = [name for name in names if name not in BEARER_BACKENDS]
+    if not credentials.has_authorization and BEARER_BACKENDS.issuperset(names):
+        # They do nothing without an Authorization header.
+        return None
     for name in names:
         principal = get_backend(name).authenticate(credentials)
         if principal is not None:

@@ -103,21 +103,6 @@ SECRET_META = frozenset({"HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 
 
-def make_request_getter(
-    request: Callable[[], HttpRequest | None], principal: Principal
-) -> Callable[[], HttpRequest | None]:
-    """Return a function that returns the request as components see it, always the same object."""
-    made: list[HttpRequest | None] = []
-
-    def get() -> HttpRequest | None:
-        if not made:
-            whole = request()
-            made.append(None if whole is None else without_credentials(whole, principal))
-        return made[0]
-
-    return get
-
-
 def without_credentials(request: HttpRequest, principal: Principal) -> HttpRequest:
     """Return a copy of a request without its credentials and cookies, with the caller as its user.
 

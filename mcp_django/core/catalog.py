@@ -59,6 +59,8 @@ class Catalog:
     """Components by kind and alias (a former name)."""
     embeds_resources: bool = field(init=False, repr=False, compare=False)
     """Whether a tool or a prompt declares that it embeds resource contents in its results."""
+    capabilities: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The capabilities that methods depend on: kinds with a component, and completions."""
 
     def __post_init__(self) -> None:
         tables = {
@@ -75,6 +77,13 @@ class Catalog:
         object.__setattr__(
             self, "embeds_resources", any(one.function.embeds_resources for one in answers)
         )
+        has = {
+            "tools": self.tools,
+            "resources": self.resources or self.templates or self.embeds_resources,
+            "prompts": self.prompts,
+            "completions": self.completions,
+        }
+        object.__setattr__(self, "capabilities", frozenset(name for name in has if has[name]))
 
     def __iter__(self) -> Iterator[Component]:
         for table in self.by_kind.values():

@@ -48,12 +48,18 @@ class ComponentFunction:
     embeds_resources: bool = False
     """Whether its own code or its return type names ``EmbeddedResource``."""
 
-    def bind(self, arguments: dict[str, Any], context: Context) -> functools.partial[Any]:
-        """Return the call as a partial, given arguments by name; the context is added."""
+    def bind(self, arguments: dict[str, Any], context: Context | None) -> functools.partial[Any]:
+        """Return the call as a partial, given arguments by name.
+
+        The context is added if the function has a parameter for it; otherwise it is not used.
+        """
         named = dict(arguments)
         if self.context_parameter is not None:
             named[self.context_parameter] = context
-        positional = [named.pop(n) for n in _positional_only_names(self.function) if n in named]
+        names = _positional_only_names(self.function)
+        if not names:
+            return functools.partial(self.function, **named)
+        positional = [named.pop(n) for n in names if n in named]
         return functools.partial(self.function, *positional, **named)
 
     @property

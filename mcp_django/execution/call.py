@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from django.core.signing import BadSignature, Signer as DjangoSigner
 
+from mcp_django.auth.credentials import SECRET_HEADERS
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
@@ -42,6 +43,13 @@ def _no_request() -> None:
     return None
 
 
+class _Unbuilt:
+    """Stands for a request that was not built yet."""
+
+
+UNBUILT = _Unbuilt()
+
+
 def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
 
@@ -67,14 +75,16 @@ class Call:
     request: Request
     envelope: Envelope
     principal: Principal
-    headers: Headers | None = None
+    raw_headers: Headers | None = None
+    """The headers of the HTTP request; ``headers`` has no secret ones."""
     session: ClientSession | None = None
     can_stream: bool = True
     can_ask: bool = False
     origin: str = "client"
     acting_user: str = ""
     transport: str = ""
-    http_request: Callable[[], HttpRequest | None] = _no_request
+    build_request: Callable[[], HttpRequest | None] = _no_request
+    """Builds the request as components see it, without credentials; called once at most."""
     is_authorized: bool = False
     """Whether the caller was authorized by this same request, so that the catalog is current."""
     usage_batch: UsageBatch | None = None
@@ -108,6 +118,22 @@ class Call:
     """Whether the call must become a task, since its client accepts no other result."""
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
+    _request: HttpRequest | _Unbuilt | None = field(default=UNBUILT, init=False, repr=False)
+
+    @property
+    def headers(self) -> Headers | None:
+        """The headers of the HTTP request without those that contain credentials."""
+        raw = self.raw_headers
+        return None if raw is None else raw.without(*SECRET_HEADERS)
+
+    def http_request(self) -> HttpRequest | None:
+        """Return the request as components see it, always the same object; ``None`` without HTTP.
+
+        It has no credentials and no cookies.
+        """
+        if isinstance(self._request, _Unbuilt):
+            self._request = self.build_request()
+        return self._request
 
     @property
     def revision(self) -> Revision:
@@ -147,14 +173,14 @@ class Call:
             request=self.request,
             envelope=self.envelope,
             principal=self.principal,
-            headers=self.headers,
+            raw_headers=self.raw_headers,
             session=self.session,
             can_stream=self.can_stream,
             can_ask=self.can_ask,
             origin=self.origin,
             acting_user=self.acting_user,
             transport=self.transport,
-            http_request=self.http_request,
+            build_request=self.http_request,
         )
 
     def context(self, port: ClientPort | None = None) -> Context:

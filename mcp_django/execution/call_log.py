@@ -96,7 +96,9 @@ async def alog_call(
     call_record = call.record
     if not call_record.is_open:
         return await work()
-    if runs_here:
+    if runs_here and not _needs_begin(call_record):
+        call_record.resume()
+    elif runs_here:
         await _abegin_record(call_record, own_thread=own_thread)
     try:
         result = await work()
@@ -282,9 +284,6 @@ def _fields(entry: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
 
 
 async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
-    if not _needs_begin(entry):
-        entry.resume()
-        return
     try:
         await _in_thread(partial(_begin_record, entry), own_thread=own_thread)
     except asyncio.CancelledError:

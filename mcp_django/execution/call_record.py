@@ -436,6 +436,8 @@ def _alias_note(call_record: CallRecord) -> str:
 def _trace_id(call_record: CallRecord) -> str:
     """Return the trace id of the call's span, or the client's without a span."""
     known = call_record.operation.trace_id if call_record.operation is not None else ""
+    if not call_record.envelope.trace:
+        return known
     return known or call_record.envelope.trace.get("traceparent", "--").split("-")[1][:32]
 
 
@@ -453,19 +455,32 @@ def _requested_name(call_record: CallRecord) -> str:
 
 def _client_label(info: Any) -> str:
     """Return the name and version that the client sent, for display only."""
-    said = [info.get("name"), info.get("version")]
-    return _clean_text(" ".join(one for one in said if isinstance(one, str)), 255)
+    name, version = info.get("name"), info.get("version")
+    if not isinstance(name, str):
+        return _clean_text(version, 255) if isinstance(version, str) else ""
+    return _clean_text(f"{name} {version}" if isinstance(version, str) else name, 255)
 
 
 def _clean_text(text: str, limit: int) -> str:
     # Cut twice: a name may be megabytes long, and a secret that is cut off is not recognized.
-    return clip(escape_invisible(mask_secrets(text[: 4 * limit]), lines=False), limit=limit)
+    return _clean_start(text[: 4 * limit], limit) if text else ""
+
+
+def _clean_start(text: str, limit: int) -> str:
+    # Names are short and repeated with every call; other texts are not worth a place in the cache.
+    return (_clean if len(text) <= MAX_CACHED_TEXT else _clean.__wrapped__)(text, limit)
+
+
+@lru_cache(maxsize=1024)
+def _clean(text: str, limit: int) -> str:
+    return clip(escape_invisible(mask_secrets(text), lines=False), limit=limit)
 
 
 # Arguments in the log -----------------------------------------------------------------------------
 
 SALT = "mcp_django.calls.arguments"
 MAX_NAMES = 50
+MAX_CACHED_TEXT = 200
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -483,10 +498,7 @@ def decode_arguments(arguments: bytes | Mapping[str, Any]) -> Any:
 def argument_names(values: Any) -> list[str]:
     """Return the names of the arguments."""
     found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
-    return [
-        clip(escape_invisible(mask_secrets(name[: LOG.text]), lines=False), limit=LOG.name)
-        for name in found
-    ]
+    return [_clean_start(name[: LOG.text], LOG.name) for name in found]
 
 
 def arguments_digest(values: Any) -> str:

@@ -55,6 +55,16 @@ MAX_CORRECTIONS = 5
 MAX_QUESTIONS = 32
 
 
+def may_ask(component: Component, retry_params: RetryParams) -> bool:
+    """Return whether a call of the component may ask the client, or continues one that did."""
+    return (
+        component.function.context_parameter is not None
+        or bool(getattr(component, "approval", ""))
+        or bool(getattr(component, "task", ""))
+        or retry_params.is_retry
+    )
+
+
 class Interaction:
     """The answers that a call has so far, and the questions that it asks now."""
 

@@ -322,11 +322,12 @@ def _timeout_result(call: Call) -> dict[str, Any]:
 
 
 def _bind(call: Call, port: ClientPort | None) -> Callable[[], Any]:
-    context = call.context(port)
+    function = call.component.function
+    context = call.context(port) if function.context_parameter is not None else None
     if call.start_as_task and call.interaction is not None:
         # Not earlier: by now the call is logged and approved.
         call.interaction.start_task()
-    return call.component.function.bind(dict(call.arguments), context)
+    return function.bind(dict(call.arguments), context)
 
 
 # Functions that do not wait -----------------------------------------------------------------------

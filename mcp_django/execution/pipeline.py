@@ -130,12 +130,8 @@ def _call_handler(call: Call, method: Method) -> Answer:
     if method.name != "server/discover":
         # Does not query the database, so that clients can probe; the result names no component.
         _refresh_catalog(call, method)
-    if method.capability:
-        catalog = call.server.catalog
-        if method.capability not in listing.component_capabilities(
-            catalog, can_stream=call.can_stream
-        ):
-            raise MethodNotFound(f"This server has no {method.capability}.")
+    if method.capability and not _has_capability(call, method.capability):
+        raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
         and call.revision.extensions
@@ -153,6 +149,11 @@ def _call_handler(call: Call, method: Method) -> Answer:
         return limited_result
 
 
+def _has_capability(call: Call, name: str) -> bool:
+    known = call.server.catalog.capabilities
+    return name in known or (name == "logging" and bool(known) and call.can_stream)
+
+
 def encode_response(call: Call, result: dict[str, Any]) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
@@ -163,7 +164,7 @@ def encode_response(call: Call, result: dict[str, Any]) -> bytes:
         call.request.method,
         result,
         call.revision,
-        identity=call.server.identity(),
+        identity=call.server.identity() if call.revision.stateless else None,
         output_schema=_output_schema(call),
     )
     try:

@@ -178,7 +178,10 @@ def authorize(
 
 def is_open(server: Server) -> bool:
     """Return whether the server is open to all callers, without any permission check."""
-    guards = (*parse_permissions(server.permission), *server.catalog.extra_permissions)
+    extra = server.catalog.extra_permissions
+    if server.permission is AllowAny and not extra:
+        return True
+    guards = (*parse_permissions(server.permission), *extra)
     return all(type(guard) is AllowAny for guard in guards)
 
 

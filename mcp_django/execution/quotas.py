@@ -70,6 +70,8 @@ def consume(call: Call, component: Component, interaction: Interaction | None = 
     Raises:
         TooManyRequests: a rate is exceeded; names the seconds to wait.
     """
+    if not component.rates and not call.server.rates:
+        return
     quotas = [*_quotas_of(call, component)]
     if not quotas or (interaction is not None and _is_counted_round(interaction)):
         return

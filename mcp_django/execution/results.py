@@ -81,6 +81,9 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
     The text is the same JSON as the structured content, since hosts read one or the other. A
     single date or amount has no quotes in the text.
     """
+    if type(value) is str and tool.output is None:
+        # As most tools return: the same as below.
+        return {"content": [{"type": "text", "text": cut_text(value)}]}
     if isinstance(value, ToolResult):
         return _explicit_result(tool, value)
     if tool.output is not None:

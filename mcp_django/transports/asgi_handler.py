@@ -304,6 +304,11 @@ async def _outcome_of(server: Server, exchange: Exchange) -> Reply | Stream:
     return await arun_work(outcome) if isinstance(outcome, Work) else outcome
 
 
+# The headers by which the database knows a caller.
+CALLER_HEADERS = (b"authorization", b"cookie", SESSION_ID.encode())
+NO_CALLER = (None, None, None)
+
+
 def needs_thread(received: ParsedRequest) -> bool:
     """Return whether authorizing the request may use the database.
 
@@ -316,7 +321,7 @@ def needs_thread(received: ParsedRequest) -> bool:
         # Each list request checks for overrides from the admin.
         return True
     headers = received.exchange.headers
-    if any(name in headers for name in ("authorization", "cookie", SESSION_ID)):
+    if headers.raw(*CALLER_HEADERS) != NO_CALLER:
         return True
     return (
         server.catalog.has_permissions

@@ -15,7 +15,7 @@ from mcp_django.auth import security_log
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.challenges import build_challenge, metadata_url
-from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.credentials import Credentials, without_credentials
 from mcp_django.auth.limits import UNPROVEN, presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -83,6 +83,10 @@ class Exchange:
         if self._request is None:
             self._request = self.build_request(self.body)
         return self._request
+
+    def build_component_request(self, principal: Principal) -> HttpRequest:
+        """Build the request as components see it: without credentials, the caller as its user."""
+        return without_credentials(self.request(), principal)
 
     def set_body(self, body: bytes) -> None:
         """Set the body, once it is read; a request built before does not have it."""

@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.credentials import SECRET_HEADERS, make_request_getter
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -248,9 +247,9 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         request=message,
         envelope=route.envelope,
         principal=principal,
-        headers=exchange.headers.without(*SECRET_HEADERS),
+        raw_headers=exchange.headers,
         can_stream=exchange.can_stream,
-        http_request=make_request_getter(exchange.request, principal),
+        build_request=partial(exchange.build_component_request, principal),
         transport="http",
         is_authorized=True,
         cancellation=exchange.cancellation,
@@ -312,6 +311,8 @@ def _listen(call: Call, exchange: Exchange) -> Outcome:
 
 def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """Add the CORS headers that a browser page of an allowed origin needs."""
+    if "origin" not in exchange.headers:
+        return outcome
     extra: HeaderList = request_checks.cors_headers(exchange)
     if not extra:
         return outcome

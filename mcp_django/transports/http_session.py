@@ -16,7 +16,6 @@ from functools import partial
 
 from django.utils import timezone
 
-from mcp_django.auth.credentials import SECRET_HEADERS, make_request_getter
 from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -199,11 +198,11 @@ class SessionRequest:
             request=request,
             envelope=session_envelope(session, request),
             principal=self.principal,
-            headers=self.exchange.headers.without(*SECRET_HEADERS),
+            raw_headers=self.exchange.headers,
             session=session,
             can_stream=self.exchange.can_stream,
             can_ask=self.streams_to,
-            http_request=make_request_getter(self.exchange.request, self.principal),
+            build_request=partial(self.exchange.build_component_request, self.principal),
             usage_batch=usage_batch,
             transport="http",
         )

@@ -11,8 +11,13 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.test import RequestFactory
 
-from mcp_django.auth.credentials import make_request_getter, without_credentials
+from mcp_django.auth.credentials import without_credentials
 from mcp_django.auth.principal import principal_for
+from mcp_django.execution.call import Call
+from mcp_django.protocol.envelope import Envelope
+from mcp_django.protocol.jsonrpc import Request
+from mcp_django.protocol.revisions import LATEST
+from tests.example.mcp import open_server
 from tests.spec import spec
 
 ADA = principal_for(User(pk=1, username="ada"))
@@ -77,11 +82,16 @@ def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
     built: list[HttpRequest] = []
 
     def build() -> HttpRequest:
-        built.append(wsgi())
+        built.append(without_credentials(wsgi(), ADA))
         return built[-1]
 
-    get = make_request_getter(build, ADA)
+    request = Request(id=1, method="ping")
+    envelope = Envelope(revision=LATEST, client_capabilities={})
+    call = Call(
+        server=open_server, request=request, envelope=envelope, principal=ADA, build_request=build
+    )
     assert built == []
-    assert get() is get()
+    assert call.http_request() is call.http_request() is call.nested().http_request()
     assert len(built) == 1
-    assert make_request_getter(lambda: None, ADA)() is None
+    without = Call(server=open_server, request=request, envelope=envelope, principal=ADA)
+    assert without.http_request() is None

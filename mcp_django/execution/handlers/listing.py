@@ -15,7 +15,7 @@ import msgspec
 
 from mcp_django.auth import authentication
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Catalog, Server
+from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
 from mcp_django.execution.call import CURSOR_SIGNER, Call
 from mcp_django.execution.policy import depends_on_caller, is_visible
@@ -104,28 +104,22 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
     ``listChanged`` needs a stream. Resource contents embedded in a result count as resources, even
     if no resource is listed.
     """
-    found = component_capabilities(server.catalog, can_stream=can_stream)
-    if extensions := server_extensions(server):
-        found["extensions"] = extensions
-    return found
-
-
-def component_capabilities(catalog: Catalog, *, can_stream: bool) -> dict[str, Any]:
-    """Return the capabilities that methods depend on, without extensions."""
-    found: dict[str, Any] = {}
+    catalog = server.catalog
     changes = {"listChanged": True} if can_stream else {}
-    if catalog.tools:
+    found: dict[str, Any] = {}
+    if "tools" in catalog.capabilities:
         found["tools"] = dict(changes)
-    if catalog.resources or catalog.templates or catalog.embeds_resources:
-        readable = (*catalog.resources.values(), *catalog.templates.values())
-        hears = can_stream and any(one.subscribe for one in readable)
+    if "resources" in catalog.capabilities:
+        hears = can_stream and any(one.subscribe for one in catalog.readable_components())
         found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
-    if catalog.prompts:
+    if "prompts" in catalog.capabilities:
         found["prompts"] = dict(changes)
-    if catalog.completions:
+    if "completions" in catalog.capabilities:
         found["completions"] = {}
     if found and can_stream:
         found["logging"] = {}
+    if extensions := server_extensions(server):
+        found["extensions"] = extensions
     return found
 
 

@@ -19,7 +19,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.interaction import Interaction, may_ask
 from mcp_django.execution.policy import authorize
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -90,7 +90,8 @@ def get_prompt(call: Call) -> None:
         call_record.note_invalid_arguments(exc.problems)
         consume(call, prompt)
         raise InvalidParams(str(exc)) from None
-    call.interaction = Interaction(call, prompt, encode(given), params)
+    if may_ask(prompt, params):
+        call.interaction = Interaction(call, prompt, encode(given), params)
     consume(call, prompt, call.interaction)
     call.prepare(
         prompt,

@@ -46,7 +46,7 @@ from mcp_django.execution.handlers.listing import (
     open_list,
     with_next_cursor,
 )
-from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.interaction import Interaction, may_ask
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.content import ResourceContents
@@ -114,7 +114,8 @@ def read_resource(call: Call) -> None:
     """Authorize the read of a resource; its function runs later."""
     params = read_params(call.request.params, ReadParams)
     component = authorize_read(call, params.uri)
-    call.interaction = Interaction(call, component, encode(params.uri), params)
+    if may_ask(component, params):
+        call.interaction = Interaction(call, component, encode(params.uri), params)
     consume(call, component, call.interaction)
     if params.is_retry:
         # The result depends on an answer of the user.

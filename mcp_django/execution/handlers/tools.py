@@ -16,7 +16,7 @@ from mcp_django.execution import results
 from mcp_django.execution.approval_guard import guard_for
 from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.interaction import Interaction, may_ask
 from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.execution.quotas import consume
 from mcp_django.execution.task_plan import plan_task, task_support
@@ -91,10 +91,12 @@ def call_tool(call: Call) -> dict[str, Any] | None:
     """
     params = read_params(call.request.params, CallParams)
     tool = _authorized_tool(call, params.name)
-    try:
-        plan = plan_task(call, tool, params.task)
-    except MissingCapability as exc:
-        return _capability_error(call, tool, exc)
+    plan = None
+    if tool.task or call.revision.tasks:
+        try:
+            plan = plan_task(call, tool, params.task)
+        except MissingCapability as exc:
+            return _capability_error(call, tool, exc)
     raw = _arguments_object(params.arguments)
     prepare = partial(_prepare_call, call, tool, raw, params)
     return prepare() if plan is None else plan.prepare(call, prepare, raw)
@@ -146,13 +148,14 @@ def _prepare_call(
         # A call with invalid arguments counts as a use too.
         consume(call, tool)
         return results.tool_error(str(exc))
-    try:
-        interaction = Interaction(call, tool, raw, retry_params)
-    except MissingCapability as exc:
-        return _capability_error(call, tool, exc)
-    consume(call, tool, interaction)
-    call.interaction = interaction
-    call.approval_guard = guard_for(tool, raw, arguments)
+    if may_ask(tool, retry_params):
+        try:
+            call.interaction = Interaction(call, tool, raw, retry_params)
+        except MissingCapability as exc:
+            return _capability_error(call, tool, exc)
+    consume(call, tool, call.interaction)
+    if tool.approval:
+        call.approval_guard = guard_for(tool, raw, arguments)
     call.prepare(
         tool,
         arguments,
