@@ -64,6 +64,7 @@ def test_the_cursors_of_resources_and_of_entries_of_templates() -> None:
 
 
 def test_the_cursor_of_a_directory_of_a_skill(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
     server = open_to_all(page_size=1)
     server.register_skills(fill(tmp_path))
     page = MCPClient(server=server).request(
