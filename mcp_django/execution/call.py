@@ -54,7 +54,7 @@ def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Call:
     """One request, from its admission to its answer.
 
@@ -119,6 +119,10 @@ class Call:
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
     _request: HttpRequest | _Unbuilt | None = field(default=UNBUILT, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        # Its headers contain credentials, and components reach it through their context.
+        return f"<Call {self.request.method}>"
 
     @property
     def headers(self) -> Headers | None:

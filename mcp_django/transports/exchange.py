@@ -56,9 +56,11 @@ HeaderList = tuple[tuple[str, str], ...]
 Message = Request | Notification | Response | Batch | DecodingFailure
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Exchange:
     """One HTTP request; ``build_request`` builds its Django request, given the body.
+
+    Its headers contain credentials, so it has no ``repr`` that shows them.
 
     ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account; it may
     be empty if the request has no Origin, since only that is compared with it.
