@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -355,29 +355,17 @@ class BodyReader:
             self._server, exchange, request_checks.declared_length(exchange.headers)
         ):
             refused = await self._authorize()
+        parts: list[bytes] = []
+        size = 0
         try:
-            if refused is None:
-                exchange.body = await self._part()
-                refused = await self._rejection() if self._is_unusual() else None
-            if refused is None and not self._is_whole:
-                refused = await self._read_parts()
+            while refused is None and not self._is_whole:
+                parts.append(await self._part())
+                size += len(parts[-1])
+                refused = await self._rejection(parts, size)
         except TimeoutError:
             self._is_late = True
             refused = self._late()
-        exchange.set_body(exchange.body)
-        return refused
-
-    async def _read_parts(self) -> Reply | None:
-        """Read the other parts of a body that does not come at once."""
-        exchange, parts, size = self._exchange, [self._exchange.body], len(self._exchange.body)
-        refused = None
-        while refused is None and not self._is_whole:
-            parts.append(await self._part())
-            size += len(parts[-1])
-            if size > MAX_UNVERIFIED_BYTES or size > get_settings().max_body_bytes:
-                exchange.body = b"".join(parts)
-                refused, parts = await self._rejection(), [exchange.body]
-        exchange.body = b"".join(parts)
+        exchange.set_body(b"".join(parts))
         return refused
 
     async def _part(self) -> bytes:
@@ -394,16 +382,14 @@ class BodyReader:
             self._deadline = asyncio.get_running_loop().time() + get_settings().body_seconds
         return asyncio.timeout_at(self._deadline)
 
-    def _is_unusual(self) -> bool:
-        size = len(self._exchange.body)
-        return size > MAX_UNVERIFIED_BYTES or size > get_settings().max_body_bytes
-
-    async def _rejection(self) -> Reply | None:
+    async def _rejection(self, parts: Sequence[bytes], size: int) -> Reply | None:
         """Return the reply if what was read so far is enough to reject the request."""
-        exchange, size = self._exchange, len(self._exchange.body)
+        exchange = self._exchange
         is_large = size > MAX_UNVERIFIED_BYTES
         is_form = is_large and request_checks.is_form(exchange.headers)
         if is_form or size > get_settings().max_body_bytes:
+            # Joined only here: a body may come in very many parts.
+            exchange.body = b"".join(parts)
             refused = _refuse_body(exchange)
             if refused is not None:
                 return refused

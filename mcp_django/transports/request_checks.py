@@ -68,9 +68,13 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
 
 def _is_usual(headers: Headers) -> bool:
     """Return whether a POST without an Origin has a host and types that were accepted before."""
-    lines = headers.raw(b"host", b"x-forwarded-host", b"content-type", b"accept", b"origin")
+    if "origin" in headers:
+        return False
     hosts = tuple(_allowed_hosts())
-    return lines[-1] is None and _is_accepted(lines, hosts, django_settings.USE_X_FORWARDED_HOST)
+    return _is_accepted(headers.raw(*_USUAL), hosts, django_settings.USE_X_FORWARDED_HOST)
+
+
+_USUAL = (b"host", b"x-forwarded-host", b"content-type", b"accept")
 
 
 @lru_cache(maxsize=256)
@@ -80,10 +84,10 @@ def _is_accepted(
     uses_forwarded_host: bool,  # noqa: FBT001 - part of the key
 ) -> bool:
     """Return whether host and types are allowed; cached, since a client repeats them."""
-    names = (b"host", b"x-forwarded-host", b"content-type", b"accept")
-    pairs = [(name, line) for name, line in zip(names, lines, strict=False) if line is not None]
-    headers = Headers((name, line) for name, line in pairs if isinstance(line, bytes))
-    if any(isinstance(line, tuple) for line in lines):
+    found = [(name, line) for name, line in zip(_USUAL, lines, strict=True) if line is not None]
+    headers = Headers((name, line) for name, line in found if isinstance(line, bytes))
+    if any(isinstance(line, tuple) for _, line in found):
+        # A repeated header is never usual.
         return False
     return check_host(headers) is None and _check_types(headers) is None
 

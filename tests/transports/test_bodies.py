@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,9 +21,12 @@ from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.models import AuthEvent
 from mcp_django.protocol.errors import INVALID_REQUEST
+from mcp_django.transports.asgi_handler import exchange_of
 from mcp_django.transports.consumer import MCPConsumer
 from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
+from mcp_django.transports.http import BodyReader
 from tests.drivers import Answer, Connection, headers_for, message, send
+from tests.example.mcp import open_server
 from tests.servers import person
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
@@ -251,6 +255,37 @@ async def test_a_backend_of_the_site_gets_the_whole_body(
 async def test_a_body_in_many_parts_is_read_whole(app: Any, token: str) -> None:
     parts = [ADD_BYTES[n : n + 1] for n in range(len(ADD_BYTES))]
     assert sum_in(await posted(app, CLOSED, parts, authorization=token)) == "5"
+
+
+async def test_a_large_body_in_very_many_parts_costs_no_more_than_they_do() -> None:
+    """Each part is kept as it came: to join them with each one would cost their square."""
+    parts = 2_000
+
+    async def cost(first: bytes) -> float:
+        pieces = iter([first, *[b" "] * parts])
+        left = parts + 1
+
+        async def receive() -> dict[str, Any]:
+            nonlocal left
+            left -= 1
+            return {"type": "http.request", "body": next(pieces), "more_body": left > 0}
+
+        connection = Connection(idle, OPEN, ADD_BYTES, headers_for(ADD), "POST")
+        exchange = exchange_of(connection.scope)
+        await connection.close()
+        began = time.process_time()
+        assert await BodyReader(open_server, connection.scope, exchange, receive).read() is None
+        took = time.process_time() - began
+        assert len(exchange.body) == len(first) + parts
+        return took
+
+    small, large = await cost(b" "), await cost(b" " * 3_000_000)
+    # Joined with each part, they would be six gigabytes: a hundred times as much.
+    assert large < 20 * small + 0.1
+
+
+async def idle(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers nothing."""
 
 
 # Those that do not come ---------------------------------------------------------------------------
