@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -17,6 +18,7 @@ from mcp_django.execution.call import Call
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import LATEST
+from mcp_django.transports.asgi_handler import exchange_of
 from tests.example.mcp import open_server
 from tests.spec import spec
 
@@ -95,3 +97,19 @@ def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
     assert len(built) == 1
     without = Call(server=open_server, request=request, envelope=envelope, principal=ADA)
     assert without.http_request() is None
+
+
+def test_the_repr_of_a_request_and_of_what_holds_it_shows_no_header() -> None:
+    scope = {**asgi().scope, "scheme": "https"}  # type: ignore[attr-defined]
+    exchange = exchange_of(scope)
+    call = Call(
+        server=open_server,
+        request=Request(id=1, method="ping"),
+        envelope=Envelope(revision=LATEST, client_capabilities={}),
+        principal=ADA,
+        raw_headers=exchange.headers,
+        build_request=partial(exchange.build_component_request, ADA),
+    )
+    held = [exchange, call, call.headers, vars(call.context()), vars(call.nested().context())]
+    assert exchange.headers.get("authorization") == HEADERS["authorization"]
+    assert "secret" not in repr(held)

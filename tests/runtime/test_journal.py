@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from mcp_django import Context, MCPServer, ToolError
 from mcp_django.auth.permissions import IsAuthenticated, IsStaff
+from mcp_django.core.context import NullPort
 from mcp_django.exceptions import AccessRefused, Busy, MCPError
 from mcp_django.execution import invoke
 from mcp_django.models import Call
@@ -271,6 +273,28 @@ def test_a_question_that_nobody_answers_stays_one() -> None:
     del client
     line = the_call()
     assert (line.outcome, line.reason) in {("started", ""), ("asked", "the client did not answer")}
+
+
+# The line is written by another thread, which would wait for a transaction of this test.
+@pytest.mark.django_db(transaction=True)
+def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log: CallLog) -> None:
+    """What a call holds (its questions, its guard, its task) does not hold the call."""
+    made = open_to_all()
+    made.tool(approval="caller", task="optional")(ask)
+    client = real_client(server=made, user=person())
+    gc.disable()
+    try:
+        opened = client._connection.open(  # type: ignore[union-attr]
+            client._message("tools/call", {"name": "ask"})
+        )
+        opened.context(NullPort())
+        assert opened.interaction is not None
+        assert opened.approval_guard is not None
+        del opened
+        call_log.flush()
+        assert (the_call().outcome, the_call().reason) == ("cancelled", "the call did not finish")
+    finally:
+        gc.enable()
 
 
 # Writing --------------------------------------------------------------------------------------
