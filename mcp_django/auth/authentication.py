@@ -52,7 +52,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         AuthenticationRequired: no backend accepts the credentials.
         TooManyAttempts: too many invalid credentials came from the same address.
     """
-    if credentials.query and credentials.has_token_in_query:
+    if credentials.has_token_in_query:
         # Every proxy on the way may have logged the token, so it is recorded for the site owner.
         _record_rejected(credentials, reason="token in query string")
     presented = credentials.bearer is not None

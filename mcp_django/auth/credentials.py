@@ -59,7 +59,7 @@ class Credentials:
                 4096 characters, or a token is in the query string, which is rejected because URLs
                 end up in logs.
         """
-        if self.query and self.has_token_in_query:
+        if self.has_token_in_query:
             raise AuthenticationRequired(
                 "Send the token in the Authorization header, not in the query string.",
                 error="invalid_request",

@@ -43,13 +43,6 @@ def _no_request() -> None:
     return None
 
 
-class _Unbuilt:
-    """Stands for a request that was not built yet."""
-
-
-UNBUILT = _Unbuilt()
-
-
 def _no_result(value: Any) -> Result:
     raise AssertionError("The call was not prepared.")
 
@@ -84,12 +77,12 @@ class Call:
     acting_user: str = ""
     transport: str = ""
     build_request: Callable[[], HttpRequest | None] = _no_request
-    """Builds the request as components see it, without credentials; called once at most."""
+    """Builds the request as components see it, without credentials; ``None`` without HTTP."""
     is_authorized: bool = False
     """Whether the caller was authorized by this same request, so that the catalog is current."""
     usage_batch: UsageBatch | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
-    record: CallRecord = field(default_factory=CallRecord, repr=False)
+    record: CallRecord = field(default_factory=CallRecord)
     cancellation: Cancellation = field(default_factory=Cancellation)
     result: Result | Subscription | TaskWait | None = None
     """What the handler answered; ``None``: the prepared call of a component is to be run."""
@@ -118,7 +111,7 @@ class Call:
     """Whether the call must become a task, since its client accepts no other result."""
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
-    _request: HttpRequest | _Unbuilt | None = field(default=UNBUILT, init=False, repr=False)
+    _request: HttpRequest | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
         # Its headers contain credentials, and components reach it through their context.
@@ -135,7 +128,7 @@ class Call:
 
         It has no credentials and no cookies.
         """
-        if isinstance(self._request, _Unbuilt):
+        if self._request is None:
             self._request = self.build_request()
         return self._request
 

@@ -77,9 +77,9 @@ def log_call(call: Call, work: Callable[[], Result]) -> Result:
         _begin_record(call_record)
         result = work()
     except BaseException as exc:
-        _end_record(call_record, _outcome_of_exception(call_record, exc, call))
+        _end_record(call_record, _outcome_of_exception(call, exc))
         raise
-    meaning = _outcome_of_return(call_record, result, call)
+    meaning = _outcome_of_return(call, result)
     if meaning is not None:
         _end_record(call_record, meaning)
     return result
@@ -105,18 +105,18 @@ async def alog_call(
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(call_record, _outcome_of_exception(call_record, exc, call))
+            _queue_end(call_record, _outcome_of_exception(call, exc))
         raise
     except BaseException as exc:
         await _aend_record(
             call_record,
-            _outcome_of_exception(call_record, exc, call),
+            _outcome_of_exception(call, exc),
             own_thread=own_thread,
         )
         raise
     # The thread that ran the work may have ended the record already.
     if call_record.is_open:
-        meaning = _outcome_of_return(call_record, result, call)
+        meaning = _outcome_of_return(call, result)
         if meaning is not None:
             await _aend_record(call_record, meaning, own_thread=own_thread)
     return result
@@ -153,14 +153,16 @@ def log_abandoned(call_record: CallRecord) -> None:
 # The outcome of a call ----------------------------------------------------------------------------
 
 
-def _outcome_of_exception(entry: CallRecord, exc: BaseException, call: Call) -> CallOutcome:
+def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
+    entry = call.record
     if entry.preset_outcome is not None:
         return entry.preset_outcome._replace(code=getattr(exc, "code", None))
     return _with_cancellation_note(call_record.outcome_after_run(exc, entry.error_outcome), call)
 
 
-def _outcome_of_return(call_record: CallRecord, result: Result, call: Call) -> CallOutcome | None:
+def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
+    call_record = call.record
     if call_record.preset_outcome is None and result.get("resultType") == "input_required":
         if not call.revision.stateless:
             call_record.pause()

@@ -91,12 +91,10 @@ def call_tool(call: Call) -> dict[str, Any] | None:
     """
     params = read_params(call.request.params, CallParams)
     tool = _authorized_tool(call, params.name)
-    plan = None
-    if tool.task or call.revision.tasks:
-        try:
-            plan = plan_task(call, tool, params.task)
-        except MissingCapability as exc:
-            return _capability_error(call, tool, exc)
+    try:
+        plan = plan_task(call, tool, params.task)
+    except MissingCapability as exc:
+        return _capability_error(call, tool, exc)
     raw = _arguments_object(params.arguments)
     prepare = partial(_prepare_call, call, tool, raw, params)
     return prepare() if plan is None else plan.prepare(call, prepare, raw)
@@ -137,10 +135,8 @@ def _prepare_call(
 ) -> dict[str, Any] | None:
     call_record = call.record
     call_record.note_authorized(raw)
-    if tool.header_parameters and call.headers is not None and call.revision.stateless:
-        headers.check_param_headers(
-            call.headers, read_params(raw, dict[str, Any]), tool.header_parameters
-        )
+    if tool.header_parameters and call.revision.stateless and (given := call.headers) is not None:
+        headers.check_param_headers(given, read_params(raw, dict[str, Any]), tool.header_parameters)
     try:
         arguments = tool.arguments_for(call.principal).parse(raw)
     except InvalidArguments as exc:
@@ -154,8 +150,7 @@ def _prepare_call(
         except MissingCapability as exc:
             return _capability_error(call, tool, exc)
     consume(call, tool, call.interaction)
-    if tool.approval:
-        call.approval_guard = guard_for(tool, raw, arguments)
+    call.approval_guard = guard_for(tool, raw, arguments)
     call.prepare(
         tool,
         arguments,
