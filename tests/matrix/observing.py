@@ -124,6 +124,7 @@ class Watch:
             assert time.monotonic() < until, (
                 f"{[*self.spans.open.values()] or 'a row'} does not end"
             )
+            # Nothing signals the end of the thread of a task, or of a call that was abandoned.
             time.sleep(0.001)
         assert self._log.flush(PATIENCE)
 
