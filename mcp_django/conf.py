@@ -559,24 +559,20 @@ def _parse_settings(values: Mapping[str, Any]) -> Settings:
 _use_defaults: ContextVar[bool] = ContextVar("defaults_stand_in", default=False)
 
 
+@cache
 def get_settings() -> Settings:
-    """Return the current settings.
+    """Return the current settings: the same object until a setting of the site changes.
+
+    So what is derived from settings may be kept while this object is the same. A change is one
+    that sends ``setting_changed``, as Django's test helpers do.
 
     Raises:
         ImproperlyConfigured: a key is unknown, or a value is invalid.
     """
-    try:
-        return _cached_settings()
-    except ImproperlyConfigured:
-        if _use_defaults.get():
-            return Settings()
-        raise
-
-
-@cache
-def _cached_settings() -> Settings:
     values = getattr(django_settings, "MCP_DJANGO", {})
     found = find_problems(values)
+    if found and _use_defaults.get():
+        return Settings()
     if found:
         raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
     return _parse_settings(values)
@@ -593,6 +589,9 @@ def use_defaults_if_invalid() -> Iterator[None]:
         yield
     finally:
         _use_defaults.reset(token)
+        if find_problems(getattr(django_settings, "MCP_DJANGO", {})):
+            # The defaults may be cached.
+            get_settings.cache_clear()
 
 
 def skip_if_settings_invalid(check: Check) -> Check:
@@ -607,9 +606,9 @@ def skip_if_settings_invalid(check: Check) -> Check:
     return inner
 
 
-def _clear_settings_cache(*, setting: str, **kwargs: Any) -> None:
-    if setting == "MCP_DJANGO":
-        _cached_settings.cache_clear()
+def _clear_settings_cache(**kwargs: Any) -> None:
+    # Also for Django's own settings, which go into what is derived: ROOT_URLCONF, DATABASES.
+    get_settings.cache_clear()
 
 
 setting_changed.connect(_clear_settings_cache, dispatch_uid="mcp_django.conf")

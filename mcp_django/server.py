@@ -66,6 +66,7 @@ class ManagedRegistry(IntegrationRegistry):
             raise ImproperlyConfigured(f"rate of the server {name!r}: {exc}.") from None
         self._log_arguments = log_arguments
         self._managed = ServerCatalog(name, self)
+        self.fresh_catalog = self._managed.fresh_catalog
 
     @property
     def catalog(self) -> Catalog:
@@ -274,6 +275,12 @@ class MCPServer(ManagedRegistry):
             "version": self.version or _package_version(),
             **given,
         }
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether ``identity`` may differ by language."""
+        texts: tuple[object, ...] = (self.title, self.description)
+        return not all(isinstance(text, str) for text in texts)
 
     def _program_name(self) -> str:
         """Return the server's name; for the default server, the package of the root URLconf."""

@@ -273,10 +273,14 @@ def test_a_host_of_documents_is_read(host: str) -> None:
     assert find_problems({"OAUTH": {"CIMD_HOSTS": [host]}}) == []
 
 
-def test_other_settings_do_not_matter() -> None:
+def test_the_settings_are_the_same_object_until_any_setting_changes() -> None:
     before = get_settings()
-    with override_settings(TIME_ZONE="Asia/Tokyo"):
-        assert get_settings() is before
+    assert get_settings() is before
+    with override_settings(ROOT_URLCONF="tests.urls_of_nothing"):
+        during = get_settings()
+        assert during is not before
+        assert during == before
+    assert get_settings() is not during
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:

@@ -39,8 +39,8 @@ from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.resources import FIXED_SECTION, ResourceListing, may_list_entries
-from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.policy import explain, explain_connection
+from mcp_django.execution.results import encode_response
 from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
 from mcp_django.protocol import envelope

@@ -231,7 +231,9 @@ class TaskAdmin(RevocableAdmin):
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
         """Return the names of the arguments."""
-        return ", ".join(call_record.argument_names(_arguments_of(row))) or EMPTY_VALUE
+        return (
+            ", ".join(call_record.summarize_arguments(row.arguments.encode()).names) or EMPTY_VALUE
+        )
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Task) -> SafeString | str:
@@ -327,10 +329,8 @@ def _is_task_of_call(row: Task, call: Call) -> bool:
     caller = row.principal if row.user is None else key_of(row.user)
     if caller[:128] != call.user_key:
         return False
-    return (
-        call_record.arguments_digest(call_record.decode_arguments(row.arguments.encode()))
-        == call.arguments_digest
-    )
+    given = call_record.summarize_arguments(row.arguments.encode())
+    return given.digest == call.arguments_digest
 
 
 def _task_label(row: Task) -> str:

@@ -61,6 +61,8 @@ class Catalog:
     """Whether a tool or a prompt declares that it embeds resource contents in its results."""
     capabilities: frozenset[str] = field(init=False, repr=False, compare=False)
     """The capabilities that methods depend on: kinds with a component, and completions."""
+    plans: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What ``execution.plan`` has prepared for calls of the components."""
 
     def __post_init__(self) -> None:
         tables = {
@@ -329,6 +331,10 @@ class Server(Protocol):
         """Reload overrides: ``catalog`` is at most one second old, and current for a list."""
 
     @property
+    def fresh_catalog(self) -> Callable[[], Catalog | None]:
+        """Returns the catalog if it is current, without a query; else ``None``."""
+
+    @property
     def auth(self) -> tuple[str, ...]:
         """The authentication backends in use."""
 
@@ -346,6 +352,10 @@ class Server(Protocol):
 
     def identity(self) -> dict[str, Any]:
         """Return ``serverInfo``: name, version and the optional members."""
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether ``identity`` may differ by language."""
 
     def read_resource(self, call: Any, uri: str, interaction: Any) -> Any:
         """Read a resource for a running call, as part of the same interaction."""

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -52,6 +52,12 @@ def guard_for(tool: Tool, raw: bytes, arguments: Mapping[str, Any]) -> ApprovalG
     if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_dry_run(arguments)):
         return None
     return ApprovalGuard(tool, raw)
+
+
+def open_guard(call: Call) -> None:
+    """Set the approval guard of a call that needs an approval."""
+    tool = cast(Tool, call.component)
+    call.approval_guard = guard_for(tool, call.raw_arguments, call.arguments)
 
 
 class ApprovalPageQuestion(ElicitURL):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from django.core.signing import BadSignature, Signer as DjangoSigner
 
 from mcp_django.auth.credentials import SECRET_HEADERS
 from mcp_django.auth.principal import Principal
-from mcp_django.core.catalog import Server
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.core.context import (
     Cancellation,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from mcp_django.execution.approval_guard import ApprovalGuard
     from mcp_django.execution.interaction import Interaction
+    from mcp_django.execution.plan import Plan
     from mcp_django.execution.quotas import UsageBatch
 
 
@@ -78,8 +79,11 @@ class Call:
     transport: str = ""
     build_request: Callable[[], HttpRequest | None] = _no_request
     """Builds the request as components see it, without credentials; ``None`` without HTTP."""
-    is_authorized: bool = False
-    """Whether the caller was authorized by this same request, so that the catalog is current."""
+    catalog: Catalog | None = None
+    """The components, of which one call sees one state. A transport that authorized the caller
+    with this catalog sets it; otherwise the admission does."""
+    name: str = ""
+    """The name or URI of the component, where the transport knows it already."""
     usage_batch: UsageBatch | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
     record: CallRecord = field(default_factory=CallRecord)
@@ -89,8 +93,14 @@ class Call:
 
     # The prepared call ----------------------------------------------------------------------------
 
+    plan: Plan | None = None
+    """What a call of the component does; ``None`` until it is found."""
+    params: RetryParams | None = None
+    """The decoded parameters of a call of a component."""
+    raw_arguments: bytes = b"{}"
+    """The JSON of the arguments."""
     component: Component = field(init=False)
-    """Set by ``prepare``."""
+    """Set by the plan, or by ``prepare``."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     to_result: Callable[[Any], Result] = _no_result
     """Converts the value that the function returned to a result."""
@@ -111,6 +121,8 @@ class Call:
     """Whether the call must become a task, since its client accepts no other result."""
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
+    encoded: tuple[Result, bytes] | None = None
+    """The last result that was encoded, and its JSON."""
     _request: HttpRequest | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
@@ -178,6 +190,7 @@ class Call:
             acting_user=self.acting_user,
             transport=self.transport,
             build_request=self.http_request,
+            catalog=self.catalog,
         )
 
     def context(self, port: ClientPort | None = None) -> Context:
@@ -217,6 +230,18 @@ class TaskWait:
     """The wait of a ``tasks/result`` for an unfinished task, answered when the task ends."""
 
     task_id: str
+
+
+Step = Callable[[Call], None]
+"""Decides something about a call; sets ``call.result`` to answer it without its function."""
+
+
+def run_steps(call: Call, steps: Iterable[Step]) -> None:
+    """Take the steps, up to the first that answers the call."""
+    for step in steps:
+        step(call)
+        if call.result is not None:
+            return
 
 
 Result = dict[str, Any]

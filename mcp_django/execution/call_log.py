@@ -32,8 +32,8 @@ from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotF
 from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord
+from mcp_django.execution.results import encode_result
 from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
-from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Envelope, error_revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
@@ -93,32 +93,28 @@ async def alog_call(
     own_thread: bool = True,
 ) -> Result:
     """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
-    call_record = call.record
-    if not call_record.is_open:
+    record = call.record
+    if not record.is_open:
         return await work()
-    if runs_here and not _needs_begin(call_record):
-        call_record.resume()
-    elif runs_here:
-        await _abegin_record(call_record, own_thread=own_thread)
+    if runs_here:
+        if _needs_begin(record):
+            await _abegin_record(record, own_thread=own_thread)
+        else:
+            record.resume()
     try:
         result = await work()
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(call_record, _outcome_of_exception(call, exc))
+            _queue_end(record, _outcome_of_exception(call, exc))
         raise
     except BaseException as exc:
-        await _aend_record(
-            call_record,
-            _outcome_of_exception(call, exc),
-            own_thread=own_thread,
-        )
+        await _aend_record(record, _outcome_of_exception(call, exc), own_thread=own_thread)
         raise
-    # The thread that ran the work may have ended the record already.
-    if call_record.is_open:
-        meaning = _outcome_of_return(call, result)
-        if meaning is not None:
-            await _aend_record(call_record, meaning, own_thread=own_thread)
+    # A thread that ran the work may have ended the record already.
+    meaning = _outcome_of_return(call, result) if runs_here or call.record.is_open else None
+    if meaning is not None:
+        await _aend_record(record, meaning, own_thread=own_thread)
     return result
 
 
@@ -133,13 +129,12 @@ def end_rejected(entry: CallRecord, exc: BaseException) -> None:
     _end_record(entry, meaning)
 
 
-def end_answered(call_record: CallRecord, result: Result) -> None:
+def end_answered(call: Call, result: Result) -> None:
     """Log a request that was answered without running a function."""
-    if call_record.is_open:
-        call_record.size = _size(result)
-        _end_record(
-            call_record, call_record.preset_outcome or _outcome_of_result(call_record, result)
-        )
+    record = call.record
+    if record.is_open:
+        meaning = _outcome_of_result(call, result)
+        _end_record(record, record.preset_outcome or meaning)
 
 
 def log_abandoned(call_record: CallRecord) -> None:
@@ -162,25 +157,35 @@ def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
 
 def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
     """Return the outcome of a result; ``None`` for questions after which the call continues."""
-    call_record = call.record
-    if call_record.preset_outcome is None and result.get("resultType") == "input_required":
-        if not call.revision.stateless:
-            call_record.pause()
-            return None
-        call_record.size = _size(result)
-        return CallOutcome("asked")
-    call_record.size = _size(result)
-    return call_record.preset_outcome or _with_cancellation_note(
-        _outcome_of_result(call_record, result), call
-    )
+    record = call.record
+    is_asking = record.preset_outcome is None and result.get("resultType") == "input_required"
+    if is_asking and not call.revision.stateless:
+        record.pause()
+        return None
+    meaning = _outcome_of_result(call, result)
+    if record.preset_outcome is not None:
+        return record.preset_outcome
+    if is_asking:
+        return ASKED
+    if not call.cancellation.requested_by_client:
+        return meaning
+    return _with_cancellation_note(meaning, call)
 
 
-def _outcome_of_result(call_record: CallRecord, result: Result) -> CallOutcome:
-    if call_record.size is None:
-        return CallOutcome("failed", None, "the result cannot be encoded as JSON")
+OK = CallOutcome("ok")
+ASKED = CallOutcome("asked")
+NOT_ENCODED = CallOutcome("failed", None, "the result cannot be encoded as JSON")
+
+
+def _outcome_of_result(call: Call, result: Result) -> CallOutcome:
+    """Note the size of a result, and return its outcome."""
+    try:
+        call.record.size = len(encode_result(call, result))
+    except (TypeError, ValueError):
+        return NOT_ENCODED
     if result.get("isError"):
-        return call_record.error_outcome or CallOutcome("error")
-    return CallOutcome("ok")
+        return call.record.error_outcome or CallOutcome("error")
+    return OK
 
 
 def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
@@ -192,13 +197,6 @@ def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
     ):
         return meaning
     return meaning._replace(reason="the client cancelled the call")
-
-
-def _size(result: Result) -> int | None:
-    try:
-        return len(jsonrpc.encode(result))
-    except (TypeError, ValueError):
-        return None
 
 
 # In a thread --------------------------------------------------------------------------------------
@@ -275,10 +273,14 @@ def _queue_end(call_record: CallRecord, meaning: CallOutcome) -> None:
         call_log.add(QueuedRow(fields, call_record.pk, _finish_sender(call_record.pk)))
 
 
-def _fields(entry: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
+def _fields(record: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
     # All columns, also those of the beginning: for signal receivers, and for a new row.
-    fields = {**call_record.begin_columns(entry), **call_record.end_columns(entry, meaning)}
-    _log_record(fields)
+    fields = call_record.begin_columns(record) | call_record.end_columns(record, meaning)
+    if _call_logger.isEnabledFor(logging.INFO):
+        # ``mcp_call`` can be encoded as JSON.
+        shown = {**fields, "at": fields["at"].isoformat()}
+        parts = (fields["kind"], fields["component"], fields["outcome"])
+        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
     return fields
 
 
@@ -298,7 +300,7 @@ async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
 
 async def _aend_record(call_record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
     hops = call_record.pk is not None or call_log.is_stopping or call_log.is_under_test()
-    if not own_thread or hops or _has_finish_receivers():
+    if hops or not own_thread or call_finished.has_listeners(tables.Call):
         try:
             await _in_thread(partial(_end_record, call_record, meaning), own_thread=own_thread)
         except Busy:
@@ -502,14 +504,6 @@ def _send_call_finished(fields: Fields, *, pk: int | None) -> None:
 def _finish_sender(pk: int | None) -> Receiver | None:
     """Return what sends ``call_finished`` for a record that the background thread writes."""
     return partial(_send_call_finished, pk=pk) if _has_finish_receivers() else None
-
-
-def _log_record(fields: Fields) -> None:
-    """Log one record, whose ``mcp_call`` can be encoded as JSON."""
-    if _call_logger.isEnabledFor(logging.INFO):
-        parts = (fields["kind"], fields["component"], fields["outcome"])
-        json_fields = {**fields, "at": fields["at"].isoformat()}
-        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": json_fields})
 
 
 # Call log and span together -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -78,32 +78,23 @@ MAX_PATH = 120
 class CallRecord:
     """The data of one use of a component; nothing is logged before ``begin`` is called."""
 
-    # Every request creates an entry, whatever its method, so ``__init__`` sets little.
-    __slots__ = (
-        "_clock",
-        "_elapsed",
-        "_pending",
-        "arguments",
-        "at",
-        "component",
-        "envelope",
-        "error_outcome",
-        "kind",
-        "name",
-        "operation",
-        "origin",
-        "pk",
-        "preset_outcome",
-        "principal",
-        "problems",
-        "server",
-        "session",
-        "size",
-        "transport",
-        "uri",
-        "usage",
-        "was_asked",
-    )
+    # Every request has a record, whatever its method. These values are those of most of them.
+    operation: Operation | None = None
+    component: Component | None = None
+    about: Identification | None = None
+    name = uri = ""
+    arguments: bytes | Mapping[str, Any] = b"{}"
+    problems: Sequence[str] = ()
+    preset_outcome: CallOutcome | None = None
+    error_outcome: CallOutcome | None = None
+    usage: QueryUsage | None = None
+    pk: int | None = None
+    size: int | None = None
+    was_asked = False
+    # Several threads may end the record; the one that pops this writes it.
+    _pending: list[None] = []
+    _elapsed = 0.0
+    _clock: float | None
 
     kind: str
     at: datetime
@@ -113,10 +104,6 @@ class CallRecord:
     session: str
     origin: tuple[str, str]
     transport: str
-
-    def __init__(self) -> None:
-        self._pending: list[None] = []
-        self.operation: Operation | None = None
 
     @property
     def is_open(self) -> bool:
@@ -137,8 +124,7 @@ class CallRecord:
             return
         self.kind = kind
         self.at = timezone.now()
-        self._clock: float | None = time.perf_counter()
-        self._elapsed = 0.0
+        self._clock = time.perf_counter()
         self.server = call.server
         self.principal = call.principal
         self.envelope = call.envelope
@@ -146,22 +132,11 @@ class CallRecord:
         self.session = row.digest if row is not None else ""
         self.origin = (call.origin, call.acting_user)
         self.transport = call.transport
-        self.component: Component | None = None
-        self.name = self.uri = ""
-        self.arguments: bytes | Mapping[str, Any] = {}
-        self.problems: list[str] = []
-        self.preset_outcome: CallOutcome | None = None
-        self.error_outcome: CallOutcome | None = None
-        self.usage: QueryUsage | None = None
-        self.pk: int | None = None
-        self.size: int | None = None
-        self.was_asked = False
-        # Several threads may end the record; the one that pops this writes it.
-        self._pending.append(None)
+        self._pending = [None]
 
     def discard(self) -> None:
         """Discard the record, since the request is handled again elsewhere."""
-        self._pending.clear()
+        self._pending = []
 
     # The component --------------------------------------------------------------------------------
 
@@ -171,13 +146,20 @@ class CallRecord:
             self.name = name
             self.preset_outcome = CallOutcome("unknown")
 
-    def note_component(self, component: Component, *, uri: str = "") -> None:
-        """Note the component, even if the caller is told that it does not exist."""
+    def note_component(
+        self, component: Component, *, uri: str = "", about: Identification | None = None
+    ) -> None:
+        """Note the component, even if the caller is told that it does not exist.
+
+        ``about`` is what ``identify`` returns for it, if the caller of this method knows it.
+        """
         if self.operation is not None:
             self.operation.note_component(component, uri)
         if self._pending:
             self.component = component
-            self.uri = uri
+            self.about = about or identify(component, self.server)
+            if self.kind == "resource":
+                self.uri = uri
 
     def note_hidden_by(self, permission: object) -> None:
         """Note for the site owner which permission hides the component from the caller."""
@@ -196,10 +178,7 @@ class CallRecord:
         """Note that the arguments are invalid, and where."""
         if self._pending:
             self.preset_outcome = CallOutcome("invalid")
-            self.problems = [
-                clip(mask_secrets(_problem_path(one)), limit=MAX_PATH)
-                for one in islice(problems, MAX_PROBLEMS)
-            ]
+            self.problems = [_clean_path(one) for one in islice(problems, MAX_PROBLEMS)]
 
     def preset(self, outcome: str, reason: str = "") -> None:
         """Note an outcome that cannot be derived from the result or error of the call.
@@ -214,7 +193,7 @@ class CallRecord:
     @property
     def writes(self) -> bool:
         """Whether the call may change data, so that its record is written before it runs."""
-        return isinstance(self.component, Tool) and not self.component.read_only
+        return self.about is not None and self.about.writes
 
     def note_usage(self, usage: QueryUsage) -> None:
         """Note the object that counts the database use of the call."""
@@ -235,17 +214,15 @@ class CallRecord:
 
     def pause(self) -> None:
         """Stop the clock: waiting for the client does not count as run time."""
-        self._elapsed += self._since()
+        self._elapsed = self.ms / 1000
         self._clock = None
         self.was_asked = True
 
     @property
     def ms(self) -> float:
         """How long the call has run, in milliseconds."""
-        return round((self._elapsed + self._since()) * 1000, 3)
-
-    def _since(self) -> float:
-        return 0.0 if self._clock is None else time.perf_counter() - self._clock
+        now = 0.0 if self._clock is None else time.perf_counter() - self._clock
+        return round((self._elapsed + now) * 1000, 3)
 
     def claim_end(self) -> bool:
         """Claim the end of the record; true for exactly one caller, who writes it."""
@@ -263,10 +240,11 @@ class CallRecord:
             log_abandoned(self)
 
 
-def _problem_path(problem: ValidationProblem) -> str:
-    if not isinstance(problem, UnknownNameProblem):
-        return problem.path
-    return f"{problem.path}.{problem.name}" if problem.path else problem.name
+def _clean_path(problem: ValidationProblem) -> str:
+    path = problem.path
+    if isinstance(problem, UnknownNameProblem):
+        path = f"{path}.{problem.name}" if path else problem.name
+    return escape_invisible(clip(mask_secrets(path), limit=MAX_PATH), lines=False)
 
 
 # The outcome of an exception ----------------------------------------------------------------------
@@ -353,83 +331,88 @@ STARTED = CallOutcome("started")
 _END_OF_HOST = re.compile("[/?#]")
 
 
+class Identification(NamedTuple):
+    """The columns that are the same for all calls of a component on a server."""
+
+    kind: str
+    key: str
+    writes: bool
+    logs_arguments: bool
+
+
+def identify(component: Component, server: Any) -> Identification:
+    """Return what the log says about all calls of a component."""
+    return Identification(
+        kind=component.kind,
+        key=_clean_text(component.key, 500),
+        writes=isinstance(component, Tool) and not component.read_only,
+        logs_arguments=logs_arguments(component, server),
+    )
+
+
 def begin_columns(call_record: CallRecord) -> dict[str, Any]:
     """Return the columns that are known before the function runs."""
     principal, envelope = call_record.principal, call_record.envelope
-    component = call_record.component
-    client = envelope.client_info or {}
+    about, component = call_record.about, call_record.component
+    client, user = envelope.client_info, principal.user
     origin, acting = call_record.origin
-    user = principal.user
-    return {
+    values, names, digest = summarize_arguments(call_record.arguments)
+    columns = {
         "at": call_record.at,
-        "server": _clean_text(call_record.server.name, 100),
-        "kind": component.kind if component is not None else call_record.kind,
-        "component": _clean_text(
-            component.key if component is not None else _requested_name(call_record), 500
-        ),
+        "server": _clean(call_record.server.name, 100),
+        "kind": about.kind if about else call_record.kind,
+        "component": about.key if about else _clean_text(_requested_name(call_record), 500),
         "origin": origin,
         "user_key": principal.user_key[:128],
-        "user_name": _clean_text(user.get_username(), 255) if principal.is_authenticated else "",
-        "acting_user": _clean_text(acting, 255),
-        "client_id": _clean_text(principal.client_id, 255),
-        "client": _client_label(client) or _clean_text(principal.client_name, 255),
+        "user_name": _clean_text(user.get_username(), 255) if user.is_authenticated else "",
+        "acting_user": _clean_text(acting, 255) if acting else "",
+        "client_id": _clean_text(principal.client_id, 255) if principal.client_id else "",
+        "client": _client_label(client) if client else "",
         "revision": envelope.revision.version,
         "transport": call_record.transport,
         "session": call_record.session,
-        "trace_id": _trace_id(call_record),
-        "writes": call_record.writes,
+        "trace_id": _trace_id(call_record) if envelope.trace or call_record.operation else "",
+        "writes": about is not None and about.writes,
         "outcome": STARTED.outcome,
-        **_arguments(call_record),
+        "argument_names": names,
+        "arguments_digest": digest,
+        "arguments": None,
+        "uri": "",
     }
+    if not columns["client"] and principal.client_name:
+        columns["client"] = _clean_text(principal.client_name, 255)
+    if about is not None and about.logs_arguments:
+        assert component is not None
+        columns["arguments"] = component.mask(values)
+        if call_record.uri and not component.has_secrets:
+            columns["uri"] = _clean_text(call_record.uri, 2000)
+    return columns
 
 
 def end_columns(call_record: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
     """Return the columns that are known at the end of the call."""
-    code, revision = meaning.code, call_record.envelope.revision
+    outcome, code, reason = meaning
+    component, usage = call_record.component, call_record.usage
+    if component is not None and component.aliases:
+        reason = "; ".join(filter(None, (_alias_note(component, call_record.name), reason)))
     return {
-        "outcome": meaning.outcome,
-        "code": None if code is None else error_code_in(revision, code),
-        "reason": _clean_text(
-            "; ".join(filter(None, (_alias_note(call_record), meaning.reason))), 255
-        ),
+        "outcome": outcome,
+        "code": None if code is None else error_code_in(call_record.envelope.revision, code),
+        "reason": _clean_text(reason, 255) if reason else "",
         "ms": call_record.ms,
-        "rows": call_record.usage.rows if call_record.usage is not None else None,
+        "rows": None if usage is None else usage.rows,
         "bytes": call_record.size,
-        "problems": [escape_invisible(one, lines=False) for one in call_record.problems],
+        "problems": list(call_record.problems),
     }
 
 
-def _arguments(call_record: CallRecord) -> dict[str, Any]:
-    values = decode_arguments(call_record.arguments)
-    found: dict[str, Any] = {
-        "argument_names": argument_names(values),
-        "arguments_digest": arguments_digest(values),
-        "arguments": None,
-        "uri": "",
-    }
-    component = call_record.component
-    if component is not None and logs_arguments(component, call_record.server):
-        found["arguments"] = component.mask(values)
-        if call_record.uri and not component.has_secrets:
-            found["uri"] = _clean_text(call_record.uri, 2000)
-    return found
-
-
-def _alias_note(call_record: CallRecord) -> str:
+def _alias_note(component: Component, name: str) -> str:
     """Return a note with the alias that the call used, as declared and so without values."""
-    component = call_record.component
-    if component is None or not component.aliases or call_record.name == component.key:
+    if name == component.key:
         return ""
-    found = [one for one in component.aliases if one == call_record.name]
-    if (
-        isinstance(component, ResourceTemplate)
-        and component.template.match(call_record.name) is None
-    ):
-        found = [
-            one.template
-            for one in component.alias_templates
-            if one.match(call_record.name) is not None
-        ]
+    found = [one for one in component.aliases if one == name]
+    if isinstance(component, ResourceTemplate) and component.template.match(name) is None:
+        found = [one.template for one in component.alias_templates if one.match(name) is not None]
     return f"called as {found[0]}" if found else ""
 
 
@@ -463,10 +446,7 @@ def _client_label(info: Any) -> str:
 
 def _clean_text(text: str, limit: int) -> str:
     # Cut twice: a name may be megabytes long, and a secret that is cut off is not recognized.
-    return _clean_start(text[: 4 * limit], limit) if text else ""
-
-
-def _clean_start(text: str, limit: int) -> str:
+    text = text[: 4 * limit]
     # Names are short and repeated with every call; other texts are not worth a place in the cache.
     return (_clean if len(text) <= MAX_CACHED_TEXT else _clean.__wrapped__)(text, limit)
 
@@ -495,22 +475,33 @@ def decode_arguments(arguments: bytes | Mapping[str, Any]) -> Any:
         return None
 
 
-def argument_names(values: Any) -> list[str]:
-    """Return the names of the arguments."""
-    found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
-    return [_clean_start(name[: LOG.text], LOG.name) for name in found]
+class Arguments(NamedTuple):
+    """The arguments of a call, and what the log always says about them."""
+
+    values: Any
+    names: list[str]
+    digest: str
+    """It does not depend on the order of the arguments. It is keyed, since otherwise a short
+    argument could be guessed from its digest."""
 
 
-def arguments_digest(values: Any) -> str:
-    """Return a digest of the arguments that does not depend on their order.
-
-    It is keyed, since otherwise a short argument could be guessed from its digest.
-    """
+def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> Arguments:
+    """Return what the log says about the arguments that a client sent."""
+    values = decode_arguments(arguments)
+    names = tuple(values)[:MAX_NAMES] if isinstance(values, dict) else ()
+    is_short = len(arguments) <= MAX_CACHED_TEXT
+    shown = (_clean_names if is_short else _clean_names.__wrapped__)(names)
     try:
         text = _canonical(values)
     except (ValueError, TypeError, RecursionError):
-        return ""
-    return hmac.digest(_key(settings.SECRET_KEY), text, "sha256").hex()
+        return Arguments(values, list(shown), "")
+    digest = hmac.digest(_key(settings.SECRET_KEY), text, "sha256")
+    return Arguments(values, list(shown), digest.hex())
+
+
+@lru_cache(maxsize=1024)
+def _clean_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_clean_text(name[: LOG.text], LOG.name) for name in names)
 
 
 @lru_cache(maxsize=2)

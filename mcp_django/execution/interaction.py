@@ -28,6 +28,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.context import ClientPort
 from mcp_django.core.questions import IncompleteAnswer, InvalidAnswer, MalformedAnswer, Question
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     ElicitationDeclined,
     ElicitationUnavailable,
@@ -38,12 +39,13 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution.call import (
     Call,
+    Result,
     RetryParams,
     Unanswered,
     check_error_answer,
     decode_answer,
 )
-from mcp_django.execution.results import url_elicitation_error
+from mcp_django.execution.results import tool_failure, url_elicitation_error
 from mcp_django.protocol.errors import capabilities_declaration, declares_capability
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import find_inexpressible
@@ -55,14 +57,39 @@ MAX_CORRECTIONS = 5
 MAX_QUESTIONS = 32
 
 
-def may_ask(component: Component, retry_params: RetryParams) -> bool:
-    """Return whether a call of the component may ask the client, or continues one that did."""
+def may_ask(component: Component) -> bool:
+    """Return whether a call of the component may ask the client something."""
     return (
         component.function.context_parameter is not None
         or bool(getattr(component, "approval", ""))
         or bool(getattr(component, "task", ""))
-        or retry_params.is_retry
     )
+
+
+def open_interaction(call: Call) -> None:
+    """Open the interaction of a call, and check what a continued one sent back.
+
+    Raises:
+        InvalidParams: the state is invalid, expired, or of another call.
+        MissingCapability: the client lacks a capability that the component needs.
+    """
+    assert call.params is not None
+    try:
+        call.interaction = Interaction(call, call.component, call.raw_arguments, call.params)
+    except MissingCapability as exc:
+        call.result = capability_result(call, exc)
+
+
+def capability_result(call: Call, exc: MissingCapability) -> Result:
+    """Return the result for a client that lacks a capability that a tool needs.
+
+    Raises:
+        MissingCapability: the component is not a tool, or the revision has an error for this.
+    """
+    if not isinstance(call.component, Tool):
+        raise exc
+    call.record.preset("refused", type(exc).__name__)
+    return tool_failure(call.component, call.revision, exc)
 
 
 class Interaction:

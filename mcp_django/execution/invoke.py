@@ -16,14 +16,15 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 
+from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.execution import threads
 from mcp_django.execution.call import Call
-from mcp_django.execution.call_log import atraced, traced
+from mcp_django.execution.call_log import alog_call, atraced, traced
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
 from mcp_django.execution.threads import (
@@ -35,6 +36,7 @@ from mcp_django.execution.threads import (
 
 if TYPE_CHECKING:
     from mcp_django.execution.approval_guard import ApprovalGuard
+    from mcp_django.execution.interaction import Interaction
 
 T = TypeVar("T")
 
@@ -95,7 +97,7 @@ def run_unlogged(
 def _perform(call: Call, port: ClientPort | None, *, is_interrupted: bool) -> dict[str, Any]:
     if not call.component.function.is_async:
         return _to_result(call, partial(_call_function, call, port))
-    acall = _acall_until_cancelled if is_interrupted else _acall
+    acall = _acall_until_cancelled if is_interrupted else _acall_alone
     try:
         with (
             limited(call.component, call.record),
@@ -111,17 +113,18 @@ def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
     component, entry = call.component, call.record
     with limited(component, entry), threads.component_transactions(component):
         value = _bind(call, port)()
-        _reraise_input_required(call)
+        if call.interaction is not None:
+            _reraise_input_required(call, call.interaction)
         # Inside the transaction, so that a lazy value reads what the function wrote.
         return call.to_result(value)
 
 
-def _reraise_input_required(call: Call) -> None:
+def _reraise_input_required(call: Call, interaction: Interaction) -> None:
     """Raise ``InputRequired`` again if the function swallowed it."""
-    if call.must_become_task and call.interaction is not None:
+    if call.must_become_task:
         # The function runs again as a task; what it did here is rolled back.
-        call.interaction.start_task()
-    if call.interaction is not None and call.interaction.must_stop:
+        interaction.start_task()
+    if interaction.must_stop:
         raise InputRequired
 
 
@@ -153,15 +156,12 @@ async def arun(
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
     work = partial(_arun, call, port, own_thread=own_thread)
-    return await atraced(call, work, own_thread=own_thread)
+    log = alog_call if call.record.operation is None else atraced
+    return await log(call, work, own_thread=own_thread)
 
 
 async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dict[str, Any]:
-    component, entry, approval_guard = (
-        call.component,
-        call.record,
-        call.approval_guard,
-    )
+    approval_guard = call.approval_guard
     if approval_guard is not None:
         try:
             if not await _run_guard_work(
@@ -171,12 +171,10 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
             return _error_result(call, exc)
     try:
-        if not own_thread:
-            async with limit_shared_thread(component, entry):
-                return await _acall(call, port)
-        leased = LeasedThread(partial(limited, component, entry), key=_thread_share_key(call))
-        async with leased as executor, ThreadSensitiveContext(executor=executor):
-            return await _acall(call, port)
+        if own_thread:
+            return await _acall_leased(call, port)
+        async with limit_shared_thread(call.component, call.record):
+            return await _acall(call, port, copy_context())
     except InputRequired:
         if _starts_task(call):
             return await _run_guard_work(
@@ -185,6 +183,19 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
         if approval_guard is not None:
             await _run_guard_work(approval_guard.release, own_thread=own_thread)
         return _input_required_result(call)
+
+
+async def _acall_leased(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    thread = LeasedThread(
+        partial(limited, call.component, call.record),
+        partial(_thread_share_key, call.transport, call.principal),
+    )
+    context = copy_context()
+    context.run(thread.enter)
+    try:
+        return await _acall(call, port, context)
+    finally:
+        thread.release()
 
 
 def _has_approval(approval_guard: ApprovalGuard, call: Call) -> bool:
@@ -212,19 +223,27 @@ async def _acall_until_cancelled(call: Call, port: ClientPort | None) -> dict[st
             loop.call_soon_threadsafe(task.cancel)
 
     call.cancellation.add_callback(interrupt)
-    return await _acall(call, port)
+    return await _acall(call, port, copy_context())
 
 
-async def _acall(call: Call, port: ClientPort | None) -> dict[str, Any]:
-    limit = time_limit(call)
-    timer = asyncio.timeout(limit)
+async def _acall_alone(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    return await _acall(call, port, copy_context())
+
+
+async def _acall(call: Call, port: ClientPort | None, context: ContextVars) -> dict[str, Any]:
+    """Run the function in a context of its own, so that a later request sees nothing of it."""
+    timers: list[asyncio.Timeout] = []
+
+    def limit_wait() -> asyncio.Timeout:
+        timers.append(asyncio.timeout(time_limit(call)))
+        return timers[0]
+
     try:
-        # In a context of its own, so that a later request of this task sees nothing of it.
-        return await run_stepped(_acall_function(call, port), lambda: timer, context=copy_context())
+        return await run_stepped(_acall_function(call, port), limit_wait, context=context)
     except TimeoutError as exc:
-        failure: Exception = CallTimedOut(limit) if timer.expired() else exc
+        is_late = bool(timers) and timers[0].expired()
         call.cancellation.expire()
-        return _error_result(call, failure)
+        return _error_result(call, CallTimedOut(time_limit(call)) if is_late else exc)
 
 
 async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
@@ -234,7 +253,9 @@ async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]
             value = [item async for item in value]
         else:
             value = await value
-        _reraise_input_required(call)
+        if call.interaction is not None:
+            _reraise_input_required(call, call.interaction)
+        return call.to_result(value)
     except TimeoutError:
         raise
     except asyncio.CancelledError as exc:
@@ -247,7 +268,6 @@ async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]
         return _error_result(call, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
         return _error_result(call, failure_from(exc))
-    return _to_result(call, partial(call.to_result, value))
 
 
 def _to_result(call: Call, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -288,16 +308,16 @@ async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dic
 
 async def _in_tool_thread(call: Call, port: ClientPort | None) -> dict[str, Any]:
     work = partial(run_with_request_signals, partial(run, call, port))
-    running = get_pool("tool").run(work, key=_thread_share_key(call))
+    running = get_pool("tool").run(work, key=_thread_share_key(call.transport, call.principal))
     try:
         return await asyncio.wait_for(running, time_limit(call))
     except TimeoutError:
         return _timeout_result(call)
 
 
-def _thread_share_key(call: Call) -> str | None:
+def _thread_share_key(transport: str, principal: Principal) -> str | None:
     """Return whose share of the threads a call uses; ``None`` for a process's only client."""
-    return None if call.transport in SINGLE_CLIENT_TRANSPORTS else call.principal.user_key
+    return None if transport in SINGLE_CLIENT_TRANSPORTS else principal.user_key
 
 
 async def timeout_result(call: Call) -> dict[str, Any]:

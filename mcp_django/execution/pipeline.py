@@ -1,7 +1,7 @@
 """The data path: from one request to its answer. Read this module first.
 
     bytes → transport → jsonrpc.decode → envelope.classify → authenticate → Call
-          → dispatch → handler → policy.authorize → invoke.run → projection → bytes
+          → admit → handler → the steps of a plan → invoke.run → projection → bytes
 
 A handler returns a result, a stream (``Subscription``) or the wait for a task (``TaskWait``); or it
 prepares the call of a component's function, which the transport then runs.
@@ -9,22 +9,18 @@ prepares the call of a component's function, which the transport then runs.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.exceptions import InternalError, MethodNotFound, TooManyRequests
+from mcp_django.exceptions import MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
 from mcp_django.execution.call import Answer, Call
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
+from mcp_django.execution.plan import plan_for
 from mcp_django.execution.policy import authorize_connection
-from mcp_django.protocol import jsonrpc, methods, projection
-from mcp_django.protocol.methods import Method
-
-logger = logging.getLogger("mcp_django")
+from mcp_django.protocol.methods import REQUESTS_AT, Method
 
 Handler = Callable[[Call], Answer]
 
@@ -66,8 +62,25 @@ WORK_METHODS = frozenset(
 )
 
 
-def dispatch(call: Call) -> None:
-    """Call the handler of the request's method, which sets ``call.result`` or prepares the call.
+# The methods that use a component, which has a plan.
+KINDS = {kind.method: kind for kind in (tools.TOOL, resources.RESOURCE, prompts.PROMPT)}
+# Other methods that never need the database or the cache.
+LOOP_METHODS = frozenset({"server/discover"})
+
+
+def runs_on_loop(call: Call) -> bool:
+    """Return whether the call can be admitted and run on an event loop.
+
+    Only for a caller of whom nothing has to be looked up, with its ``catalog`` and ``name`` set.
+    """
+    kind = KINDS.get(call.request.method)
+    if kind is None:
+        return call.request.method in LOOP_METHODS
+    return plan_for(call, kind, call.name).where == "loop"
+
+
+def admit(call: Call) -> None:
+    """Decide everything before a function runs: set ``call.result``, or prepare the call.
 
     Raises:
         MethodNotFound: the request's revision, or the server, does not have this method.
@@ -77,11 +90,11 @@ def dispatch(call: Call) -> None:
     """
     operation = telemetry.begin_operation(call)
     if operation is None:
-        _dispatch(call)
+        _admit(call)
         return
     with operation.activate():
         try:
-            _dispatch(call)
+            _admit(call)
         except SynchronousOnlyOperation:
             operation.discard()
             raise
@@ -93,44 +106,34 @@ def dispatch(call: Call) -> None:
         operation.end_returned(call.result if isinstance(call.result, dict) else {})
 
 
-def _dispatch(call: Call) -> None:
-    name = call.request.method
-    method = methods.lookup(name, call.revision)
-    if method is None or method.name not in HANDLERS:
-        raise MethodNotFound(f"No method {name[:80]!r} in {call.revision.version}.")
-    if method.name not in COMPONENT_METHODS:
+def _admit(call: Call) -> None:
+    name, version = call.request.method, call.envelope.revision.version
+    method = REQUESTS_AT[version].get(name)
+    if method is None or name not in HANDLERS:
+        raise MethodNotFound(f"No method {name[:80]!r} in {version}.")
+    if name not in COMPONENT_METHODS:
         call.result = _call_handler(call, method)
         return
     call.record.begin(call)
     try:
         call.result = _call_handler(call, method)
     except SynchronousOnlyOperation:
-        # The request is dispatched again in a thread.
+        # The request is admitted again in a thread.
         call.record.discard()
         raise
     except Exception as exc:
         call_log.end_rejected(call.record, exc)
         raise
     if isinstance(call.result, dict):
-        call_log.end_answered(call.record, call.result)
-
-
-def _refresh_catalog(call: Call, method: Method) -> None:
-    """Refresh the server's catalog, and authorize the connection again if it changed."""
-    if call.is_authorized and not method.is_list:
-        return
-    server = call.server
-    before = server.catalog
-    server.refresh(is_list=method.is_list)
-    if server.catalog is not before:
-        authorize_connection(server, call.principal)
+        call_log.end_answered(call, call.result)
 
 
 def _call_handler(call: Call, method: Method) -> Answer:
-    if method.name != "server/discover":
-        # Does not query the database, so that clients can probe; the result names no component.
+    if call.catalog is None or method.is_list:
         _refresh_catalog(call, method)
-    if method.capability and not _has_capability(call, method.capability):
+    catalog = call.catalog
+    assert catalog is not None
+    if method.capability not in catalog.capabilities and not _is_available(call, method):
         raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
@@ -149,35 +152,21 @@ def _call_handler(call: Call, method: Method) -> Answer:
         return limited_result
 
 
-def _has_capability(call: Call, name: str) -> bool:
-    known = call.server.catalog.capabilities
-    return name in known or (name == "logging" and bool(known) and call.can_stream)
+def _refresh_catalog(call: Call, method: Method) -> None:
+    """Set the current catalog, and authorize the connection again if it changed."""
+    server = call.server
+    # ``server/discover`` does not query the database, so that clients can probe; its result names
+    # no component.
+    if method.name != "server/discover":
+        before = server.catalog
+        server.refresh(is_list=method.is_list)
+        if server.catalog is not before:
+            authorize_connection(server, call.principal)
+    call.catalog = server.catalog
 
 
-def encode_response(call: Call, result: dict[str, Any]) -> bytes:
-    """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
-
-    Raises:
-        InternalError: the site's function returned something that cannot be encoded as JSON.
-    """
-    projected = projection.project_result(
-        call.request.method,
-        result,
-        call.revision,
-        identity=call.server.identity() if call.revision.stateless else None,
-        output_schema=_output_schema(call),
-    )
-    try:
-        return jsonrpc.encode(jsonrpc.build_result(call.request.id, projected))
-    except (TypeError, ValueError) as exc:
-        # From the site's function: a lone surrogate in a text, an object in a block's meta.
-        logger.exception("The result of %s cannot be encoded as JSON.", call.request.method)
-        raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
-
-
-def _output_schema(call: Call) -> Mapping[str, Any] | None:
-    """Return the called tool's output schema, which decides how older revisions wrap its value."""
-    if call.revision.stateless or call.request.method != "tools/call":
-        return None
-    tool = call.server.catalog.find_tool(tools.tool_name(call.request))
-    return tool.output.json_schema if tool is not None and tool.output is not None else None
+def _is_available(call: Call, method: Method) -> bool:
+    """Return whether the method needs no capability, or that of logging, which needs a stream."""
+    if method.capability != "logging":
+        return method.capability is None
+    return call.can_stream and bool(call.server.catalog.capabilities)

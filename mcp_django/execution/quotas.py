@@ -62,14 +62,15 @@ class UsageBatch:
             _consume_all(self._claims)
 
 
-def consume(call: Call, component: Component, interaction: Interaction | None = None) -> None:
-    """Count a use of a component for which the caller is authorized.
+def consume(call: Call) -> None:
+    """Count a use of the call's component, for which the caller is authorized.
 
     All rounds of one interaction are one use.
 
     Raises:
         TooManyRequests: a rate is exceeded; names the seconds to wait.
     """
+    component, interaction = call.component, call.interaction
     if not component.rates and not call.server.rates:
         return
     quotas = [*_quotas_of(call, component)]

@@ -15,8 +15,9 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import msgspec
 from django.core.exceptions import (
     ObjectDoesNotExist,
     PermissionDenied,
@@ -29,7 +30,8 @@ from django.template import Context as TemplateContext
 from django.template.backends.django import Template as DjangoTemplate
 from django.template.loader import get_template
 
-from mcp_django.conf import get_settings
+from mcp_django.conf import Settings, get_settings
+from mcp_django.core.catalog import Server
 from mcp_django.core.component import Completion, Component, Prompt
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import Tool
@@ -45,6 +47,7 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.execution.query_limits import WriteRefused
+from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.content import (
     Audio,
     EmbeddedResource,
@@ -57,12 +60,15 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.protocol.errors import URLElicitationRequired
 from mcp_django.protocol.headers import JSON
-from mcp_django.protocol.projection import project_client_request
+from mcp_django.protocol.projection import project_client_request, project_result
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.arguments import ValidationProblem
 from mcp_django.schema.signature import OutputMismatch, TypedOutput
 from mcp_django.schema.values import jsonable
 from mcp_django.signals import component_failed
+
+if TYPE_CHECKING:
+    from mcp_django.execution.call import Call, Result
 
 logger = logging.getLogger("mcp_django")
 
@@ -339,12 +345,84 @@ def _log_bug(component: Component, exc: Exception) -> str:
     return f"{component} failed because of a server error. The error was logged."
 
 
+# Encoding -----------------------------------------------------------------------------------------
+
+
+def encode_response(call: Call, result: Result) -> bytes:
+    """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
+
+    Raises:
+        InternalError: the site's function returned something that cannot be encoded as JSON.
+    """
+    try:
+        return jsonrpc.encode_result(call.request.id, encode_result(call, result))
+    except (TypeError, ValueError) as exc:
+        # From the site's function: a lone surrogate in a text, an object in a block's meta.
+        logger.exception("The result of %s cannot be encoded as JSON.", call.request.method)
+        raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
+
+
+def encode_result(call: Call, result: Result) -> bytes:
+    """Return the JSON of a result in the revision of its request; a result is encoded only once.
+
+    Raises:
+        TypeError, ValueError: the result cannot be encoded.
+    """
+    if call.encoded is not None and call.encoded[0] is result:
+        return call.encoded[1]
+    revision = call.envelope.revision
+    projected = project_result(
+        call.request.method,
+        result,
+        revision,
+        identity=_identity(call) if revision.stateless else None,
+        output_schema=None if revision.stateless else _output_schema(call),
+    )
+    body = jsonrpc.encode(projected)
+    call.encoded = result, body
+    return body
+
+
+def _output_schema(call: Call) -> Mapping[str, Any] | None:
+    """Return the called tool's output schema, which decides how older revisions wrap its value."""
+    if call.request.method != "tools/call" or call.plan is None:
+        return None
+    output = getattr(call.plan.component, "output", None)
+    return None if output is None else output.json_schema
+
+
+class _Identity(NamedTuple):
+    """The encoded ``serverInfo`` of a server whose texts are the same in every language."""
+
+    encoded: msgspec.Raw
+    server: Server
+    settings: Settings
+
+
+_IDENTITY = "identity"
+
+
+def _identity(call: Call) -> Any:
+    """Return ``serverInfo``, encoded if it is the same for every call with this catalog."""
+    server, catalog = call.server, call.catalog
+    known: _Identity | None = None if catalog is None else catalog.plans.get(_IDENTITY)
+    if known is not None and known.server is server and known.settings is get_settings():
+        return known.encoded
+    identity = server.identity()
+    if catalog is not None and not server.is_translated:
+        encoded = msgspec.Raw(jsonrpc.encode(identity))
+        catalog.plans[_IDENTITY] = _Identity(encoded, server, get_settings())
+    return identity
+
+
 # Size limits --------------------------------------------------------------------------------------
 
 
 def cut_text(text: str) -> str:
     """Return the text, cut to the size limit with a line that says how much is missing."""
     limit = get_settings().max_result_bytes
+    if len(text) <= limit and text.isascii():
+        return text
     # A lone surrogate cannot be encoded; it becomes a question mark.
     raw = text.encode(errors="replace")
     if len(raw) <= limit:

@@ -10,11 +10,11 @@ if no backend is configured. If the task is not accepted, its row is marked as f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
 import msgspec
 
@@ -32,8 +32,8 @@ from mcp_django.exceptions import (
     TooManyRequests,
 )
 from mcp_django.execution import task_runs, task_status, task_worker
-from mcp_django.execution.call import Call
-from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.call import Call, RetryParams, Step, run_steps
+from mcp_django.execution.interaction import Interaction, capability_result
 from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
 from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
 from mcp_django.storage import task_rows
@@ -99,6 +99,12 @@ class _TaskRequest(msgspec.Struct):
     ttl: int | float | None = None
 
 
+class TaskParams(RetryParams, kw_only=True):
+    """The parameter of 2025-11-25 that requests a task; raw until the tool is known."""
+
+    task: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class DeferredTask(CurrentTask):
     """``ctx.task`` of a call that becomes a task when its function calls ``begin``."""
 
@@ -127,35 +133,32 @@ class TaskPlan:
     is_requested: bool
     ttl: timedelta | None = None
 
-    def prepare(
-        self, call: Call, prepare_call: Callable[[], dict[str, Any] | None], raw: bytes
-    ) -> dict[str, Any] | None:
-        """Prepare the call, which becomes a task before or while its function runs.
+    def admit(self, call: Call, steps: Iterable[Step]) -> None:
+        """Admit the call, which becomes a task before or while its function runs.
 
         Raises:
             MCPError: the call is rejected, and its client accepts only a task or an error.
         """
-        if not self.is_requested:
-            result = prepare_call()
-            if result is None:
-                self._make_task_call(call, raw)
-            return result
         try:
-            result = prepare_call()
+            run_steps(call, steps)
         except TooManyRequests as exc:
+            if not self.is_requested:
+                raise
             # Another class, so that ``THROTTLE_AS`` does not make it a result.
             raise RateLimited(exc.message, data=exc.data) from None
-        if result is not None:
-            raise InvalidParams(_result_text(result))
-        self._make_task_call(call, raw)
-        call.must_become_task = True
-        call.to_error = partial(_raise_error, call.to_error)
-        return None
+        if isinstance(call.result, dict):
+            if self.is_requested:
+                raise InvalidParams(_result_text(call.result))
+            return
+        self._make_task_call(call)
+        if self.is_requested:
+            call.must_become_task = True
+            call.to_error = partial(_raise_error, call.to_error)
 
-    def _make_task_call(self, call: Call, raw: bytes) -> None:
+    def _make_task_call(self, call: Call) -> None:
         assert call.interaction is not None
         call.task = DeferredTask(call.interaction)
-        call.task_factory = partial(self._create_task, raw)
+        call.task_factory = partial(self._create_task, call.raw_arguments)
         call.start_as_task = self.tool.ask == "during"
 
     def _create_task(self, raw: bytes, call: Call, state: bytes) -> dict[str, Any]:
@@ -178,15 +181,28 @@ def _result_text(result: dict[str, Any]) -> str:
     return text
 
 
-def plan_task(call: Call, tool: Tool, task_param: msgspec.Raw) -> TaskPlan | None:
-    """Return how this call becomes a task, ``None`` if it does not.
-
-    ``task_param`` is ``params.task`` of the request, which is used only in 2025-11-25.
+def admit_task(call: Call, rest: Iterable[Step]) -> None:
+    """Decide whether the call becomes a task, and take the remaining steps of its admission.
 
     Raises:
         MCPError: the tool runs only as a task, which the client did not request or does not
-            support, or the client requests a task from a tool without tasks.
+            support; the client requests a task from a tool without tasks; or the call is rejected,
+            and its client accepts only a task or an error.
     """
+    try:
+        plan = _plan_task(call)
+    except MissingCapability as exc:
+        call.result = capability_result(call, exc)
+        return
+    if plan is None:
+        run_steps(call, rest)
+    else:
+        plan.admit(call, rest)
+
+
+def _plan_task(call: Call) -> TaskPlan | None:
+    tool, task_param = cast(Tool, call.component), cast(TaskParams, call.params).task
+    # Only 2025-11-25 has the parameter.
     is_requested = call.revision.tasks and bytes(task_param) != b"null"
     mode = _task_mode(call, tool, is_requested=is_requested)
     if not mode:

@@ -263,7 +263,7 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
             operation.end_raised(exc)
         raise
     if isinstance(call.result, dict):
-        call_log.end_answered(call.record, call.result)
+        call_log.end_answered(call, call.result)
         if operation is not None:
             operation.end_returned(call.result)
     return call

@@ -104,7 +104,8 @@ class ModelSignalRelay:
     @property
     def is_current(self) -> bool:
         """Whether the listeners are current, so that no query is needed."""
-        if override_version.is_fresh and self._version == override_version.version:
+        version = override_version.fresh_version()
+        if version is not None and self._version == version:
             return True
         is_young = time.monotonic() - self._checked_at < FRESH_SECONDS
         return is_young and self._change_count == override_version.change_count

@@ -256,11 +256,10 @@ class VersionCache:
         """Assume that overrides do not exist, without queries; for tests."""
         self.version, self._is_pinned = NO_TABLES, True
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the version is at most ``FRESH_SECONDS`` old."""
-        is_young = time.monotonic() - self._checked_at < FRESH_SECONDS
-        return self._is_pinned or (self.version is not None and is_young)
+    def fresh_version(self) -> Version | None:
+        """Return the version if it is at most ``FRESH_SECONDS`` old; else ``None``."""
+        is_young = self._is_pinned or time.monotonic() - self._checked_at < FRESH_SECONDS
+        return self.version if is_young else None
 
     @property
     def is_pinned(self) -> bool:
@@ -342,10 +341,15 @@ class OverrideCache:
             DatabaseError: they cannot be read.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
+        found = self.known_overrides(mark)
+        return self._read(mark) if found is None else found
+
+    def known_overrides(self, mark: Version) -> Mapping[str, ServerOverrides] | None:
+        """Return the overrides of this version if they were read already; else ``None``."""
         if mark == NO_TABLES:
             return {}
         known, decisions = self._known
-        return decisions if mark == known else self._read(mark)
+        return decisions if mark == known else None
 
     # An event loop must also not wait for the lock while another thread reads.
     @async_unsafe
@@ -389,6 +393,26 @@ class ServerCatalog:
             )
         except Error as exc:
             self._handle_read_error(exc)
+
+    def fresh_catalog(self) -> Catalog | None:
+        """Return the catalog if it is known to be at most a second old; else ``None``.
+
+        For an event loop: it never queries the database. A transaction of this thread is not
+        considered, since requests on an event loop are not part of one.
+        """
+        version = override_version.fresh_version()
+        if version is None:
+            return None
+        if version != self._seen:
+            known = override_cache.known_overrides(version)
+            if known is None:
+                return None
+            self._set_overrides(known.get(self._name, NO_OVERRIDES), version)
+        built = self._built
+        if built is None or built[0] != (self._registry.generation, self._decisions):
+            # Building a catalog takes too long for an event loop.
+            return None
+        return built[1]
 
     def reset(self) -> None:
         """Assume that overrides do not exist, until the next ``refresh``."""

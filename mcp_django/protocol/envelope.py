@@ -197,6 +197,8 @@ class Stateless(msgspec.Struct, frozen=True):
     """Serve the request according to its envelope."""
 
     envelope: Envelope
+    name: str | None = None
+    """The name or URI that the request is for, if it has one."""
 
 
 class Handshake(msgspec.Struct, frozen=True):
@@ -222,6 +224,9 @@ class _Params(msgspec.Struct):
     uri: Any = None
     task_id: Any = msgspec.field(default=None, name="taskId")
     protocol_version: Any = msgspec.field(default=None, name="protocolVersion")
+
+
+_NAME_FIELDS = {"name": "name", "uri": "uri", "taskId": "task_id"}
 
 
 def classify(
@@ -331,23 +336,26 @@ def _classify_stateless(
     client_info = fields.get(CLIENT_INFO)
     if client_info is not None and not isinstance(client_info, dict):
         raise InvalidEnvelope(f"params._meta: {CLIENT_INFO!r} must be an object")
+    # The handler rejects a body without the name that its method requires.
+    known = REQUESTS.get(method)
+    field = known and known.name_member
+    name = getattr(params, _NAME_FIELDS[field]) if field else None
+    if not isinstance(name, str):
+        name = None
     if headers is not None:
-        check_routing_headers(
-            headers, version=version, method=method, name=_expected_mcp_name(method, params)
-        )
+        check_routing_headers(headers, version=version, method=method, name=name)
     revision = REVISIONS.get(version)
     if revision is None or not revision.stateless or version not in enabled:
         raise _unsupported_version(version, enabled)
-    return Stateless(
-        Envelope(
-            revision=revision,
-            client_capabilities=capabilities,
-            client_info=client_info,
-            log_level=_log_level(fields) if LOG_LEVEL in fields else None,
-            progress_token=_progress_token(fields) if PROGRESS_TOKEN in fields else None,
-            trace={} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields),
-        )
+    envelope = Envelope(
+        revision=revision,
+        client_capabilities=capabilities,
+        client_info=client_info,
+        log_level=_log_level(fields) if LOG_LEVEL in fields else None,
+        progress_token=_progress_token(fields) if PROGRESS_TOKEN in fields else None,
+        trace={} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields),
     )
+    return Stateless(envelope, name)
 
 
 def _classify_without_envelope(
@@ -446,16 +454,6 @@ def _peek_meta(message: Request | Notification) -> Mapping[str, Any]:
 
 def _has_envelope(fields: Mapping[str, Any]) -> bool:
     return not _ENVELOPE_KEYS.isdisjoint(fields)
-
-
-def _expected_mcp_name(method: str, params: _Params) -> str | None:
-    """Return the value that `Mcp-Name` must repeat; the handler rejects a body without it."""
-    known = REQUESTS.get(method)
-    if known is None or known.name_member is None:
-        return None
-    named = {"name": params.name, "uri": params.uri, "taskId": params.task_id}
-    value = named[known.name_member]
-    return value if isinstance(value, str) else None
 
 
 def _log_level(fields: Mapping[str, Any]) -> str | None:

@@ -189,22 +189,30 @@ def check_routing_headers(headers: Headers, *, version: str, method: str, name: 
     Raises:
         HeaderMismatch: a header is missing, repeated, malformed or different.
     """
-    if _are_equal(headers, version, method, name):
-        return
+    if name is None or len(name) <= _MAX_USUAL_NAME:
+        given = headers.raw(*_ROUTING)
+        expected = (version.encode(), method.encode(), None if name is None else name.encode())
+        if given == expected and _is_literal(*expected):
+            return
     _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
-    if name is not None and (given := decode_value(_single_value(headers, "Mcp-Name"))) != name:
-        raise HeaderMismatch(f"Mcp-Name is {clip(given)!r}, but the body says {clip(name)!r}")
+    if name is None:
+        return
+    named = decode_value(_single_value(headers, "Mcp-Name"))
+    if named != name:
+        raise HeaderMismatch(f"Mcp-Name is {clip(named)!r}, but the body says {clip(name)!r}")
 
 
-def _are_equal(headers: Headers, version: str, method: str, name: str | None) -> bool:
-    """Return whether all headers have the usual form and are equal to the body."""
-    text = f"{version}{method}{name or ''}"
-    if not (text.isascii() and text.isprintable()) or _SENTINEL_PREFIX in text or " " in text:
-        return False
-    given = headers.raw(b"mcp-protocol-version", b"mcp-method", b"mcp-name")
-    expected = (version.encode(), method.encode(), given[2] if name is None else name.encode())
-    return given == expected
+_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
+_MAX_USUAL_NAME = 128
+
+
+@lru_cache(maxsize=1024)
+def _is_literal(*values: bytes | None) -> bool:
+    """Return whether header values are printable ASCII without spaces, and so not encoded."""
+    text = b"".join(value or b"" for value in values)
+    is_plain = text.isascii() and text.decode().isprintable() and b" " not in text
+    return is_plain and _SENTINEL_PREFIX.encode() not in text
 
 
 def _check_equal(headers: Headers, header: str, expected: str) -> None:

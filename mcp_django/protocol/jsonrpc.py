@@ -98,7 +98,7 @@ def build_request(id: RequestId, method: str, params: Mapping[str, Any] | None) 
     return {"id": id, **build_notification(method, params)}
 
 
-def build_result(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
+def build_result(id: RequestId, result: Mapping[str, Any] | msgspec.Raw) -> dict[str, Any]:
     """Return a successful response."""
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
@@ -182,29 +182,15 @@ def decode(body: bytes) -> Decoded:
         # msgspec checks only the syntax of raw parameters, not their UTF-8.
         if not body.isascii():
             body.decode()
-        return _decode_valid_utf8(body)
+        return _decode_typed(body) or _decode_other(body)
     except UnicodeDecodeError:
         return DecodingFailure(ParseError("The message is not valid UTF-8"))
     except RecursionError:
         return DecodingFailure(ParseError("The message is nested too deep"))
 
 
-def _decode_valid_utf8(body: bytes) -> Decoded:
-    message = _decode_typed(body)
-    if message is not None:
-        return message
-    if body.startswith(_BOM):
-        return DecodingFailure(ParseError("The message begins with a byte order mark"))
-    try:
-        _syntax_decoder.decode(body)
-    except msgspec.MsgspecError as exc:
-        return DecodingFailure(ParseError(f"The message is not JSON: {exc}"))
-    if body.lstrip().startswith(b"["):
-        return _decode_batch(body)
-    return _diagnose(body)
-
-
 def _decode_typed(body: bytes) -> Message | None:
+    """Return a well-formed request or notification, `None` for anything else."""
     try:
         typed = _plain_decoder.decode(body)
     except msgspec.MsgspecError:
@@ -215,6 +201,18 @@ def _decode_typed(body: bytes) -> Message | None:
     if typed.id is msgspec.UNSET:
         return Notification(typed.method, params)
     return Request(typed.id, typed.method, params)
+
+
+def _decode_other(body: bytes) -> Decoded:
+    if body.startswith(_BOM):
+        return DecodingFailure(ParseError("The message begins with a byte order mark"))
+    try:
+        _syntax_decoder.decode(body)
+    except msgspec.MsgspecError as exc:
+        return DecodingFailure(ParseError(f"The message is not JSON: {exc}"))
+    if body.lstrip().startswith(b"["):
+        return _decode_batch(body)
+    return _diagnose(body)
 
 
 def _decode_batch(body: bytes) -> Batch | DecodingFailure:
@@ -276,6 +274,15 @@ def encode(message: Any) -> bytes:
     if b"null" in body:
         _reject_non_finite(message)
     return body
+
+
+def encode_result(id: RequestId, result: bytes) -> bytes:
+    """Return the encoded response with an encoded result.
+
+    Raises:
+        ValueError: the id contains a lone surrogate.
+    """
+    return _encoder.encode(build_result(id, msgspec.Raw(result)))
 
 
 def encode_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> bytes:

@@ -131,6 +131,14 @@ _METHODS = (
 REQUESTS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _METHODS})
 """Requests from client to server."""
 
+REQUESTS_AT: Mapping[str, Mapping[str, Method]] = MappingProxyType(
+    {
+        version: {method.name: method for method in _METHODS if version in method.revisions}
+        for version in _ALL
+    }
+)
+"""Requests from client to server at each version."""
+
 LIST_METHODS = frozenset(method.name for method in _METHODS if method.is_list)
 """The methods that return a page."""
 
@@ -172,9 +180,3 @@ SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Notifications from server to client."""
-
-
-def lookup(method: str, revision: Revision) -> Method | None:
-    """Return the request `method`, or `None` if `revision` does not define it."""
-    found = REQUESTS.get(method)
-    return found if found is not None and revision.version in found.revisions else None

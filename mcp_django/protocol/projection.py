@@ -32,35 +32,18 @@ def project_result(
     result: Wire,
     revision: Revision,
     *,
-    identity: Wire | None,
+    identity: Any,
     output_schema: Wire | None = None,
 ) -> dict[str, Any]:
     """Return the result of `method` in the format of `revision`.
 
-    `identity` is the server info, for revisions whose results contain it; `None` omits it.
+    `identity` is the server info, as JSON values or encoded, for revisions whose results contain
+    it; `None` omits it.
     `output_schema` is that of the called tool. Revisions that allow only objects need other
     structured content wrapped; without a schema, the type of the value determines whether it is.
     """
-    if revision.stateless:
-        return _stateless_result(method, result, revision, identity)
-    if method in _EMPTY_RESULTS:
-        return {}
-    if result.get("resultType") == "task":
-        return _created_task(result)
-    if method in _SINGLE_TASK_METHODS:
-        return _older_task(result)
-    projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
-    project = _PROJECTIONS.get(method)
-    if project is not None:
-        project(projected, revision)
-    if method == "tools/call":
-        _project_structured(projected, revision, output_schema)
-    return projected
-
-
-def _stateless_result(
-    method: str, result: Wire, revision: Revision, identity: Wire | None
-) -> dict[str, Any]:
+    if not revision.stateless:
+        return _handshake_result(method, result, revision, output_schema)
     if method in _EMPTY_TASK_RESULTS:
         result = {}
     elif method == "tasks/get":
@@ -81,6 +64,24 @@ def _stateless_result(
             projected["serverInfo"] = identity
     if meta and revision.string_subscription_ids:
         projected["_meta"] = _with_string_id(meta)
+    return projected
+
+
+def _handshake_result(
+    method: str, result: Wire, revision: Revision, output_schema: Wire | None
+) -> dict[str, Any]:
+    if method in _EMPTY_RESULTS:
+        return {}
+    if result.get("resultType") == "task":
+        return _created_task(result)
+    if method in _SINGLE_TASK_METHODS:
+        return _older_task(result)
+    projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
+    project = _PROJECTIONS.get(method)
+    if project is not None:
+        project(projected, revision)
+    if method == "tools/call":
+        _project_structured(projected, revision, output_schema)
     return projected
 
 

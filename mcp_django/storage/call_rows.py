@@ -20,9 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core import mail
 from django.db import Error, close_old_connections, connections, router, transaction
@@ -42,8 +41,7 @@ _END_COLUMNS = frozenset({"outcome", "code", "reason", "ms", "rows", "bytes", "p
 _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRow:
+class QueuedRow(NamedTuple):
     """A row to write, or with ``pk`` the end of an existing one; ``receiver`` is called before."""
 
     fields: Fields
@@ -237,7 +235,8 @@ class CallLog:
         if is_heard or is_full or not self._is_woken:
             self._is_woken = True
             self._wake_queue.put(line.receiver)
-        if not self._is_writer_alive:
+        thread = self._thread
+        if thread is None or not thread.is_alive():
             self._start()
 
     @property

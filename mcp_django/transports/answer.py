@@ -21,7 +21,7 @@ from mcp_django.exceptions import InternalError, InvalidRequest, MCPError, Reque
 from mcp_django.execution import invoke
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.invoke import time_limit
-from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.transports import drain, listen
@@ -62,8 +62,17 @@ def run_work(work: Work) -> Reply | Stream:
 
 async def arun_work(work: Work) -> Reply | Stream:
     """Run a call from the event loop and return its reply or stream."""
-    if work.call.revision.stateless:
-        return await _afinish(work)
+    call = work.call
+    if not call.envelope.revision.stateless:
+        return await _arun_in_session(work)
+    try:
+        result = await invoke.run_from_event_loop(call)
+        return Reply(status=200, headers=work.headers, body=encode_response(call, result))
+    except MCPError as exc:
+        return _failed(work, exc)
+
+
+async def _arun_in_session(work: Work) -> Reply | Stream:
     # A client that disconnects does not cancel its call in a session.
     task = asyncio.get_running_loop().create_task(_run_polled(work))
     _detached.add(task)
@@ -75,19 +84,15 @@ async def arun_work(work: Work) -> Reply | Stream:
 
 async def _run_polled(work: Work) -> Reply | Stream:
     with cancellation_poller.poll_during(work.call):
-        return await _afinish(work)
-
-
-async def _afinish(work: Work) -> Reply | Stream:
-    try:
-        result = await invoke.run_from_event_loop(work.call)
-        if work.ask is None or result.get("resultType") != "input_required":
-            return _answered(work, result)
-        # Opening the stream writes a database row, so it needs a thread.
-        ask = partial(run_with_request_signals, partial(work.ask, result))
-        return await get_pool("short").run(ask)
-    except MCPError as exc:
-        return _failed(work, exc)
+        try:
+            result = await invoke.run_from_event_loop(work.call)
+            if work.ask is None or result.get("resultType") != "input_required":
+                return _answered(work, result)
+            # Opening the stream writes a database row, so it needs a thread.
+            ask = partial(run_with_request_signals, partial(work.ask, result))
+            return await get_pool("short").run(ask)
+        except MCPError as exc:
+            return _failed(work, exc)
 
 
 def _answered(work: Work, result: Result) -> Reply | Stream:

@@ -10,7 +10,7 @@ rejected before its body was read; the body of such a request is empty.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -18,7 +18,6 @@ from io import BytesIO
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.signals import request_finished, request_started
@@ -26,21 +25,20 @@ from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch, set_script_prefix
 
-from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
 from mcp_django.execution.pipeline import WORK_METHODS
-from mcp_django.execution.policy import is_open
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.headers import SESSION_ID, Headers
+from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request, request_id_of
-from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
 from mcp_django.transports.exchange import (
+    BASE_HEADERS,
+    SSE_HEADERS,
     Endpoint,
     Exchange,
     HeaderList,
@@ -51,7 +49,13 @@ from mcp_django.transports.exchange import (
     Work,
     error_reply,
 )
-from mcp_django.transports.http import BodyReader, ParsedRequest, authorize_request, parse_request
+from mcp_django.transports.http import (
+    BodyReader,
+    ParsedRequest,
+    parse_request,
+    serve_in_thread,
+    serve_on_loop,
+)
 from mcp_django.transports.request_checks import (
     MAX_INLINE_BYTES,
     ClientDisconnected,
@@ -281,66 +285,33 @@ async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
 
 
 async def _outcome_of(server: Server, exchange: Exchange) -> Reply | Stream:
-    """Process a request, partly on the event loop and partly in a thread; return its outcome."""
+    """Process a request, on the event loop or in a thread; return its outcome."""
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(parse_request, server, exchange)
     else:
         received = parse_request(server, exchange)
     if isinstance(received, Reply):
         return received
-    try:
-        outcome = _authorize_on_loop(received)
-        if outcome is None:
-            in_flight = InFlight(cancellation=exchange.cancellation)
-            work = partial(_authorize_and_run, received, in_flight)
-            caller = presumed_caller(exchange.headers)
+    outcome = serve_on_loop(received)
+    if outcome is None:
+        in_flight = InFlight(cancellation=exchange.cancellation)
+        work = partial(_serve_and_run, received, in_flight)
+        principal = received.principal
+        caller = principal.user_key if principal else presumed_caller(exchange.headers)
+        try:
             running = get_pool(received.pool).run(
                 partial(run_with_request_signals, work), key=caller
             )
             outcome = await wait_until_deadline(in_flight, running)
-    except Busy as exc:
-        call_log.log_rejected(server, received.message, exc, transport="http")
-        return error_reply(exc, request_id_of(received.message))
+        except Busy as exc:
+            call_log.log_rejected(server, received.message, exc, transport="http")
+            return error_reply(exc, request_id_of(received.message))
     return await arun_work(outcome) if isinstance(outcome, Work) else outcome
 
 
-# The headers by which the database knows a caller.
-CALLER_HEADERS = (b"authorization", b"cookie", SESSION_ID.encode())
-NO_CALLER = (None, None, None)
-
-
-def needs_thread(received: ParsedRequest) -> bool:
-    """Return whether authorizing the request may use the database.
-
-    It does not for an anonymous request to a server that is open to anonymous callers.
-    """
-    server, message = received.server, received.message
-    if received.exchange.endpoint == "health" or len(received.exchange.body) > MAX_INLINE_BYTES:
-        return True
-    if isinstance(message, Request) and message.method in LIST_METHODS:
-        # Each list request checks for overrides from the admin.
-        return True
-    headers = received.exchange.headers
-    if headers.raw(*CALLER_HEADERS) != NO_CALLER:
-        return True
-    return (
-        server.catalog.has_permissions
-        or not is_open(server)
-        or not BEARER_BACKENDS.issuperset(server.auth)
-    )
-
-
-def _authorize_on_loop(received: ParsedRequest) -> Outcome | None:
-    """Authorize a request on the event loop; return ``None`` if that needs the database."""
-    try:
-        return None if needs_thread(received) else authorize_request(received)
-    except SynchronousOnlyOperation:
-        return None
-
-
-def _authorize_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
-    """Authorize a request and, if its function is synchronous, run it in the same thread."""
-    outcome = authorize_request(received)
+def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
+    """Serve a request and, if its function is synchronous, run it in the same thread."""
+    outcome = serve_in_thread(received)
     if isinstance(outcome, Work) and not outcome.is_async:
         in_flight.start(outcome)
         return run_work(outcome)
@@ -349,20 +320,30 @@ def _authorize_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
 
 async def send_reply(reply: Reply, send: Send) -> None:
     """Send a complete reply."""
-    headers = (*reply.headers, ("Content-Length", str(len(reply.body))))
-    await _start(reply.status, headers, send)
+    length = (b"content-length", b"%d" % len(reply.body))
+    headers = [*_encoded(reply.headers), length]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
 
 async def _send_stream(stream: Stream, send: Send) -> None:
     """Send a stream's events as they are produced."""
-    await _start(200, stream.headers, send)
+    headers = [*_encoded(stream.headers)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     async with aclosing(stream.open()) as events:
         async for event in events:
             await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-def _start(status: int, headers: HeaderList, send: Send) -> Awaitable[None]:
-    encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
-    return send({"type": "http.response.start", "status": status, "headers": encoded})
+def _encode_headers(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
+
+
+# Most replies have one of a few lists.
+_BASE = {known: _encode_headers(known) for known in (BASE_HEADERS, SSE_HEADERS)}
+
+
+def _encoded(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
+    """Return headers as ASGI wants them."""
+    return _BASE.get(headers) or _encode_headers(headers)

@@ -24,7 +24,7 @@ from mcp_django.exceptions import InternalError, InvalidParams, InvalidRequest
 from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.handlers.tasks import readable_task_after_wait, store_answers
-from mcp_django.execution.pipeline import encode_response
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.telemetry import trace_client_requests
 from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc

@@ -33,9 +33,10 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, quotas
 from mcp_django.execution.call import Call, TaskWait
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.pipeline import WORK_METHODS, admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.quotas import UsageBatch
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     SINGLE_CLIENT_TRANSPORTS,
     count_job_for,
@@ -407,7 +408,7 @@ class _RequestOpener:
     ) -> Opened:
         call = self._session.call_for(principal, request)
         call.usage_batch = usage_batch
-        dispatch(call)
+        admit(call)
         return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
 

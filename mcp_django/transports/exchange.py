@@ -78,6 +78,8 @@ class Exchange:
     body: bytes = b""
     message: Message | None = None
     """The decoded body, if the mount has already decoded it."""
+    is_usual: bool = False
+    """Whether the head of a POST is like one that was accepted before; see ``has_usual_head``."""
     _request: HttpRequest | None = None
 
     def request(self) -> HttpRequest:

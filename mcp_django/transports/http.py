@@ -22,18 +22,28 @@ from django.core.exceptions import SynchronousOnlyOperation
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, InternalError, MCPError
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.invoke import run_stepped
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
+from mcp_django.execution.plan import open_principal
 from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, error_revision_of
-from mcp_django.protocol.headers import EVENT_STREAM
-from mcp_django.protocol.jsonrpc import Batch, DecodingFailure, Request, request_id_of
+from mcp_django.protocol.headers import EVENT_STREAM, SESSION_ID
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    DecodingFailure,
+    Notification,
+    Request,
+    Response,
+    request_id_of,
+)
+from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
@@ -58,14 +68,19 @@ from mcp_django.transports.exchange import (
     record_step_up,
 )
 from mcp_django.transports.http_session import SessionRequest
-from mcp_django.transports.request_checks import ClientDisconnected, Receive, Scope, Send
+from mcp_django.transports.request_checks import (
+    MAX_INLINE_BYTES,
+    ClientDisconnected,
+    Receive,
+    Scope,
+    Send,
+)
 
 logger = logging.getLogger("mcp_django")
-T = TypeVar("T")
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ParsedRequest:
     """A request that is parsed but not yet authorized."""
 
@@ -73,6 +88,12 @@ class ParsedRequest:
     exchange: Exchange
     message: Message | None
     """The posted message; ``None`` for methods other than POST."""
+    catalog: Catalog | None = None
+    """The components, as of when the caller was authorized."""
+    principal: Principal | None = None
+    """The caller, once authenticated."""
+    call: Call | None = None
+    """The call, if it was found on the event loop and is to be admitted in a thread."""
 
     @property
     def pool(self) -> Literal["tool", "short"]:
@@ -84,11 +105,19 @@ class ParsedRequest:
         return "tool" if works else "short"
 
 
+POST_ENDPOINTS = ("mcp", "messages")
+
+
 def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to a request that is rejected by its head, else ``None``.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
+    if exchange.verb == "POST" and exchange.endpoint in POST_ENDPOINTS:
+        most = min(get_settings().max_body_bytes, MAX_UNVERIFIED_BYTES)
+        exchange.is_usual = request_checks.has_usual_head(exchange.headers, most)
+        if exchange.is_usual:
+            return None
     if exchange.endpoint == "health":
         return request_checks.check_host(exchange.headers) or site_pages.check_health_request(
             exchange
@@ -105,13 +134,18 @@ def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
     return _readable(exchange, refused)
 
 
+def is_anonymous(exchange: Exchange) -> bool:
+    """Return whether the request has no token: no Authorization header, and no query."""
+    return "authorization" not in exchange.headers and not exchange.query
+
+
 def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> bool:
     """Return whether the caller has to be authorized before ``size`` bytes of the body are read.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
     is_large = size > MAX_UNVERIFIED_BYTES
-    if not is_large and "authorization" not in exchange.headers and not exchange.query:
+    if not is_large and is_anonymous(exchange):
         return False
     return has_malformed_credential(server, exchange) or (
         is_large and is_caller_unverified(server, exchange)
@@ -121,8 +155,7 @@ def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> 
 def reject_unauthorized(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to an unauthorized caller, whatever the body; may query the database."""
     received = ParsedRequest(server=server, exchange=exchange, message=None)
-    refused = _run_or_error_reply(received, _authorize_caller)
-    return _with_cors(exchange, refused) if isinstance(refused, Reply) else None
+    return _answered(received, _authorize_caller)
 
 
 def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
@@ -135,20 +168,69 @@ def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
         return check_request_head(server, exchange) or ParsedRequest(
             server=server, exchange=exchange, message=None
         )
-    refused = _refuse_body(exchange)
-    if refused is not None:
-        return refused
-    message = exchange.message
-    if message is None:
-        message = jsonrpc.decode(exchange.body)
+    if not exchange.is_usual or len(exchange.body) > get_settings().max_body_bytes:
+        refused = _refuse_body(exchange)
+        if refused is not None:
+            return refused
+    message = exchange.message or jsonrpc.decode(exchange.body)
     return ParsedRequest(server=server, exchange=exchange, message=message)
 
 
-def authorize_request(received: ParsedRequest) -> Outcome:
-    """Authorize the caller and return the outcome of the request; may query the database."""
+def serve_in_thread(received: ParsedRequest) -> Outcome:
+    """Authorize the caller and admit the request; may query the database."""
     if received.exchange.endpoint == "health":
         return site_pages.health_reply(received.exchange)
-    return _with_cors(received.exchange, _run_or_error_reply(received, _authorize_and_dispatch))
+    outcome = _answered(received, _admit_in_thread)
+    assert outcome is not None
+    return outcome
+
+
+def serve_on_loop(received: ParsedRequest) -> Outcome | None:
+    """Authorize and admit a request on an event loop; ``None`` if it has to be done in a thread.
+
+    It is decided beforehand: no query is tried. ``received`` keeps what is known for the thread.
+    """
+    if not _is_open(received):
+        return None
+    try:
+        return _answered(received, _admit_on_loop)
+    except SynchronousOnlyOperation:
+        # The site's own code used the database, for example to validate an argument.
+        received.call = None
+        return None
+
+
+def _answered(
+    received: ParsedRequest, work: Callable[[ParsedRequest], OutcomeT | None]
+) -> OutcomeT | Reply | None:
+    """Return the outcome of the work, or the reply to the exception that it raised."""
+    outcome: OutcomeT | Reply | None
+    try:
+        outcome = work(received)
+    except SynchronousOnlyOperation:
+        raise
+    except Exception as exc:  # noqa: BLE001 - also from the site's own permission or backend
+        outcome = _refusal(received, exc)
+    if outcome is None or "origin" not in received.exchange.headers:
+        return outcome
+    return _with_cors(received.exchange, outcome)
+
+
+def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
+    """Return the reply to a caller who is rejected, or to an unexpected exception."""
+    try:
+        if isinstance(exc, InsufficientScope) and received.principal is not None:
+            record_step_up(received.server, received.exchange, received.principal, exc)
+        if isinstance(exc, AccessRefused):
+            return challenge_reply(exc, received.server, received.exchange)
+        if isinstance(exc, Busy):
+            return error_reply(exc, request_id_of(received.message))
+    except Exception as failure:  # noqa: BLE001 - logged below
+        exc = failure
+    logger.error("Authorizing a request failed.", exc_info=exc)
+    # JSON, since a client would take an HTML page for a server of another revision.
+    error = InternalError("The request failed because of a server error.")
+    return replace(error_reply(error, request_id_of(received.message)), status=500)
 
 
 def _refuse_body(exchange: Exchange) -> Reply | None:
@@ -162,71 +244,100 @@ def _readable(exchange: Exchange, refused: Reply) -> Reply:
     return replace(refused, headers=(*refused.headers, *request_checks.cors_headers(exchange)))
 
 
-def _run_or_error_reply(received: ParsedRequest, work: Callable[[ParsedRequest], T]) -> T | Reply:
-    """Return the result of ``work``, or the reply to the exception that it raised."""
-    try:
-        return _run_or_challenge(received, work)
-    except SynchronousOnlyOperation:  # the raw ASGI mount then retries in a thread
-        raise
-    except Exception:  # e.g. from the site's own permission or backend
-        logger.exception("Authorizing a request failed.")
-        return _broken(received.message)
+# Authorization and admission ----------------------------------------------------------------------
+
+# The headers by which the database knows a caller.
+CALLER_HEADERS = (b"authorization", b"cookie", SESSION_ID.encode())
+NO_CALLER = (None, None, None)
 
 
-def _run_or_challenge(received: ParsedRequest, work: Callable[[ParsedRequest], T]) -> T | Reply:
-    try:
-        return work(received)
-    except AccessRefused as exc:
-        return challenge_reply(exc, received.server, received.exchange)
-    except Busy as exc:
-        return error_reply(exc, request_id_of(received.message))
+def _is_open(received: ParsedRequest) -> bool:
+    """Return whether nothing has to be looked up to authorize the caller, who is then set.
 
-
-def _broken(message: Message | None) -> Reply:
-    """Return the reply to an unexpected exception.
-
-    It is JSON, since a client would take an HTML page for a server of another revision.
+    So for a request without credentials to a server that is open to all, if its catalog is current
+    and no component has a permission.
     """
-    error = InternalError("The request failed because of a server error.")
-    return replace(error_reply(error, request_id_of(message)), status=500)
+    server, exchange, message = received.server, received.exchange, received.message
+    if exchange.endpoint != "mcp" or exchange.query or len(exchange.body) > MAX_INLINE_BYTES:
+        return False
+    if exchange.headers.raw(*CALLER_HEADERS) != NO_CALLER:
+        return False
+    # Each list request looks for new overrides from the admin.
+    if message is None or (isinstance(message, Request) and message.method in LIST_METHODS):
+        return False
+    catalog = received.catalog = server.fresh_catalog()
+    if catalog is None:
+        return False
+    received.principal = open_principal(server, catalog)
+    return received.principal is not None
 
 
-def _authorize_and_dispatch(received: ParsedRequest) -> Outcome:
-    principal = _authorize_caller(received)
-    try:
-        return _dispatch_message(received, principal)
-    except InsufficientScope as exc:
-        record_step_up(received.server, received.exchange, principal, exc)
-        raise
+def _admit_on_loop(received: ParsedRequest) -> Outcome | None:
+    call = _route(received)
+    if not isinstance(call, Call):
+        return None if isinstance(call, Handshake) else call
+    if runs_on_loop(call):
+        return _admitted(call, received.exchange)
+    received.call = call
+    return None
 
 
-def _authorize_caller(received: ParsedRequest) -> Principal:
-    server, exchange, principal = received.server, received.exchange, None
+def _admit_in_thread(received: ParsedRequest) -> Outcome:
+    server, exchange, call = received.server, received.exchange, received.call
+    if call is None or call.catalog is not server.fresh_catalog():
+        _authorize_caller(received)
+        found = _route(received)
+        if isinstance(found, Handshake):
+            assert isinstance(received.message, (Request, Notification, Response, Batch))
+            return _session_request(received).post(received.message)
+        if not isinstance(found, Call):
+            return found
+        call = found
+    return _admitted(call, exchange)
+
+
+def _authorize_caller(received: ParsedRequest) -> None:
+    """Authenticate the caller and check that it may connect.
+
+    Raises:
+        AccessRefused: the credentials are invalid, or the caller may not connect.
+        Busy: the overrides or the caller cannot be looked up now.
+    """
+    server, exchange = received.server, received.exchange
+    received.principal = None
     try:
         server.refresh()
-        principal = authenticate_exchange(server, exchange)
-        count_job_for(principal.user_key)
-        authorize_connection(server, principal)
+        received.principal = authenticate_exchange(server, exchange)
+        count_job_for(received.principal.user_key)
+        authorize_connection(server, received.principal)
+        received.catalog = server.catalog
     except (AccessRefused, Busy) as exc:
-        if principal is not None and isinstance(exc, InsufficientScope):
-            record_step_up(server, exchange, principal, exc)
-        call_log.log_rejected(server, received.message, exc, transport="http", principal=principal)
+        call_log.log_rejected(
+            server, received.message, exc, transport="http", principal=received.principal
+        )
         raise
-    return principal
 
 
-def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
+def _session_request(received: ParsedRequest) -> SessionRequest:
+    assert received.principal is not None
+    return SessionRequest(received.server, received.exchange, received.principal)
+
+
+def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
+    """Return the call of a request at a stateless revision, or the outcome of another message."""
     server, exchange, message = received.server, received.exchange, received.message
+    principal = received.principal
+    assert principal is not None
     if exchange.endpoint != "mcp":
         return _legacy(received, principal)
     if message is None:
-        return _without_message(SessionRequest(server, exchange, principal))
+        return _without_message(_session_request(received))
     if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
     try:
-        route = classify(message, exchange.headers, enabled=server.protocol_versions)
+        route = classify(message, exchange.headers, enabled=get_settings().protocol_versions)
     except MCPError as exc:
-        session_revision = SessionRequest(server, exchange, principal).revision()
+        session_revision = _session_request(received).revision()
         call_log.log_rejected(
             server,
             message,
@@ -239,10 +350,10 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
             exc, request_id_of(message), error_revision_of(message, session_revision)
         )
     if isinstance(route, Handshake):
-        return SessionRequest(server, exchange, principal).post(message)
+        return route
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
-    call = Call(
+    return Call(
         server=server,
         request=message,
         envelope=route.envelope,
@@ -251,13 +362,10 @@ def _dispatch_message(received: ParsedRequest, principal: Principal) -> Outcome:
         can_stream=exchange.can_stream,
         build_request=partial(exchange.build_component_request, principal),
         transport="http",
-        is_authorized=True,
+        catalog=received.catalog,
+        name=route.name or "",
         cancellation=exchange.cancellation,
     )
-    try:
-        return _outcome(call, exchange)
-    except MCPError as exc:
-        return error_reply(exc, call.request.id, call.revision)
 
 
 def _legacy(received: ParsedRequest, principal: Principal) -> Outcome:
@@ -284,18 +392,27 @@ def _without_message(call: SessionRequest) -> Outcome:
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
-def _outcome(call: Call, exchange: Exchange) -> Outcome:
-    dispatch(call)
-    if isinstance(call.result, Subscription):
-        return _listen(call, exchange)
-    if call.result is not None:
+def _admitted(call: Call, exchange: Exchange) -> Outcome:
+    """Admit a call, and return its answer or how it is answered."""
+    try:
+        admit(call)
+        if call.result is None:
+            component = call.component
+            may_send = component.slow or component.function.context_parameter is not None
+            if may_send and call.wants_stream and _can_stream(exchange):
+                return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
+            return Work(call=call, headers=BASE_HEADERS)
+        if isinstance(call.result, Subscription):
+            return _listen(call, exchange)
         # Only a request in a session waits for a task.
         assert isinstance(call.result, dict)
         return json_reply(200, encode_response(call, call.result))
-    wants_stream = call.wants_stream and exchange.can_stream
-    if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
-        return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
-    return Work(call=call, headers=BASE_HEADERS)
+    except MCPError as exc:
+        return error_reply(exc, call.request.id, call.revision)
+
+
+def _can_stream(exchange: Exchange) -> bool:
+    return exchange.can_stream and request_checks.accepts(exchange.headers, EVENT_STREAM)
 
 
 def _listen(call: Call, exchange: Exchange) -> Outcome:
@@ -324,6 +441,7 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 # Reading a request over ASGI ----------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BodyReader:
     """Reads the body of one request, and no more than needed.
 
@@ -333,13 +451,14 @@ class BodyReader:
     calls the application.
     """
 
-    def __init__(self, server: Server, scope: Scope, exchange: Exchange, receive: Receive) -> None:
-        self._server = server
-        self._scope = scope
-        self._exchange = exchange
-        self._receive = receive
-        self._deadline: float | None = None
-        self._is_whole = self._is_authorized = self._is_late = False
+    server: Server
+    scope: Scope
+    exchange: Exchange
+    receive: Receive
+    _deadline: float | None = None
+    _is_whole: bool = False
+    _is_authorized: bool = False
+    _is_late: bool = False
 
     async def read(self) -> Reply | None:
         """Read the body of a POST; return the reply to a request that is rejected without it.
@@ -347,29 +466,35 @@ class BodyReader:
         Raises:
             ClientDisconnected: the client disconnected before the body was complete.
         """
-        exchange = self._exchange
+        exchange, headers = self.exchange, self.exchange.headers
         if exchange.verb != "POST":
             return None
-        refused = check_request_head(self._server, exchange)
-        if refused is None and needs_authorization_first(
-            self._server, exchange, request_checks.declared_length(exchange.headers)
+        refused = check_request_head(self.server, exchange)
+        if (
+            refused is None
+            and not (exchange.is_usual and is_anonymous(exchange))
+            and needs_authorization_first(
+                self.server, exchange, request_checks.declared_length(headers)
+            )
         ):
             refused = await self._authorize()
         parts: list[bytes] = []
         size = 0
+        most = min(get_settings().max_body_bytes, MAX_UNVERIFIED_BYTES)
         try:
             while refused is None and not self._is_whole:
                 parts.append(await self._part())
                 size += len(parts[-1])
-                refused = await self._rejection(parts, size)
+                if size > most:
+                    refused = await self._rejection(parts, size)
         except TimeoutError:
             self._is_late = True
             refused = self._late()
-        exchange.set_body(b"".join(parts))
+        exchange.set_body(parts[0] if len(parts) == 1 else b"".join(parts))
         return refused
 
     async def _part(self) -> bytes:
-        message = await run_stepped(self._receive(), self._until_deadline)
+        message = await run_stepped(self.receive(), self._until_deadline)
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         self._is_whole = not message.get("more_body", False)
@@ -384,7 +509,7 @@ class BodyReader:
 
     async def _rejection(self, parts: Sequence[bytes], size: int) -> Reply | None:
         """Return the reply if what was read so far is enough to reject the request."""
-        exchange = self._exchange
+        exchange = self.exchange
         is_large = size > MAX_UNVERIFIED_BYTES
         is_form = is_large and request_checks.is_form(exchange.headers)
         if is_form or size > get_settings().max_body_bytes:
@@ -395,15 +520,15 @@ class BodyReader:
                 return refused
         if not is_large or self._is_whole or self._is_authorized:
             return None
-        if needs_authorization_first(self._server, exchange, size):
+        if needs_authorization_first(self.server, exchange, size):
             return await self._authorize()
         return None
 
     async def _authorize(self) -> Reply | None:
-        exchange = self._exchange
+        exchange = self.exchange
         # Before the body is complete, nothing may be read from it.
         head = replace(exchange, body=b"", _request=None)
-        work = partial(run_with_request_signals, partial(reject_unauthorized, self._server, head))
+        work = partial(run_with_request_signals, partial(reject_unauthorized, self.server, head))
         try:
             refused = await get_pool("short").run(work, key=presumed_caller(exchange.headers))
         except Busy as exc:
@@ -413,7 +538,7 @@ class BodyReader:
 
     def _late(self) -> Reply:
         message = f"The body was not received within {get_settings().body_seconds:g} seconds."
-        return _readable(self._exchange, jsonrpc_error_reply(408, message))
+        return _readable(self.exchange, jsonrpc_error_reply(408, message))
 
     def wrap_send(self, send: Send) -> Send:
         """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
@@ -424,7 +549,7 @@ class BodyReader:
         15.5.9).
         """
         # HTTP/2 and later have no Connection header and can close a single stream.
-        can_close = self._scope.get("http_version", "1.1").startswith("1")
+        can_close = self.scope.get("http_version", "1.1").startswith("1")
 
         async def linger(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start" and self._is_late and can_close:

@@ -42,8 +42,9 @@ from mcp_django.execution.handlers.session import (
     negotiate,
     session_envelope,
 )
-from mcp_django.execution.pipeline import WORK_METHODS, dispatch, encode_response
+from mcp_django.execution.pipeline import WORK_METHODS, admit
 from mcp_django.execution.quotas import UsageBatch, consume_session
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import check_version
@@ -236,7 +237,7 @@ class SessionRequest:
         if request.method == "initialize":
             raise InvalidRequest("initialize must not be part of a batch.")
         call = self.call_for(session, request, usage_batch)
-        dispatch(call)
+        admit(call)
         return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
     def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Stream:

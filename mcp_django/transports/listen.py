@@ -52,8 +52,8 @@ from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import is_readable
 from mcp_django.execution.handlers.session import may_subscribe, session_envelope
 from mcp_django.execution.handlers.tasks import readable_task_after_wait
-from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     get_pool,
     retry_while_busy,

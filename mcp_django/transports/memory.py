@@ -23,8 +23,9 @@ from mcp_django.execution.call import (
     Subscription,
 )
 from mcp_django.execution.handlers.tasks import store_answers, task_outcome, wait_for_task
-from mcp_django.execution.pipeline import dispatch, encode_response
+from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.results import encode_response
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
 from mcp_django.protocol.jsonrpc import Request
@@ -140,7 +141,7 @@ class MemoryConnection:
             revision = error_revision_of(request, self.session.revision)
             return jsonrpc.build_failure(request.id, exc, revision)
         try:
-            dispatch(call)
+            admit(call)
         except MCPError as exc:
             return _failed(call, exc)
         if isinstance(call.result, dict):

@@ -42,6 +42,8 @@ from mcp_django.transports.exchange import (
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
 TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")
+# No body has a length of 20 digits.
+MAX_DIGITS = 20
 LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
 
 ALLOWED_HEADERS = (
@@ -54,8 +56,6 @@ EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
 def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     """Return the reply to a request that is rejected whatever its body; else ``None``."""
     headers = exchange.headers
-    if exchange.verb == "POST" and exchange.endpoint != "sse" and _is_usual(headers):
-        return _check_size(declared_length(headers))
     is_judged = exchange.verb == "POST" and not is_form(headers)
     return (
         check_host(headers)
@@ -66,22 +66,33 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     )
 
 
-def _is_usual(headers: Headers) -> bool:
-    """Return whether a POST without an Origin has a host and types that were accepted before."""
-    if "origin" in headers:
+def has_usual_head(headers: Headers, max_bytes: int) -> bool:
+    """Return whether a POST has a host and types that were accepted before, and is small.
+
+    Nothing else of its head can then be rejected: it has no Origin, and its body, of at most
+    ``max_bytes`` by its Content-Length, is not a form.
+    """
+    origin, length, *lines = headers.raw(*_HEAD)
+    if origin is not None or not _is_accepted(
+        tuple(lines),
+        tuple(django_settings.ALLOWED_HOSTS),
+        django_settings.DEBUG,
+        django_settings.USE_X_FORWARDED_HOST,
+    ):
         return False
-    hosts = tuple(_allowed_hosts())
-    return _is_accepted(headers.raw(*_USUAL), hosts, django_settings.USE_X_FORWARDED_HOST)
+    if isinstance(length, bytes):
+        # Python refuses to convert very long digit strings.
+        return length.isdigit() and len(length) < MAX_DIGITS and int(length) <= max_bytes
+    return length is None
 
 
 _USUAL = (b"host", b"x-forwarded-host", b"content-type", b"accept")
+_HEAD = (b"origin", b"content-length", *_USUAL)
 
 
 @lru_cache(maxsize=256)
 def _is_accepted(
-    lines: tuple[bytes | tuple[bytes, ...] | None, ...],
-    allowed_hosts: tuple[str, ...],
-    uses_forwarded_host: bool,  # noqa: FBT001 - part of the key
+    lines: tuple[bytes | tuple[bytes, ...] | None, ...], *_settings_of_hosts: object
 ) -> bool:
     """Return whether host and types are allowed; cached, since a client repeats them."""
     found = [(name, line) for name, line in zip(_USUAL, lines, strict=True) if line is not None]
@@ -89,7 +100,7 @@ def _is_accepted(
     if any(isinstance(line, tuple) for _, line in found):
         # A repeated header is never usual.
         return False
-    return check_host(headers) is None and _check_types(headers) is None
+    return not is_form(headers) and check_host(headers) is None and _check_types(headers) is None
 
 
 def check_body(exchange: Exchange) -> Reply | None:
@@ -110,8 +121,8 @@ def is_form(headers: Headers) -> bool:
 def declared_length(headers: Headers) -> int:
     """Return the body's length by Content-Length, 0 without one, as for a chunked body."""
     said = headers.get("content-length") or ""
-    # Python refuses to convert very long digit strings, and no body has a length of 20 digits.
-    return int(said[:20]) if said.isdecimal() else 0
+    # Python refuses to convert very long digit strings.
+    return int(said[:MAX_DIGITS]) if said.isdecimal() else 0
 
 
 def check_host(headers: Headers) -> Reply | None:

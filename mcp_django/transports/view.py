@@ -31,11 +31,11 @@ from mcp_django.transports.exchange import (
 )
 from mcp_django.transports.http import (
     ParsedRequest,
-    authorize_request,
     check_request_head,
     needs_authorization_first,
     parse_request,
     reject_unauthorized,
+    serve_in_thread,
 )
 from mcp_django.transports.request_checks import declared_length
 
@@ -64,7 +64,7 @@ class EndpointView:
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Process one request and return the response."""
         received = self._received(request)
-        outcome = received if isinstance(received, Reply) else authorize_request(received)
+        outcome = received if isinstance(received, Reply) else serve_in_thread(received)
         if isinstance(outcome, Work):
             in_flight = _in_flight_of(request)
             if in_flight is not None:

@@ -325,9 +325,7 @@ def call_of(row: Task, **changes: Any) -> Call:
         "server": "chores",
         "at": row.created_at,
         "user_key": "anonymous" if row.user is None else key_of(row.user),
-        "arguments_digest": call_record.arguments_digest(
-            call_record.decode_arguments(row.arguments.encode())
-        ),
+        "arguments_digest": call_record.summarize_arguments(row.arguments.encode()).digest,
     }
     (line,) = called(row.tool, **{**said, **changes})
     return line

@@ -7,9 +7,10 @@ import pytest
 from mcp_django.protocol.methods import (
     CLIENT_NOTIFICATIONS,
     REQUESTS,
+    REQUESTS_AT,
     SERVER_NOTIFICATIONS,
     SERVER_REQUESTS,
-    lookup,
+    Method,
 )
 from mcp_django.protocol.revisions import HANDSHAKE, REVISIONS, STATELESS, V2025_11_25, Revision
 from tests.spec import spec
@@ -34,6 +35,11 @@ HANDSHAKE_ONLY = (
 SKILLS = ("skills/list", "skills/get", "resources/directory/read")
 TASKS = tuple(f"tasks/{one}" for one in ("get", "update", "cancel", "result", "list"))
 MODERN_ONLY = ("server/discover", "subscriptions/listen", *SKILLS)
+
+
+def lookup(method: str, revision: Revision) -> Method | None:
+    """The method as a revision defines it."""
+    return REQUESTS_AT[revision.version].get(method)
 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda r: r.version)

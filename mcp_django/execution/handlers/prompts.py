@@ -6,20 +6,21 @@ Completion suggests values for one argument of a prompt or template that the cal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Completion, Prompt, PromptArgument
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Call, RetryParams
+from mcp_django.execution.call import Answer, Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.interaction import Interaction, may_ask
+from mcp_django.execution.plan import Kind, admit_component, plan_for
 from mcp_django.execution.policy import authorize
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -61,44 +62,47 @@ def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
     return described
 
 
-def get_prompt(call: Call) -> None:
-    """Authorize a prompt and parse its arguments; unknown arguments are ignored."""
-    params = read_params(call.request.params, GetPromptParams)
-    call_record = call.record
-    call_record.note_name(params.name)
-    catalog = call.server.catalog
-    prompt = catalog.find_prompt(params.name)
-    if prompt is not None:
-        call_record.note_component(prompt)
-    is_authorized = authorize(
-        call.principal,
-        prompt,
-        siblings=catalog.prompts.values(),
-        call_record=call_record,
+def get_prompt(call: Call) -> Answer:
+    """Admit the call of a prompt; unknown arguments are ignored."""
+    params = call.params = read_params(call.request.params, GetPromptParams)
+    call.name = params.name
+    call.record.note_name(params.name)
+    return admit_component(call, plan_for(call, PROMPT, params.name))
+
+
+def _siblings(catalog: Catalog) -> Iterable[Prompt]:
+    return catalog.prompts.values()
+
+
+def _unknown_prompt(call: Call) -> InvalidParams:
+    return InvalidParams(
+        f"No prompt named {call.name[:80]!r} on server {call.server.name!r}; see prompts/list."
     )
-    if prompt is None or not is_authorized:
-        raise InvalidParams(
-            f"No prompt named {params.name[:80]!r} on server {call.server.name!r}; "
-            "see prompts/list."
-        )
+
+
+def _read_arguments(call: Call) -> None:
+    prompt, params = cast(Prompt, call.component), cast(GetPromptParams, call.params)
     known = {one.name for one in prompt.parameters}
     given = {name: value for name, value in (params.arguments or {}).items() if name in known}
-    call_record.note_authorized(given)
+    call.record.note_authorized(given)
+    call.raw_arguments = encode(given)
     try:
-        arguments = prompt.arguments.parse(encode(given))
+        call.arguments = prompt.arguments.parse(call.raw_arguments)
     except InvalidArguments as exc:
-        call_record.note_invalid_arguments(exc.problems)
-        consume(call, prompt)
+        call.record.note_invalid_arguments(exc.problems)
+        consume(call)
         raise InvalidParams(str(exc)) from None
-    if may_ask(prompt, params):
-        call.interaction = Interaction(call, prompt, encode(given), params)
-    consume(call, prompt, call.interaction)
-    call.prepare(
-        prompt,
-        arguments,
-        to_result=partial(results.prompt_result, prompt),
-        to_error=partial(results.component_failure, prompt),
-    )
+    call.to_result = partial(results.prompt_result, prompt)
+    call.to_error = partial(results.component_failure, prompt)
+
+
+PROMPT = Kind(
+    method="prompts/get",
+    find=Catalog.find_prompt,
+    siblings=_siblings,
+    unknown=_unknown_prompt,
+    read_arguments=_read_arguments,
+)
 
 
 # Completion of arguments --------------------------------------------------------------------------
@@ -136,8 +140,8 @@ class CompleteParams(msgspec.Struct):
 def complete(call: Call) -> dict[str, Any] | None:
     """Prepare the call of a completion; an argument without one has no suggestions."""
     params = read_params(call.request.params, CompleteParams)
-    target = _completion_target(call, params.ref)
-    consume(call, target)
+    target = call.component = _completion_target(call, params.ref)
+    consume(call)
     known = target.arguments.json_schema.get("properties", {})
     if params.argument.name not in known:
         raise InvalidParams(

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.core.exceptions import PermissionDenied
 
 from mcp_django.auth.principal import Principal, missing_scopes
+from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component, ComponentFunction
 from mcp_django.core.context import Context
 from mcp_django.core.resource import (
@@ -37,7 +38,7 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import Call, RetryParams
+from mcp_django.execution.call import Answer, Call, RetryParams, run_steps
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
@@ -46,9 +47,9 @@ from mcp_django.execution.handlers.listing import (
     open_list,
     with_next_cursor,
 )
-from mcp_django.execution.interaction import Interaction, may_ask
+from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.plan import Kind, admit_component, plan_of
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
-from mcp_django.execution.quotas import consume
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import Position, invalid_cursor, items_after
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -110,51 +111,69 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
     return described
 
 
-def read_resource(call: Call) -> None:
-    """Authorize the read of a resource; its function runs later."""
-    params = read_params(call.request.params, ReadParams)
-    component = authorize_read(call, params.uri)
-    if may_ask(component, params):
-        call.interaction = Interaction(call, component, encode(params.uri), params)
-    consume(call, component, call.interaction)
+def read_resource(call: Call) -> Answer:
+    """Admit the read of a resource; its function runs later."""
+    params = call.params = read_params(call.request.params, ReadParams)
+    call.name = params.uri
+    call.record.note_name(params.uri)
+    call.raw_arguments = encode(params.uri)
+    assert call.catalog is not None
+    plan = plan_of(call, RESOURCE, find_readable(call.catalog, params.uri))
+    answer = admit_component(call, plan)
     if params.is_retry:
         # The result depends on an answer of the user.
         to_result = call.to_result
         call.to_result = lambda value: {**to_result(value), **NOT_CACHEABLE}
+    return answer
 
 
-def authorize_read(call: Call, uri: str) -> ReadableComponent:
-    """Prepare the call that reads a URI, and return what it reads.
+def authorize_read(reading: Call, uri: str) -> ReadableComponent:
+    """Prepare the nested call that reads a URI, and return what it reads.
 
     Raises:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
             same.
     """
-    call.record.note_name(uri)
+    catalog = reading.catalog = reading.catalog or reading.server.catalog
+    reading.name = uri
+    plan = reading.plan = plan_of(reading, RESOURCE, find_readable(catalog, uri))
+    if plan.component is not None:
+        reading.component = plan.component
+    run_steps(reading, plan.nested)
+    return cast(ReadableComponent, plan.component)
+
+
+def find_readable(catalog: Catalog, uri: str) -> ReadableComponent | None:
+    """Return the resource or template that serves a URI; ``None`` for an invalid URI too."""
     try:
         check_uri(uri)
     except ValueError:
-        raise not_found(uri) from None
-    catalog = call.server.catalog
-    component, variables = catalog.find_resource(uri) or (None, {})
-    if component is not None:
-        call.record.note_component(component, uri=uri)
-    is_authorized = authorize(
-        call.principal,
-        component,
-        siblings=catalog.readable_components(),
-        call_record=call.record,
-    )
-    if component is None or not is_authorized:
-        raise not_found(uri)
+        return None
+    found = catalog.find_resource(uri)
+    return None if found is None else found[0]
+
+
+def _unknown_resource(call: Call) -> ResourceNotFound:
+    return not_found(call.name)
+
+
+def _read_variables(call: Call) -> None:
+    component, uri = cast(ReadableComponent, call.component), call.name
+    assert call.catalog is not None
+    _, variables = call.catalog.find_resource(uri) or (None, {})
     call.record.note_authorized(variables)
-    call.prepare(
-        component,
-        _arguments(component, variables, uri, call_record=call.record),
-        to_result=partial(results.resource_result, component, uri, _hints(call, component)),
-        to_error=partial(results.resource_failure, component, uri),
-    )
-    return component
+    call.arguments = _arguments(component, variables, uri, call_record=call.record)
+    call.to_result = partial(results.resource_result, component, uri, _hints(call, component))
+    call.to_error = partial(results.resource_failure, component, uri)
+
+
+RESOURCE = Kind(
+    method="resources/read",
+    find=find_readable,
+    siblings=Catalog.readable_components,
+    unknown=_unknown_resource,
+    read_arguments=_read_variables,
+)
 
 
 def is_readable(call: Call, uri: str) -> bool:

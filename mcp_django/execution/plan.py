@@ -1,0 +1,277 @@
+"""``Plan``: what a call of one component does before its function runs, put together once.
+
+A plan has only the steps that its component uses: without a permission or scope nothing is
+authorized, without a rate nothing is counted. To add a step to calls, write a function of one
+``Call`` beside its topic and add it to ``ADMISSION`` with the condition under which a plan has it.
+
+Catalogs own the plans (``Catalog.plans``). A plan is made at the first call of its component at a
+revision and is gone with its catalog, which every decision in the admin and every registration
+replaces. It is made again when a setting changes. It contains nothing that may differ between two
+calls: not the caller, the language, the host, receivers of signals, or the tracer. Plans are only
+read, so threads share them; a forked child keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS
+from mcp_django.auth.principal import Principal, anonymous_principal
+from mcp_django.conf import Settings, get_settings
+from mcp_django.core.catalog import Catalog, Server
+from mcp_django.core.component import Component
+from mcp_django.exceptions import AuthenticationRequired, MCPError
+from mcp_django.execution import approval_guard, interaction, quotas, task_plan
+from mcp_django.execution.call import Answer, Call, Step
+from mcp_django.execution.call_record import Identification, identify
+from mcp_django.execution.policy import authorize, is_open
+from mcp_django.protocol.revisions import Revision
+
+
+class Kind(NamedTuple):
+    """What tools, resources and prompts do differently when one of them is called."""
+
+    method: str
+    find: Callable[[Catalog, str], Component | None]
+    """Finds a component by its name, its URI or an alias."""
+    siblings: Callable[[Catalog], Iterable[Component]]
+    """Returns all components of the kind."""
+    unknown: Callable[[Call], MCPError]
+    """Returns the error for a name without a component, or without one that the caller may see."""
+    read_arguments: Step
+    """Reads the arguments and says how the value of the function becomes a result."""
+
+
+class Plan(NamedTuple):
+    """What a call of one component does, at one revision, on one server."""
+
+    kind: Kind
+    component: Component | None
+    """``None`` for a name without a component."""
+    admission: tuple[Step, ...]
+    """The steps that apply, in order."""
+    continued: tuple[Step, ...]
+    """The steps of a call that continues an earlier one with the client's answers."""
+    nested: tuple[Step, ...]
+    """The steps of a call that is a part of another one, which is counted and asks the client."""
+    about: Identification | None
+    """What the call log says about each of the calls."""
+    where: Literal["loop", "thread"]
+    """Where the call is admitted and run, if nothing of its caller has to be looked up."""
+    server: Server
+    settings: Settings
+
+
+class _Facts(NamedTuple):
+    """What the conditions of steps look at."""
+
+    component: Component | None
+    revision: Revision
+    catalog: Catalog
+    has_server_rates: bool
+
+
+def has_rules(facts: _Facts) -> bool:
+    """Return whether a caller may be rejected; so for an absent component, as for a hidden one."""
+    one = facts.component
+    return one is None or one.permission is not None or bool(one.scopes or _approval(one))
+
+
+def may_be_task(facts: _Facts) -> bool:
+    """Return whether a call may become a task, or its client may request one in vain."""
+    if getattr(facts.component, "task", ""):
+        return True
+    is_tool = facts.component is not None and facts.component.kind == "tool"
+    return is_tool and facts.revision.tasks and task_plan.has_task_tools(facts.catalog)
+
+
+def exists(facts: _Facts) -> bool:
+    """Return whether there is a component."""
+    return facts.component is not None
+
+
+def asks_client(facts: _Facts) -> bool:
+    """Return whether the component may ask its client something."""
+    return facts.component is not None and interaction.may_ask(facts.component)
+
+
+def has_rate(facts: _Facts) -> bool:
+    """Return whether uses are counted."""
+    return facts.component is not None and bool(facts.has_server_rates or facts.component.rates)
+
+
+def needs_approval(facts: _Facts) -> bool:
+    """Return whether each call needs the approval of a person."""
+    return facts.component is not None and bool(_approval(facts.component))
+
+
+def _approval(component: Component) -> str:
+    return getattr(component, "approval", "")
+
+
+def authorize_component(call: Call) -> None:
+    """Check that the caller may use the component; if not, answer as if it did not exist.
+
+    Raises:
+        MCPError: the caller may not see the component, or it does not exist.
+        AuthenticationRequired: the caller is anonymous, and credentials might give access.
+        InsufficientScope: the credential lacks a scope.
+    """
+    assert call.plan is not None
+    component, siblings = call.plan.component, call.plan.kind.siblings
+    principal, catalog = call.principal, call.catalog
+    assert catalog is not None
+    is_authorized = authorize(
+        principal, component, siblings=siblings(catalog), call_record=call.record
+    )
+    needs_user = (
+        component is not None and bool(_approval(component)) and not principal.is_authenticated
+    )
+    if is_authorized and needs_user and not principal.may_sign_in:
+        # The same checks as for an absent component.
+        is_authorized = authorize(principal, None, siblings=siblings(catalog))
+    if component is None or not is_authorized:
+        raise call.plan.kind.unknown(call)
+    if needs_user:
+        raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
+
+
+def read_arguments(call: Call) -> None:
+    """Read the arguments, as the kind of the component does."""
+    assert call.plan is not None
+    call.plan.kind.read_arguments(call)
+
+
+# All steps in their order, each with the condition under which a plan has it. A step of ``AROUND``
+# runs those after it.
+ADMISSION: tuple[tuple[Callable[[_Facts], bool], Callable[..., None]], ...] = (
+    # First: who may not see a component learns nothing from its arguments.
+    (has_rules, authorize_component),
+    (may_be_task, task_plan.admit_task),
+    (exists, read_arguments),
+    (asks_client, interaction.open_interaction),
+    (has_rate, quotas.consume),
+    (needs_approval, approval_guard.open_guard),
+)
+AROUND = frozenset({task_plan.admit_task})
+NESTED = frozenset({authorize_component, read_arguments})
+
+
+def plan_for(call: Call, kind: Kind, name: str) -> Plan:
+    """Return the plan of the component with this name, or that of an absent component."""
+    assert call.catalog is not None
+    key = (kind.method, name, call.envelope.revision.version)
+    plan: Plan | None = call.catalog.plans.get(key)
+    if plan is not None and plan.settings is get_settings() and plan.server is call.server:
+        return plan
+    return plan_of(call, kind, kind.find(call.catalog, name))
+
+
+def plan_of(call: Call, kind: Kind, component: Component | None) -> Plan:
+    """Return the plan of a component; ``None`` stands for an absent one."""
+    server, catalog, revision = call.server, call.catalog, call.envelope.revision
+    assert catalog is not None
+    name = None if component is None else component.key
+    key = (kind.method, name, revision.version)
+    plan: Plan | None = catalog.plans.get(key)
+    if plan is None or plan.settings is not get_settings() or plan.server is not server:
+        plan = catalog.plans[key] = _make_plan(server, catalog, kind, component, revision)
+    return plan
+
+
+def _make_plan(
+    server: Server, catalog: Catalog, kind: Kind, component: Component | None, revision: Revision
+) -> Plan:
+    facts = _Facts(component, revision, catalog, bool(server.rates))
+    steps = [step for applies, step in ADMISSION if applies(facts)]
+    continued = [
+        step
+        for applies, step in ADMISSION
+        if applies(facts) or (step is interaction.open_interaction and component is not None)
+    ]
+    # A component that not everybody may see runs where an absent one does.
+    known = [component] if component and not has_rules(facts) else [*kind.siblings(catalog)]
+    return Plan(
+        kind=kind,
+        component=component,
+        admission=_nest(steps),
+        continued=_nest(continued),
+        nested=tuple(step for step in steps if step in NESTED),
+        about=None if component is None else identify(component, server),
+        where="thread" if server.rates or any(map(_needs_thread, known)) else "loop",
+        server=server,
+        settings=get_settings(),
+    )
+
+
+def _nest(steps: Iterable[Callable[..., None]]) -> tuple[Step, ...]:
+    """Give each step of ``AROUND`` the steps after it."""
+    nested: tuple[Step, ...] = ()
+    for step in reversed([*steps]):
+        nested = (partial(step, rest=nested),) if step in AROUND else (step, *nested)
+    return nested
+
+
+def _needs_thread(component: Component) -> bool:
+    """Return whether a sync function runs, or a count is kept in the cache of the site."""
+    return not component.function.is_async or bool(component.rates)
+
+
+def admit_component(call: Call, plan: Plan) -> Answer:
+    """Take the steps of a plan; return the answer if one of them answers the call already."""
+    params = call.params
+    assert params is not None
+    call.plan = plan
+    if plan.component is not None:
+        call.component = plan.component
+        call.record.note_component(plan.component, uri=call.name, about=plan.about)
+    is_continued = params.request_state is not None or params.input_responses
+    for step in plan.continued if is_continued else plan.admission:
+        step(call)
+        if call.result is not None:
+            break
+    return call.result
+
+
+# Callers without credentials ----------------------------------------------------------------------
+
+
+class _Access(NamedTuple):
+    """Who may use a server without credentials."""
+
+    is_open: bool
+    may_sign_in: bool
+    permission: Any
+    settings: Settings
+
+
+_ACCESS = "access"
+
+
+def open_principal(server: Server, catalog: Catalog) -> Principal | None:
+    """Return the anonymous principal, if nothing has to be checked of it; otherwise ``None``."""
+    access: _Access | None = catalog.plans.get(_ACCESS)
+    if (
+        access is None
+        or access.permission is not server.permission
+        or access.settings is not get_settings()
+    ):
+        access = catalog.plans[_ACCESS] = _access_to(server, catalog)
+    return anonymous_principal(may_sign_in=access.may_sign_in) if access.is_open else None
+
+
+def _access_to(server: Server, catalog: Catalog) -> _Access:
+    backends = server.auth
+    return _Access(
+        is_open=(
+            catalog.is_enabled
+            and not catalog.has_permissions
+            and is_open(server)
+            and BEARER_BACKENDS.issuperset(backends)
+        ),
+        may_sign_in=not SESSION_BACKENDS.issuperset(backends),
+        permission=server.permission,
+        settings=get_settings(),
+    )
