@@ -352,7 +352,7 @@ def _current_tool(row: Task) -> tuple[Any, Tool] | None:
 
 
 def _arguments_of(row: Task) -> Any:
-    return call_record.decode_arguments(row.arguments.encode())
+    return call_record.summarize_arguments(row.arguments.encode()).values
 
 
 def _render_client_request(asked: Any) -> SafeString:

@@ -15,6 +15,8 @@ from mcp_django.conf import get_settings
 
 # Together with the part of a client (at most 61 characters) it fits the columns of 255.
 _MAX_ID = 120
+ANONYMOUS = "anonymous"
+"""The key of callers without credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Principal:
     @property
     def user_key(self) -> str:
         """The key of the user, whatever the client."""
-        return key_of(self.user)
+        return key_of(self.user) if self.user.is_authenticated else ANONYMOUS
 
     @property
     def is_authenticated(self) -> bool:
@@ -63,7 +65,7 @@ def principal_for(user: Any, **details: Any) -> Principal:
 
 def key_of(user: Any) -> str:
     """Return the key of a user in tables and counters, of at most 128 characters."""
-    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else "anonymous"
+    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else ANONYMOUS
 
 
 def find_user_by_name(name: str) -> Any:
@@ -81,7 +83,7 @@ def anonymous_principal(*, may_sign_in: bool = True) -> Principal:
     from django.contrib.auth.models import AnonymousUser
 
     return Principal(
-        key="anonymous", user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
+        key=ANONYMOUS, user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
     )
 
 

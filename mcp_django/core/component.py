@@ -47,6 +47,8 @@ class ComponentFunction:
     inspected."""
     embeds_resources: bool = False
     """Whether its own code or its return type names ``EmbeddedResource``."""
+    takes_arguments: bool = False
+    """Whether it is called with just the arguments of the client, by their names."""
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> functools.partial[Any]:
         """Return the call as a partial, given arguments by name.
@@ -111,6 +113,7 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
         returns=returns,
         sends_client_requests=bool(contexts) and not CLIENT_REQUEST_METHODS.isdisjoint(names),
         embeds_resources=_EMBEDDED in names or _EMBEDDED in str(returns),
+        takes_arguments=not contexts and not _positional_only_names(function),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -304,16 +305,14 @@ class UnstreamedPort(NullPort):
             )
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Cancellation:
     """A flag that is set when the caller no longer needs the result of a call."""
 
-    __slots__ = ("__weakref__", "_callbacks", "_is_set", "requested_by_client")
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._callbacks: list[Callable[[], None]] = []
-        self.requested_by_client = False
-        """Whether the client requested the cancellation, and so expects no response."""
+    requested_by_client: bool = field(default=False, init=False)
+    """Whether the client requested the cancellation, and so expects no response."""
+    _is_set: bool = field(default=False, init=False)
+    _callbacks: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def expire(self) -> None:
         """Set the flag for a call that ended or timed out; the client still gets its response."""

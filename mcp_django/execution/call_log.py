@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -28,10 +28,11 @@ from mcp_django.auth.limits import PerMinute
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
+from mcp_django.core.resource import ReadableComponent
 from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Result
-from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord
+from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord, columns
 from mcp_django.execution.results import encode_result
 from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
 from mcp_django.protocol.envelope import Envelope, error_revision_of
@@ -39,7 +40,7 @@ from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.signals import call_finished, call_started
-from mcp_django.storage.call_rows import Fields, QueuedRow, Receiver, call_log
+from mcp_django.storage.call_rows import Fields, QueuedRow, call_log
 from mcp_django.storage.databases import is_on_loop, tables
 
 logger = logging.getLogger("mcp_django")
@@ -69,7 +70,7 @@ def log_call(call: Call, work: Callable[[], Result]) -> Result:
             run.
     """
     call_record = call.record
-    if not call_record.is_open:
+    if not call_record.pending:
         if call_record.is_written and call_record.writes:
             raise LogUnavailable  # it timed out before its thread began
         return work()
@@ -94,12 +95,13 @@ async def alog_call(
 ) -> Result:
     """``log_call`` for the event loop; without ``runs_here`` a thread calls ``log_call``."""
     record = call.record
-    if not record.is_open:
+    if not record.pending:
         return await work()
     if runs_here:
-        if _needs_begin(record):
+        is_wanted = record.writes or call_started.has_listeners(tables.Call)
+        if is_wanted and not call_log.is_disabled:
             await _abegin_record(record, own_thread=own_thread)
-        else:
+        elif record.was_asked:
             record.resume()
     try:
         result = await work()
@@ -112,7 +114,7 @@ async def alog_call(
         await _aend_record(record, _outcome_of_exception(call, exc), own_thread=own_thread)
         raise
     # A thread that ran the work may have ended the record already.
-    meaning = _outcome_of_return(call, result) if runs_here or call.record.is_open else None
+    meaning = _outcome_of_return(call, result) if runs_here or record.pending else None
     if meaning is not None:
         await _aend_record(record, meaning, own_thread=own_thread)
     return result
@@ -120,7 +122,7 @@ async def alog_call(
 
 def end_rejected(entry: CallRecord, exc: BaseException) -> None:
     """Log a request that was rejected before a function could run."""
-    if not entry.is_open:
+    if not entry.pending:
         return
     meaning, mark = call_record.outcome_before_run(exc), entry.preset_outcome
     # An authorization error is logged as such, even if the component does not exist.
@@ -132,9 +134,9 @@ def end_rejected(entry: CallRecord, exc: BaseException) -> None:
 def end_answered(call: Call, result: Result) -> None:
     """Log a request that was answered without running a function."""
     record = call.record
-    if record.is_open:
-        meaning = _outcome_of_result(call, result)
-        _end_record(record, record.preset_outcome or meaning)
+    meaning = _outcome_of_return(call, result) if record.pending else None
+    if meaning is not None:
+        _end_record(record, meaning)
 
 
 def log_abandoned(call_record: CallRecord) -> None:
@@ -155,37 +157,37 @@ def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
     return _with_cancellation_note(call_record.outcome_after_run(exc, entry.error_outcome), call)
 
 
-def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
-    """Return the outcome of a result; ``None`` for questions after which the call continues."""
-    record = call.record
-    is_asking = record.preset_outcome is None and result.get("resultType") == "input_required"
-    if is_asking and not call.revision.stateless:
-        record.pause()
-        return None
-    meaning = _outcome_of_result(call, result)
-    if record.preset_outcome is not None:
-        return record.preset_outcome
-    if is_asking:
-        return ASKED
-    if not call.cancellation.requested_by_client:
-        return meaning
-    return _with_cancellation_note(meaning, call)
-
-
 OK = CallOutcome("ok")
 ASKED = CallOutcome("asked")
 NOT_ENCODED = CallOutcome("failed", None, "the result cannot be encoded as JSON")
 
 
-def _outcome_of_result(call: Call, result: Result) -> CallOutcome:
-    """Note the size of a result, and return its outcome."""
+def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
+    """Return the outcome of a result, whose size is noted.
+
+    ``None`` for questions after which the call continues.
+    """
+    record = call.record
+    outcome = record.preset_outcome
+    is_asking = outcome is None and result.get("resultType") == "input_required"
+    if is_asking and not call.revision.stateless:
+        record.pause()
+        return None
+    is_encoded = True
     try:
-        call.record.size = len(encode_result(call, result))
+        record.size = len(encode_result(call, result))
     except (TypeError, ValueError):
-        return NOT_ENCODED
-    if result.get("isError"):
-        return call.record.error_outcome or CallOutcome("error")
-    return OK
+        is_encoded = False
+    if outcome is not None or is_asking:
+        return outcome or ASKED
+    if not is_encoded:
+        outcome = NOT_ENCODED
+    elif result.get("isError"):
+        outcome = record.error_outcome or CallOutcome("error")
+    else:
+        outcome = OK
+    is_late = call.cancellation.requested_by_client
+    return _with_cancellation_note(outcome, call) if is_late else outcome
 
 
 def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
@@ -204,13 +206,15 @@ def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
 
 def _begin_record(entry: CallRecord) -> None:
     entry.resume()
-    if entry.pk is not None or entry.was_asked:
+    if entry.pk is not None or entry.was_asked or call_log.is_disabled:
         return
-    if not _needs_begin(entry):
+    has_receivers, writes = call_started.has_listeners(tables.Call), entry.writes
+    if not (has_receivers or writes):
         return
-    fields = call_record.begin_columns(entry)
-    _send_call_started(fields)
-    if not entry.writes:
+    fields = columns(entry)
+    if has_receivers:
+        call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
+    if not writes:
         return
     try:
         pk = call_log.insert(fields)
@@ -224,31 +228,31 @@ def _begin_record(entry: CallRecord) -> None:
             raise LogUnavailable from exc
         return
     entry.pk = pk
-    if not entry.is_open:
+    if not entry.pending:
         # It timed out before it began, and the timeout is logged already.
         call_log.remove(pk)
         raise LogUnavailable
 
 
-def _needs_begin(call_record: CallRecord) -> bool:
-    if call_log.is_disabled:
-        return False
-    return call_record.writes or _has_start_receivers()
-
-
-def _end_record(call_record: CallRecord, meaning: CallOutcome) -> None:
+def _end_record(record: CallRecord, meaning: CallOutcome) -> None:
     """Write the record: now where that is possible and necessary, otherwise soon."""
-    if not call_record.claim_end() or call_log.is_disabled:
-        return
-    fields = _fields(call_record, meaning)
     if is_on_loop():
-        call_log.add(QueuedRow(fields, call_record.pk, _finish_sender(call_record.pk)))
+        _queue_end(record, meaning)
         return
-    _send_call_finished(fields, pk=call_record.pk)
-    if call_record.pk is None and not call_log.is_immediate():
+    try:
+        # Another thread may end the record at the same time; one of them pops this.
+        record.pending.pop()
+    except IndexError:
+        return
+    if call_log.is_disabled:
+        return
+    fields = columns(record, meaning)
+    _log_columns(fields)
+    _send_call_finished(fields, pk=record.pk)
+    if record.pk is None and not call_log.is_immediate():
         call_log.add(QueuedRow(fields))
     else:
-        _write(fields, call_record.pk)
+        _write(fields, record.pk)
 
 
 def _write(fields: Fields, pk: int | None) -> None:
@@ -267,21 +271,29 @@ def _write(fields: Fields, pk: int | None) -> None:
         call_log.add(QueuedRow(fields, pk))
 
 
-def _queue_end(call_record: CallRecord, meaning: CallOutcome) -> None:
-    if call_record.claim_end() and not call_log.is_disabled:
-        fields = _fields(call_record, meaning)
-        call_log.add(QueuedRow(fields, call_record.pk, _finish_sender(call_record.pk)))
+def _queue_end(record: CallRecord, meaning: CallOutcome) -> None:
+    try:
+        record.pending.pop()
+    except IndexError:
+        return
+    if call_log.is_disabled:
+        return
+    fields = columns(record, meaning)
+    if _call_logger.isEnabledFor(logging.INFO):
+        _log_columns(fields)
+    receiver = None
+    if call_finished.has_listeners(tables.Call):
+        # The background thread sends the signal.
+        receiver = partial(_send_call_finished, pk=record.pk)
+    call_log.add(QueuedRow(fields, record.pk, receiver))
 
 
-def _fields(record: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
-    # All columns, also those of the beginning: for signal receivers, and for a new row.
-    fields = call_record.begin_columns(record) | call_record.end_columns(record, meaning)
+def _log_columns(fields: Fields) -> None:
     if _call_logger.isEnabledFor(logging.INFO):
         # ``mcp_call`` can be encoded as JSON.
         shown = {**fields, "at": fields["at"].isoformat()}
         parts = (fields["kind"], fields["component"], fields["outcome"])
         _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
-    return fields
 
 
 # On the loop --------------------------------------------------------------------------------------
@@ -449,20 +461,20 @@ def _log_rejected_request(
     )
     call.record.begin(call)
     name = _requested_name(request)
-    call.record.note_name(name)
+    component = None
     if server is not None and request.method == "resources/read":
-        _note_template(server, name, call.record)
+        component = _find_template(server, name)
+    call.record.note_component(name, component)
     end_rejected(call.record, exc)
 
 
-def _note_template(server: Server, uri: str, call_record: CallRecord) -> None:
-    """Record the template instead of a URI that contains the values of its variables."""
-    try:
+def _find_template(server: Server, uri: str) -> ReadableComponent | None:
+    """Return the template to record instead of a URI that contains the values of its variables."""
+    with suppress(ValueError):
         check_uri(uri)
-    except ValueError:
-        return
-    if (found := server.catalog.find_resource(uri)) is not None:
-        call_record.note_component(found[0], uri=uri)
+        if (found := server.catalog.find_resource(uri)) is not None:
+            return found[0]
+    return None
 
 
 def _requested_name(request: Request) -> str:
@@ -479,31 +491,9 @@ def _requested_name(request: Request) -> str:
 _call_logger = logging.getLogger("mcp_django.calls")
 
 
-def _has_start_receivers() -> bool:
-    """Return whether ``call_started`` has receivers."""
-    return call_started.has_listeners(tables.Call)
-
-
-def _has_finish_receivers() -> bool:
-    """Return whether ``call_finished`` has receivers."""
-    return call_finished.has_listeners(tables.Call)
-
-
-def _send_call_started(fields: Fields) -> None:
-    """Send ``call_started``."""
-    if _has_start_receivers():
-        call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
-
-
 def _send_call_finished(fields: Fields, *, pk: int | None) -> None:
-    """Send ``call_finished``."""
-    if _has_finish_receivers():
+    if call_finished.has_listeners(tables.Call):
         call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
-
-
-def _finish_sender(pk: int | None) -> Receiver | None:
-    """Return what sends ``call_finished`` for a record that the background thread writes."""
-    return partial(_send_call_finished, pk=pk) if _has_finish_receivers() else None
 
 
 # Call log and span together -----------------------------------------------------------------------

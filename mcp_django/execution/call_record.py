@@ -32,7 +32,7 @@ from django.http import Http404
 from django.utils import timezone
 from django.utils.encoding import force_bytes
 
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.principal import ANONYMOUS, Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ResourceTemplate
@@ -75,6 +75,17 @@ MAX_PROBLEMS = 20
 MAX_PATH = 120
 
 
+class CallOutcome(NamedTuple):
+    """The outcome of a call, the code of its error and the reason."""
+
+    outcome: str
+    code: int | None = None
+    reason: str = ""
+
+
+UNKNOWN = CallOutcome("unknown")
+
+
 class CallRecord:
     """The data of one use of a component; nothing is logged before ``begin`` is called."""
 
@@ -82,6 +93,8 @@ class CallRecord:
     operation: Operation | None = None
     component: Component | None = None
     about: Identification | None = None
+    writes = False
+    """Whether the call may change data, so that its record is written before it runs."""
     name = uri = ""
     arguments: bytes | Mapping[str, Any] = b"{}"
     problems: Sequence[str] = ()
@@ -91,10 +104,13 @@ class CallRecord:
     pk: int | None = None
     size: int | None = None
     was_asked = False
-    # Several threads may end the record; the one that pops this writes it.
-    _pending: list[None] = []
-    _elapsed = 0.0
-    _clock: float | None
+    pending: list[None] = []
+    """Not empty while a record is to be written. Several threads may end it; the one that pops the
+    member writes it."""
+    elapsed = 0.0
+    """The seconds that the call ran before it paused."""
+    clock: float | None
+    """When the call began to run, by ``time.perf_counter()``; ``None`` while it is paused."""
 
     kind: str
     at: datetime
@@ -106,14 +122,9 @@ class CallRecord:
     transport: str
 
     @property
-    def is_open(self) -> bool:
-        """Whether a record is still to be written."""
-        return bool(self._pending)
-
-    @property
     def is_written(self) -> bool:
         """Whether a record was begun and has been written."""
-        return not self._pending and hasattr(self, "kind")
+        return not self.pending and hasattr(self, "kind")
 
     # The request ----------------------------------------------------------------------------------
 
@@ -124,7 +135,7 @@ class CallRecord:
             return
         self.kind = kind
         self.at = timezone.now()
-        self._clock = time.perf_counter()
+        self.clock = time.perf_counter()
         self.server = call.server
         self.principal = call.principal
         self.envelope = call.envelope
@@ -132,51 +143,52 @@ class CallRecord:
         self.session = row.digest if row is not None else ""
         self.origin = (call.origin, call.acting_user)
         self.transport = call.transport
-        self._pending = [None]
+        self.pending = [None]
 
     def discard(self) -> None:
         """Discard the record, since the request is handled again elsewhere."""
-        self._pending = []
+        self.pending = []
 
     # The component --------------------------------------------------------------------------------
 
-    def note_name(self, name: str) -> None:
-        """Note the requested name, which may not exist."""
-        if self._pending:
-            self.name = name
-            self.preset_outcome = CallOutcome("unknown")
-
     def note_component(
-        self, component: Component, *, uri: str = "", about: Identification | None = None
+        self,
+        name: str,
+        component: Component | None,
+        about: Identification | None = None,
     ) -> None:
-        """Note the component, even if the caller is told that it does not exist.
+        """Note the requested name, and the component, even if the caller is told of none.
 
-        ``about`` is what ``identify`` returns for it, if the caller of this method knows it.
+        ``about`` is what ``identify`` returns for the component, if it is known.
         """
-        if self.operation is not None:
-            self.operation.note_component(component, uri)
-        if self._pending:
-            self.component = component
-            self.about = about or identify(component, self.server)
-            if self.kind == "resource":
-                self.uri = uri
+        if component is not None and self.operation is not None:
+            self.operation.note_component(component, name)
+        if self.pending:
+            self.name = name
+            self.preset_outcome = UNKNOWN
+            if component is not None:
+                self.component = component
+                self.about = about or identify(component, self.server)
+                self.writes = self.about.writes
+                if self.kind == "resource":
+                    self.uri = name
 
     def note_hidden_by(self, permission: object) -> None:
         """Note for the site owner which permission hides the component from the caller."""
-        if self._pending:
+        if self.pending:
             self.preset_outcome = CallOutcome("unknown", None, f"hidden by {permission}")
 
     def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
         """Note that the caller is authorized, and the arguments."""
         if self.operation is not None:
             self.operation.note_authorized(given)
-        if self._pending:
+        if self.pending:
             self.preset_outcome = None
             self.arguments = given
 
     def note_invalid_arguments(self, problems: Iterable[ValidationProblem]) -> None:
         """Note that the arguments are invalid, and where."""
-        if self._pending:
+        if self.pending:
             self.preset_outcome = CallOutcome("invalid")
             self.problems = [_clean_path(one) for one in islice(problems, MAX_PROBLEMS)]
 
@@ -185,55 +197,37 @@ class CallRecord:
 
         ``outcome`` is a value of ``Call.Outcome``, such as ``limited``, ``refused``, ``timeout``.
         """
-        if self._pending:
+        if self.pending:
             self.preset_outcome = CallOutcome(outcome, None, reason)
 
     # The run --------------------------------------------------------------------------------------
 
-    @property
-    def writes(self) -> bool:
-        """Whether the call may change data, so that its record is written before it runs."""
-        return self.about is not None and self.about.writes
-
     def note_usage(self, usage: QueryUsage) -> None:
         """Note the object that counts the database use of the call."""
-        if self._pending:
+        if self.pending:
             self.usage = usage
 
     def note_exception(self, exc: Exception) -> None:
         """Note the exception of the component's function, before it is converted to a result."""
         if self.operation is not None:
             self.operation.note_exception(exc)
-        if self._pending:
+        if self.pending:
             self.error_outcome = outcome_of_failure(exc)
 
     def resume(self) -> None:
         """Start the clock: the call runs, or continues with the client's answers."""
-        if self._clock is None:
-            self._clock = time.perf_counter()
+        if self.clock is None:
+            self.clock = time.perf_counter()
 
     def pause(self) -> None:
         """Stop the clock: waiting for the client does not count as run time."""
-        self._elapsed = self.ms / 1000
-        self._clock = None
+        if self.clock is not None:
+            self.elapsed += time.perf_counter() - self.clock
+        self.clock = None
         self.was_asked = True
 
-    @property
-    def ms(self) -> float:
-        """How long the call has run, in milliseconds."""
-        now = 0.0 if self._clock is None else time.perf_counter() - self._clock
-        return round((self._elapsed + now) * 1000, 3)
-
-    def claim_end(self) -> bool:
-        """Claim the end of the record; true for exactly one caller, who writes it."""
-        try:
-            self._pending.pop()
-        except IndexError:
-            return False
-        return True
-
     def __del__(self) -> None:
-        if self._pending:
+        if self.pending:
             # Imported here, since ``call_log`` imports this module.
             from mcp_django.execution.call_log import log_abandoned
 
@@ -269,14 +263,6 @@ OUTCOME_BY_CODE = {
 }
 # Messages written by this package or by a permission; they contain no arguments.
 SAFE_MESSAGE_EXCEPTIONS = (AccessRefused, Busy)
-
-
-class CallOutcome(NamedTuple):
-    """The outcome of a call, the code of its error and the reason."""
-
-    outcome: str
-    code: int | None = None
-    reason: str = ""
 
 
 def outcome_before_run(exc: BaseException) -> CallOutcome:
@@ -350,20 +336,20 @@ def identify(component: Component, server: Any) -> Identification:
     )
 
 
-def begin_columns(call_record: CallRecord) -> dict[str, Any]:
-    """Return the columns that are known before the function runs."""
+def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict[str, Any]:
+    """Return the columns of the row: all of them, or those before the run without ``meaning``."""
     principal, envelope = call_record.principal, call_record.envelope
     about, component = call_record.about, call_record.component
     client, user = envelope.client_info, principal.user
     origin, acting = call_record.origin
     values, names, digest = summarize_arguments(call_record.arguments)
-    columns = {
+    found = {
         "at": call_record.at,
         "server": _clean(call_record.server.name, 100),
         "kind": about.kind if about else call_record.kind,
         "component": about.key if about else _clean_text(_requested_name(call_record), 500),
         "origin": origin,
-        "user_key": principal.user_key[:128],
+        "user_key": principal.user_key[:128] if user.is_authenticated else ANONYMOUS,
         "user_name": _clean_text(user.get_username(), 255) if user.is_authenticated else "",
         "acting_user": _clean_text(acting, 255) if acting else "",
         "client_id": _clean_text(principal.client_id, 255) if principal.client_id else "",
@@ -372,38 +358,34 @@ def begin_columns(call_record: CallRecord) -> dict[str, Any]:
         "transport": call_record.transport,
         "session": call_record.session,
         "trace_id": _trace_id(call_record) if envelope.trace or call_record.operation else "",
-        "writes": about is not None and about.writes,
+        "writes": call_record.writes,
         "outcome": STARTED.outcome,
         "argument_names": names,
         "arguments_digest": digest,
         "arguments": None,
         "uri": "",
     }
-    if not columns["client"] and principal.client_name:
-        columns["client"] = _clean_text(principal.client_name, 255)
+    if not found["client"] and principal.client_name:
+        found["client"] = _clean_text(principal.client_name, 255)
     if about is not None and about.logs_arguments:
         assert component is not None
-        columns["arguments"] = component.mask(values)
+        found["arguments"] = component.mask(values)
         if call_record.uri and not component.has_secrets:
-            columns["uri"] = _clean_text(call_record.uri, 2000)
-    return columns
-
-
-def end_columns(call_record: CallRecord, meaning: CallOutcome) -> dict[str, Any]:
-    """Return the columns that are known at the end of the call."""
-    outcome, code, reason = meaning
-    component, usage = call_record.component, call_record.usage
+            found["uri"] = _clean_text(call_record.uri, 2000)
+    if meaning is None:
+        return found
+    found["outcome"], code, reason = meaning
     if component is not None and component.aliases:
         reason = "; ".join(filter(None, (_alias_note(component, call_record.name), reason)))
-    return {
-        "outcome": outcome,
-        "code": None if code is None else error_code_in(call_record.envelope.revision, code),
-        "reason": _clean_text(reason, 255) if reason else "",
-        "ms": call_record.ms,
-        "rows": None if usage is None else usage.rows,
-        "bytes": call_record.size,
-        "problems": list(call_record.problems),
-    }
+    usage = call_record.usage
+    found["code"] = None if code is None else error_code_in(envelope.revision, code)
+    found["reason"] = _clean_text(reason, 255) if reason else ""
+    running = 0.0 if call_record.clock is None else time.perf_counter() - call_record.clock
+    found["ms"] = round((call_record.elapsed + running) * 1000, 3)
+    found["rows"] = None if usage is None else usage.rows
+    found["bytes"] = call_record.size
+    found["problems"] = list(call_record.problems)
+    return found
 
 
 def _alias_note(component: Component, name: str) -> str:
@@ -441,7 +423,8 @@ def _client_label(info: Any) -> str:
     name, version = info.get("name"), info.get("version")
     if not isinstance(name, str):
         return _clean_text(version, 255) if isinstance(version, str) else ""
-    return _clean_text(f"{name} {version}" if isinstance(version, str) else name, 255)
+    label = f"{name} {version}" if isinstance(version, str) else name
+    return _clean(label, 255) if len(label) <= MAX_CACHED_TEXT else _clean_text(label, 255)
 
 
 def _clean_text(text: str, limit: int) -> str:
@@ -465,20 +448,11 @@ MAX_CACHED_TEXT = 200
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-def decode_arguments(arguments: bytes | Mapping[str, Any]) -> Any:
-    """Return the arguments that a client sent; ``None`` if they are not valid JSON."""
-    if not isinstance(arguments, bytes):
-        return dict(arguments)
-    try:
-        return msgspec.json.decode(arguments)
-    except (ValueError, RecursionError):
-        return None
-
-
 class Arguments(NamedTuple):
     """The arguments of a call, and what the log always says about them."""
 
     values: Any
+    """``None`` if they are not valid JSON."""
     names: list[str]
     digest: str
     """It does not depend on the order of the arguments. It is keyed, since otherwise a short
@@ -487,7 +461,10 @@ class Arguments(NamedTuple):
 
 def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> Arguments:
     """Return what the log says about the arguments that a client sent."""
-    values = decode_arguments(arguments)
+    try:
+        values = msgspec.json.decode(arguments) if isinstance(arguments, bytes) else {**arguments}
+    except (ValueError, RecursionError):
+        values = None
     names = tuple(values)[:MAX_NAMES] if isinstance(values, dict) else ()
     is_short = len(arguments) <= MAX_CACHED_TEXT
     shown = (_clean_names if is_short else _clean_names.__wrapped__)(names)

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import queue
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import Context as ContextVars, copy_context
-from functools import partial
+from concurrent.futures import Executor, Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
+from functools import cache, partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import (
+    AsyncToSync,
+    SyncToAsync,
+    ThreadSensitiveContext,
+    async_to_sync,
+    sync_to_async,
+)
 
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -29,7 +39,6 @@ from mcp_django.execution.query_limits import limit_queries as limited, limit_sh
 from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
 from mcp_django.execution.threads import (
     SINGLE_CLIENT_TRANSPORTS,
-    LeasedThread,
     get_pool,
     run_with_request_signals,
 )
@@ -38,7 +47,10 @@ if TYPE_CHECKING:
     from mcp_django.execution.approval_guard import ApprovalGuard
     from mcp_django.execution.interaction import Interaction
 
+logger = logging.getLogger("mcp_django")
+
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def run(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
@@ -170,11 +182,22 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
                 return _input_required_result(call)
         except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
             return _error_result(call, exc)
+    context = copy_context()
     try:
-        if own_thread:
-            return await _acall_leased(call, port)
-        async with limit_shared_thread(call.component, call.record):
-            return await _acall(call, port, copy_context())
+        if not own_thread:
+            async with limit_shared_thread(call.component, call.record):
+                return await _acall(call, port, context)
+        thread = LeasedThread(
+            partial(limited, call.component, call.record),
+            partial(_thread_share_key, call.transport, call.principal),
+        )
+        context.run(thread.enter)
+        try:
+            return await _acall(call, port, context)
+        finally:
+            thread.is_over = True
+            if thread.is_taken:
+                thread.release()
     except InputRequired:
         if _starts_task(call):
             return await _run_guard_work(
@@ -183,19 +206,6 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
         if approval_guard is not None:
             await _run_guard_work(approval_guard.release, own_thread=own_thread)
         return _input_required_result(call)
-
-
-async def _acall_leased(call: Call, port: ClientPort | None) -> dict[str, Any]:
-    thread = LeasedThread(
-        partial(limited, call.component, call.record),
-        partial(_thread_share_key, call.transport, call.principal),
-    )
-    context = copy_context()
-    context.run(thread.enter)
-    try:
-        return await _acall(call, port, context)
-    finally:
-        thread.release()
 
 
 def _has_approval(approval_guard: ApprovalGuard, call: Call) -> bool:
@@ -230,7 +240,7 @@ async def _acall_alone(call: Call, port: ClientPort | None) -> dict[str, Any]:
     return await _acall(call, port, copy_context())
 
 
-async def _acall(call: Call, port: ClientPort | None, context: ContextVars) -> dict[str, Any]:
+async def _acall(call: Call, port: ClientPort | None, context: Context) -> dict[str, Any]:
     """Run the function in a context of its own, so that a later request sees nothing of it."""
     timers: list[asyncio.Timeout] = []
 
@@ -247,8 +257,12 @@ async def _acall(call: Call, port: ClientPort | None, context: ContextVars) -> d
 
 
 async def _acall_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
+    function = call.component.function
     try:
-        value = _bind(call, port)()
+        if function.takes_arguments and not call.start_as_task:
+            value = function.function(**call.arguments)
+        else:
+            value = _bind(call, port)()
         if inspect.isasyncgen(value):
             value = [item async for item in value]
         else:
@@ -350,6 +364,101 @@ def _bind(call: Call, port: ClientPort | None) -> Callable[[], Any]:
     return function.bind(dict(call.arguments), context)
 
 
+# Threads of async functions -----------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LeasedThread(Executor):
+    """An executor with one tool thread for one async call, taken when first needed.
+
+    An async function that does not use the ORM takes no thread. ``around`` returns the context
+    manager in which the thread does all its work for the call; ``key`` identifies the caller.
+
+    The call owns it: ``enter`` is called in the context of the call before its first step, and
+    ``release`` at its end.
+    """
+
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    key: Callable[[], str | None] = lambda: None
+    is_over: bool = False
+    """Whether the call is over, so that nothing may be submitted any more."""
+    is_taken: bool = False
+    """Whether a thread was needed, which has to be released."""
+    _calls: LeasedCalls | None = None
+    _thread: Future[None] | None = None
+
+    def enter(self) -> None:
+        """Let ``sync_to_async`` use this thread in the current context, which is the call's own."""
+        _lease.set(self)
+        SyncToAsync.thread_sensitive_context.set(_shared_context())
+        if getattr(AsyncToSync.executors, "current", None) is not None:
+            # A sync caller further up is waiting, and would otherwise run the work in its thread.
+            AsyncToSync.executors.current = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue one function for the leased thread.
+
+        Raises:
+            Busy: the tool threads' pool or the caller's share of it is full.
+            RuntimeError: the call is over; a task that it began has outlived it.
+        """
+        if self.is_over:
+            raise RuntimeError("The call that began this task is over; await tasks before it ends.")
+        future: Future[T] = Future()
+        if self._calls is None or self._thread is None:
+            self._calls = queue.SimpleQueue()
+            work = partial(run_with_request_signals, partial(self._run_surrounded, self._calls))
+            self._thread = get_pool("tool").submit(work, key=self.key())
+            self.is_taken = True
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def release(self) -> None:
+        """End the work of the thread."""
+        if self._calls is not None and self._thread is not None and not self._thread.cancel():
+            self._calls.put(None)
+
+    def _run_surrounded(self, calls: LeasedCalls) -> None:
+        try:
+            with self.around(), threads.roll_back_left_open():
+                while (call := calls.get()) is not None:
+                    future, function = call
+                    if not future.set_running_or_notify_cancel():
+                        continue
+                    try:
+                        future.set_result(function())
+                    except BaseException as exc:  # noqa: BLE001 - delivered to the caller
+                        future.set_exception(exc)
+        except threads.TransactionLeftOpen:
+            # The call has been answered already.
+            logger.exception("A transaction that an async call left open was rolled back.")
+
+
+LeasedCalls: TypeAlias = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+_lease: ContextVar[LeasedThread] = ContextVar("mcp_django_lease")
+
+
+class _LeasedThreads(Executor):
+    """Passes each function to the leased thread of the call that submits it."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue one function."""
+        return _lease.get().submit(fn, *args, **kwargs)
+
+
+@cache
+def _shared_context() -> ThreadSensitiveContext:
+    """Return the context that all async calls share; entering one for each costs as much as a call.
+
+    It belongs to the process and is never left. It holds no thread, so a forked child keeps it.
+    """
+    shared = ThreadSensitiveContext(executor=_LeasedThreads())
+    # In a context of its own, since it also sets variables.
+    with suppress(StopIteration):
+        Context().run(shared.__aenter__().send, None)  # type: ignore[no-untyped-call]
+    return shared
+
+
 # Functions that do not wait -----------------------------------------------------------------------
 
 # Most async functions end without waiting. Their first step is their only one: it needs no task of
@@ -360,7 +469,7 @@ Guard = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 async def run_stepped(
-    awaitable: Awaitable[T], guard: Guard, *, context: ContextVars | None = None
+    awaitable: Awaitable[T], guard: Guard, *, context: Context | None = None
 ) -> T:
     """Return the result of an awaitable; enter ``guard()`` before its first wait.
 
@@ -387,7 +496,7 @@ async def run_stepped(
 
 @types.coroutine
 def _resume(
-    coroutine: Coroutine[Any, Any, T], waiting: Any, context: ContextVars | None
+    coroutine: Coroutine[Any, Any, T], waiting: Any, context: Context | None
 ) -> Generator[Any, Any, T]:
     """Run the rest of a coroutine whose first step yielded ``waiting``."""
     while True:

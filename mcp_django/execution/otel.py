@@ -104,6 +104,9 @@ class Instruments:
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
         self._uses_global_providers = tracer_provider is None and meter_provider is None
+        # The providers that were looked at last: a site may set others at any time.
+        self._known_providers: tuple[object, object] = (None, None)
+        self._is_noop = False
         version = _package_version()
         self._tracer = trace.get_tracer(INSTRUMENTATION_SCOPE, version, tracer_provider)
         meter = metrics.get_meter(INSTRUMENTATION_SCOPE, version, meter_provider)
@@ -126,10 +129,10 @@ class Instruments:
         """Whether no SDK is configured (yet), so that the API's own providers record nothing."""
         if not self._uses_global_providers:
             return False
-        traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-        return _is_api_default(traces, "opentelemetry.trace") and _is_api_default(
-            meters, "opentelemetry.metrics"
-        )
+        providers = trace.get_tracer_provider(), metrics.get_meter_provider()
+        if providers != self._known_providers:
+            self._known_providers, self._is_noop = providers, all(map(_is_api_default, providers))
+        return self._is_noop
 
     def start_span(
         self,
@@ -170,8 +173,10 @@ class Instruments:
         self._sessions.record(seconds, attributes)
 
 
-def _is_api_default(provider: object, package: str) -> bool:
-    return f"{type(provider).__module__}.".startswith(f"{package}.")
+def _is_api_default(provider: object) -> bool:
+    """Return whether a provider is one of the API's own."""
+    package = f"{type(provider).__module__}."
+    return package.startswith(("opentelemetry.trace.", "opentelemetry.metrics."))
 
 
 def _package_version() -> str:

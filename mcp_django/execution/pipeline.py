@@ -10,32 +10,38 @@ prepares the call of a component's function, which the transport then runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from mcp_django.conf import get_settings
 from mcp_django.exceptions import MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
-from mcp_django.execution.call import Answer, Call
+from mcp_django.execution.call import Answer, Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
-from mcp_django.execution.plan import plan_for
+from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import authorize_connection
-from mcp_django.protocol.methods import REQUESTS_AT, Method
+from mcp_django.protocol.methods import REQUESTS, REQUESTS_AT, Method
+
+if TYPE_CHECKING:
+    from mcp_django.execution.otel import Instruments
 
 Handler = Callable[[Call], Answer]
 
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
     "tools/list": tools.list_tools,
-    "tools/call": tools.call_tool,
+    "tools/call": partial(admit_component, tools.TOOL),
     "resources/list": resources.list_resources,
     "resources/templates/list": resources.list_templates,
-    "resources/read": resources.read_resource,
+    "resources/read": partial(admit_component, resources.RESOURCE),
     "prompts/list": prompts.list_prompts,
     "skills/list": resources.list_skills,
     "skills/get": resources.get_skill,
     "resources/directory/read": resources.read_directory,
-    "prompts/get": prompts.get_prompt,
+    "prompts/get": partial(admit_component, prompts.PROMPT),
     "completion/complete": prompts.complete,
     "subscriptions/listen": session.listen,
     "ping": session.ping,
@@ -64,6 +70,8 @@ WORK_METHODS = frozenset(
 
 # The methods that use a component, which has a plan.
 KINDS = {kind.method: kind for kind in (tools.TOOL, resources.RESOURCE, prompts.PROMPT)}
+# Lists are current, and an extension has to be in use.
+CHECKED = frozenset(one.name for one in REQUESTS.values() if one.is_list or one.extension)
 # Other methods that never need the database or the cache.
 LOOP_METHODS = frozenset({"server/discover"})
 
@@ -76,10 +84,11 @@ def runs_on_loop(call: Call) -> bool:
     kind = KINDS.get(call.request.method)
     if kind is None:
         return call.request.method in LOOP_METHODS
-    return plan_for(call, kind, call.name).where == "loop"
+    call.plan = plan_for(call, kind, call.name)
+    return call.plan.where == "loop"
 
 
-def admit(call: Call) -> None:
+def admit(call: Call, *, is_observed: bool = False) -> None:
     """Decide everything before a function runs: set ``call.result``, or prepare the call.
 
     Raises:
@@ -88,13 +97,51 @@ def admit(call: Call) -> None:
         AccessRefused: the caller has to authenticate, or needs another scope.
         Busy: the admin overrides of the server are not loaded, and cannot be read.
     """
-    operation = telemetry.begin_operation(call)
-    if operation is None:
-        _admit(call)
-        return
+    if not is_observed:
+        instruments = telemetry.load_instruments() if get_settings().telemetry else None
+        # Without an SDK there is only something to do if the client sent a trace context.
+        if instruments is not None and (call.envelope.trace or not instruments.is_noop):
+            _admit_observed(call, instruments)
+            return
+    name, version = call.request.method, call.envelope.revision.version
+    method = REQUESTS_AT[version].get(name)
+    if method is None or name not in HANDLERS:
+        raise MethodNotFound(f"No method {name[:80]!r} in {version}.")
+    record = call.record
+    if name in COMPONENT_METHODS:
+        record.begin(call)
+    try:
+        catalog = call.catalog
+        if catalog is None or name in CHECKED or method.capability not in catalog.capabilities:
+            _check_method(call, method)
+        call.result = HANDLERS[name](call)
+    except SynchronousOnlyOperation:
+        # The request is admitted again in a thread.
+        record.discard()
+        raise
+    except Exception as exc:
+        call.result = _limited_result(call, exc)
+        if call.result is None:
+            call_log.end_rejected(record, exc)
+            raise
+    if isinstance(call.result, dict):
+        call_log.end_answered(call, call.result)
+
+
+def _limited_result(call: Call, exc: Exception) -> Result | None:
+    """Return the result for a call that exceeds a rate, if the settings want one."""
+    if not isinstance(exc, TooManyRequests):
+        return None
+    call.record.preset("limited")
+    return quotas.limited_tool_result(call.request, exc)
+
+
+def _admit_observed(call: Call, instruments: Instruments) -> None:
+    """Admit a call within a span."""
+    operation = telemetry.start_operation(call, instruments)
     with operation.activate():
         try:
-            _admit(call)
+            admit(call, is_observed=True)
         except SynchronousOnlyOperation:
             operation.discard()
             raise
@@ -106,35 +153,19 @@ def admit(call: Call) -> None:
         operation.end_returned(call.result if isinstance(call.result, dict) else {})
 
 
-def _admit(call: Call) -> None:
-    name, version = call.request.method, call.envelope.revision.version
-    method = REQUESTS_AT[version].get(name)
-    if method is None or name not in HANDLERS:
-        raise MethodNotFound(f"No method {name[:80]!r} in {version}.")
-    if name not in COMPONENT_METHODS:
-        call.result = _call_handler(call, method)
-        return
-    call.record.begin(call)
-    try:
-        call.result = _call_handler(call, method)
-    except SynchronousOnlyOperation:
-        # The request is admitted again in a thread.
-        call.record.discard()
-        raise
-    except Exception as exc:
-        call_log.end_rejected(call.record, exc)
-        raise
-    if isinstance(call.result, dict):
-        call_log.end_answered(call, call.result)
+def _check_method(call: Call, method: Method) -> None:
+    """Set the current catalog, if the call has none, and check that the server has the method.
 
-
-def _call_handler(call: Call, method: Method) -> Answer:
+    Raises:
+        MethodNotFound: the server does not have what the method belongs to.
+    """
     if call.catalog is None or method.is_list:
         _refresh_catalog(call, method)
-    catalog = call.catalog
-    assert catalog is not None
-    if method.capability not in catalog.capabilities and not _is_available(call, method):
-        raise MethodNotFound(f"This server has no {method.capability}.")
+    assert call.catalog is not None
+    known, capability = call.catalog.capabilities, method.capability
+    is_logging = capability == "logging" and bool(known) and call.can_stream
+    if capability and capability not in known and not is_logging:
+        raise MethodNotFound(f"This server has no {capability}.")
     if (
         method.extension
         and call.revision.extensions
@@ -142,14 +173,6 @@ def _call_handler(call: Call, method: Method) -> Answer:
     ):
         # A revision without extensions defines the method itself, or not at all.
         raise MethodNotFound(f"This server does not support {method.extension}.")
-    try:
-        return HANDLERS[method.name](call)
-    except TooManyRequests as exc:
-        limited_result = quotas.limited_tool_result(call.request, exc)
-        call.record.preset("limited")
-        if limited_result is None:
-            raise
-        return limited_result
 
 
 def _refresh_catalog(call: Call, method: Method) -> None:
@@ -163,10 +186,3 @@ def _refresh_catalog(call: Call, method: Method) -> None:
         if server.catalog is not before:
             authorize_connection(server, call.principal)
     call.catalog = server.catalog
-
-
-def _is_available(call: Call, method: Method) -> bool:
-    """Return whether the method needs no capability, or that of logging, which needs a stream."""
-    if method.capability != "logging":
-        return method.capability is None
-    return call.can_stream and bool(call.server.catalog.capabilities)

@@ -13,7 +13,7 @@ read, so threads share them; a forked child keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,9 +24,10 @@ from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AuthenticationRequired, MCPError
 from mcp_django.execution import approval_guard, interaction, quotas, task_plan
-from mcp_django.execution.call import Answer, Call, Step
+from mcp_django.execution.call import Answer, Call, RetryParams, Step
 from mcp_django.execution.call_record import Identification, identify
 from mcp_django.execution.policy import authorize, is_open
+from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
 
 
@@ -34,6 +35,10 @@ class Kind(NamedTuple):
     """What tools, resources and prompts do differently when one of them is called."""
 
     method: str
+    params: type[RetryParams]
+    """The parameters of the method."""
+    name: str
+    """The parameter that names the component."""
     find: Callable[[Catalog, str], Component | None]
     """Finds a component by its name, its URI or an alias."""
     siblings: Callable[[Catalog], Iterable[Component]]
@@ -138,15 +143,14 @@ def authorize_component(call: Call) -> None:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
 
 
-def read_arguments(call: Call) -> None:
-    """Read the arguments, as the kind of the component does."""
-    assert call.plan is not None
-    call.plan.kind.read_arguments(call)
+def read_arguments(kind: Kind) -> Step:
+    """Return the step that reads the arguments of a kind."""
+    return kind.read_arguments
 
 
 # All steps in their order, each with the condition under which a plan has it. A step of ``AROUND``
-# runs those after it.
-ADMISSION: tuple[tuple[Callable[[_Facts], bool], Callable[..., None]], ...] = (
+# runs those after it; one of ``OF_KIND`` is different for each kind.
+ADMISSION: tuple[tuple[Callable[[_Facts], bool], Callable[..., Any]], ...] = (
     # First: who may not see a component learns nothing from its arguments.
     (has_rules, authorize_component),
     (may_be_task, task_plan.admit_task),
@@ -156,6 +160,7 @@ ADMISSION: tuple[tuple[Callable[[_Facts], bool], Callable[..., None]], ...] = (
     (needs_approval, approval_guard.open_guard),
 )
 AROUND = frozenset({task_plan.admit_task})
+OF_KIND = frozenset({read_arguments})
 NESTED = frozenset({authorize_component, read_arguments})
 
 
@@ -186,6 +191,7 @@ def _make_plan(
 ) -> Plan:
     facts = _Facts(component, revision, catalog, bool(server.rates))
     steps = [step for applies, step in ADMISSION if applies(facts)]
+    # A call may send answers although its component does not ask: they are checked nevertheless.
     continued = [
         step
         for applies, step in ADMISSION
@@ -196,9 +202,9 @@ def _make_plan(
     return Plan(
         kind=kind,
         component=component,
-        admission=_nest(steps),
-        continued=_nest(continued),
-        nested=tuple(step for step in steps if step in NESTED),
+        admission=_bind_steps(steps, kind),
+        continued=_bind_steps(continued, kind),
+        nested=_bind_steps([step for step in steps if step in NESTED], kind),
         about=None if component is None else identify(component, server),
         where="thread" if server.rates or any(map(_needs_thread, known)) else "loop",
         server=server,
@@ -206,12 +212,15 @@ def _make_plan(
     )
 
 
-def _nest(steps: Iterable[Callable[..., None]]) -> tuple[Step, ...]:
-    """Give each step of ``AROUND`` the steps after it."""
-    nested: tuple[Step, ...] = ()
-    for step in reversed([*steps]):
-        nested = (partial(step, rest=nested),) if step in AROUND else (step, *nested)
-    return nested
+def _bind_steps(steps: Sequence[Callable[..., Any]], kind: Kind) -> tuple[Step, ...]:
+    """Return steps of one call; those of ``AROUND`` get the steps after them."""
+    bound: tuple[Step, ...] = ()
+    for step in reversed(steps):
+        if step in AROUND:
+            bound = (partial(step, rest=bound),)
+        else:
+            bound = (step(kind) if step in OF_KIND else step, *bound)
+    return bound
 
 
 def _needs_thread(component: Component) -> bool:
@@ -219,14 +228,24 @@ def _needs_thread(component: Component) -> bool:
     return not component.function.is_async or bool(component.rates)
 
 
-def admit_component(call: Call, plan: Plan) -> Answer:
-    """Take the steps of a plan; return the answer if one of them answers the call already."""
-    params = call.params
-    assert params is not None
-    call.plan = plan
+def admit_component(kind: Kind, call: Call) -> Answer:
+    """Admit the call of a component, whose function runs later.
+
+    Returns the answer if a step of the plan answers the call already, such as to invalid arguments.
+
+    Raises:
+        InvalidParams: the parameters are malformed.
+        MCPError, AccessRefused: a step rejects the call.
+    """
+    params: Any = read_params(call.request.params, kind.params)
+    name = getattr(params, kind.name)
+    plan = call.plan
+    if plan is None or name != call.name:
+        plan = call.plan = plan_for(call, kind, name)
+    call.params, call.name = params, name
     if plan.component is not None:
         call.component = plan.component
-        call.record.note_component(plan.component, uri=call.name, about=plan.about)
+    call.record.note_component(name, plan.component, plan.about)
     is_continued = params.request_state is not None or params.input_responses
     for step in plan.continued if is_continued else plan.admission:
         step(call)

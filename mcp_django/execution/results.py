@@ -89,7 +89,9 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
     """
     if type(value) is str and tool.output is None:
         # As most tools return: the same as below.
-        return {"content": [{"type": "text", "text": cut_text(value)}]}
+        is_short = len(value) <= get_settings().max_result_bytes and value.isascii()
+        text = value if is_short else cut_text(value)
+        return {"content": [{"type": "text", "text": text}]}
     if isinstance(value, ToolResult):
         return _explicit_result(tool, value)
     if tool.output is not None:
@@ -355,7 +357,8 @@ def encode_response(call: Call, result: Result) -> bytes:
         InternalError: the site's function returned something that cannot be encoded as JSON.
     """
     try:
-        return jsonrpc.encode_result(call.request.id, encode_result(call, result))
+        body = encode_result(call, result)
+        return jsonrpc.RESULT % (jsonrpc.encode_id(call.request.id), body)
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
         logger.exception("The result of %s cannot be encoded as JSON.", call.request.method)
@@ -370,13 +373,19 @@ def encode_result(call: Call, result: Result) -> bytes:
     """
     if call.encoded is not None and call.encoded[0] is result:
         return call.encoded[1]
-    revision = call.envelope.revision
+    revision, schema = call.envelope.revision, None
+    identity: Any = None
+    if not revision.stateless:
+        schema = _output_schema(call)
+    else:
+        plans = {} if call.catalog is None else call.catalog.plans
+        known: _Identity | None = plans.get(_IDENTITY)
+        if known and known.settings is get_settings() and known.server is call.server:
+            identity = known.encoded
+        else:
+            identity = _identity(call)
     projected = project_result(
-        call.request.method,
-        result,
-        revision,
-        identity=_identity(call) if revision.stateless else None,
-        output_schema=None if revision.stateless else _output_schema(call),
+        call.request.method, result, revision, identity=identity, output_schema=schema
     )
     body = jsonrpc.encode(projected)
     call.encoded = result, body
@@ -402,16 +411,12 @@ class _Identity(NamedTuple):
 _IDENTITY = "identity"
 
 
-def _identity(call: Call) -> Any:
-    """Return ``serverInfo``, encoded if it is the same for every call with this catalog."""
-    server, catalog = call.server, call.catalog
-    known: _Identity | None = None if catalog is None else catalog.plans.get(_IDENTITY)
-    if known is not None and known.server is server and known.settings is get_settings():
-        return known.encoded
-    identity = server.identity()
-    if catalog is not None and not server.is_translated:
+def _identity(call: Call) -> dict[str, Any]:
+    """Return ``serverInfo``, and keep it for calls with this catalog if it is always the same."""
+    identity = call.server.identity()
+    if call.catalog is not None and not call.server.is_translated:
         encoded = msgspec.Raw(jsonrpc.encode(identity))
-        catalog.plans[_IDENTITY] = _Identity(encoded, server, get_settings())
+        call.catalog.plans[_IDENTITY] = _Identity(encoded, call.server, get_settings())
     return identity
 
 
@@ -421,8 +426,6 @@ def _identity(call: Call) -> Any:
 def cut_text(text: str) -> str:
     """Return the text, cut to the size limit with a line that says how much is missing."""
     limit = get_settings().max_result_bytes
-    if len(text) <= limit and text.isascii():
-        return text
     # A lone surrogate cannot be encoded; it becomes a question mark.
     raw = text.encode(errors="replace")
     if len(raw) <= limit:

@@ -272,13 +272,11 @@ def _prepare_call(row: Task, cancellation: Cancellation) -> Call:
 def _prepare_authorized_call(row: Task, call: Call) -> dict[str, Any] | None:
     server, principal, entry = call.server, call.principal, call.record
     raw = row.arguments.encode()
-    entry.note_name(row.tool)
     server.refresh()
     authorize_connection(server, principal)
     # The name is from when the task was created, perhaps before the last deployment.
     tool = server.catalog.find_tool(row.tool)
-    if tool is not None:
-        entry.note_component(tool)
+    entry.note_component(row.tool, tool)
     if tool is None or not authorize(principal, tool, call_record=entry):
         raise InvalidParams(
             f"No tool named {row.tool[:80]!r} on server {row.server!r}; see tools/list."

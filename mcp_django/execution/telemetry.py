@@ -105,11 +105,12 @@ def _loggable_uri(component: Component, uri: str, *, is_logged: bool) -> str:
 
 def get_instruments() -> Instruments | None:
     """Return the tracer and histograms; ``None`` without the API or if ``TELEMETRY`` is false."""
-    return _load_instruments() if get_settings().telemetry else None
+    return load_instruments() if get_settings().telemetry else None
 
 
 @cache
-def _load_instruments() -> Instruments | None:
+def load_instruments() -> Instruments | None:
+    """Return the tracer and histograms of this process; ``None`` without the API."""
     try:
         from mcp_django.execution.otel import Instruments
     except ModuleNotFoundError as exc:
@@ -206,7 +207,7 @@ class Operation:
         if component is None or component.kind != "tool" or not self._may_log_arguments(component):
             return
         if self.span.is_recording:
-            shown = component.mask(call_record.decode_arguments(arguments))
+            shown = component.mask(call_record.summarize_arguments(arguments).values)
             self.span.set_attributes({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
 
     def _may_log_arguments(self, component: Component) -> bool:
@@ -385,6 +386,11 @@ def begin_operation(call: Call) -> Operation | None:
     # Without an SDK an operation is only needed to propagate the client's trace context.
     if found is None or (not call.envelope.trace and found.is_noop):
         return None
+    return start_operation(call, found)
+
+
+def start_operation(call: Call, found: Instruments) -> Operation:
+    """Begin the operation of a request."""
     request, row = call.request, getattr(call.session, "row", None)
     method = _known_method(request.method)
     operation = Operation(

@@ -19,19 +19,15 @@ import atexit
 import contextvars
 import logging
 import os
-import queue
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from contextvars import Context, ContextVar
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, Literal, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished, request_started, setting_changed
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
@@ -463,95 +459,6 @@ def run_with_request_signals(function: Callable[[], T], **details: Any) -> T:
         return function()
     finally:
         request_finished.send(sender=BoundedPool)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class LeasedThread(Executor):
-    """An executor with one tool thread for one async call, taken when first needed.
-
-    An async function that does not use the ORM takes no thread. ``around`` returns the context
-    manager in which the thread does all its work for the call; ``key`` identifies the caller.
-
-    The call owns it: ``enter`` is called in the context of the call before its first step, and
-    ``release`` at its end.
-    """
-
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    key: Callable[[], str | None] = lambda: None
-    is_over: bool = False
-    _calls: LeasedCalls | None = None
-    _thread: Future[None] | None = None
-
-    def enter(self) -> None:
-        """Let ``sync_to_async`` use this thread in the current context, which is the call's own."""
-        _lease.set(self)
-        SyncToAsync.thread_sensitive_context.set(_shared_context())
-        if getattr(AsyncToSync.executors, "current", None) is not None:
-            # A sync caller further up is waiting, and would otherwise run the work in its thread.
-            AsyncToSync.executors.current = None
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue one function for the leased thread.
-
-        Raises:
-            Busy: the tool threads' pool or the caller's share of it is full.
-            RuntimeError: the call is over; a task that it began has outlived it.
-        """
-        if self.is_over:
-            raise RuntimeError("The call that began this task is over; await tasks before it ends.")
-        future: Future[T] = Future()
-        if self._calls is None or self._thread is None:
-            self._calls = queue.SimpleQueue()
-            work = partial(run_with_request_signals, partial(self._run_surrounded, self._calls))
-            self._thread = get_pool("tool").submit(work, key=self.key())
-        self._calls.put((future, partial(fn, *args, **kwargs)))
-        return future
-
-    def release(self) -> None:
-        """End the work of the thread."""
-        self.is_over = True
-        if self._calls is not None and self._thread is not None and not self._thread.cancel():
-            self._calls.put(None)
-
-    def _run_surrounded(self, calls: LeasedCalls) -> None:
-        try:
-            with self.around(), roll_back_left_open():
-                while (call := calls.get()) is not None:
-                    future, function = call
-                    if not future.set_running_or_notify_cancel():
-                        continue
-                    try:
-                        future.set_result(function())
-                    except BaseException as exc:  # noqa: BLE001 - delivered to the caller
-                        future.set_exception(exc)
-        except TransactionLeftOpen:
-            # The call has been answered already.
-            logger.exception("A transaction that an async call left open was rolled back.")
-
-
-LeasedCalls: TypeAlias = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
-_lease: ContextVar[LeasedThread] = ContextVar("mcp_django_lease")
-
-
-class _LeasedThreads(Executor):
-    """Passes each function to the leased thread of the call that submits it."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue one function."""
-        return _lease.get().submit(fn, *args, **kwargs)
-
-
-@cache
-def _shared_context() -> ThreadSensitiveContext:
-    """Return the context that all async calls share; entering one for each costs as much as a call.
-
-    It belongs to the process and is never left. It holds no thread, so a forked child keeps it.
-    """
-    shared = ThreadSensitiveContext(executor=_LeasedThreads())
-    # In a context of its own, since it also sets variables.
-    with suppress(StopIteration):
-        Context().run(shared.__aenter__().send, None)  # type: ignore[no-untyped-call]
-    return shared
 
 
 # Transactions around a component ------------------------------------------------------------------

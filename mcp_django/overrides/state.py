@@ -203,8 +203,10 @@ class VersionCache:
 
     def __init__(self) -> None:
         self.version: Version | None = None
-        self._checked_at = -math.inf
-        self._is_pinned = False
+        self.checked_at = -math.inf
+        """When the version was read, by ``time.monotonic()``."""
+        self.is_pinned = False
+        """Whether the database is never queried."""
         self._is_unavailable = False
         self._starts = 0
         self.change_count = 0
@@ -221,24 +223,24 @@ class VersionCache:
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
         mark = self.version
-        if mark is not None and self._is_pinned:
+        if mark is not None and self.is_pinned:
             return mark
         if is_in_transaction():
             return UNCOMMITTED
         began = time.monotonic()
-        if mark is not None and not is_list and began - self._checked_at < FRESH_SECONDS:
+        if mark is not None and not is_list and began - self.checked_at < FRESH_SECONDS:
             return mark
         try:
             mark = self._query_version()
         except Error as exc:
             return self._last_known(exc)
         self._is_unavailable = False
-        self.version, self._checked_at = mark, began
+        self.version, self.checked_at = mark, began
         return mark
 
     def expire(self) -> None:
         """Query the version again at the next use."""
-        self._checked_at = -math.inf
+        self.checked_at = -math.inf
 
     def reset(self) -> None:
         """Query the version and reload the overrides at the next use; for tests."""
@@ -250,21 +252,16 @@ class VersionCache:
         """Query the version at the next use, since this process has published a change."""
         self.change_count += 1
         self.expire()
-        self._is_pinned = False
+        self.is_pinned = False
 
     def pin(self) -> None:
         """Assume that overrides do not exist, without queries; for tests."""
-        self.version, self._is_pinned = NO_TABLES, True
+        self.version, self.is_pinned = NO_TABLES, True
 
     def fresh_version(self) -> Version | None:
         """Return the version if it is at most ``FRESH_SECONDS`` old; else ``None``."""
-        is_young = self._is_pinned or time.monotonic() - self._checked_at < FRESH_SECONDS
+        is_young = self.is_pinned or time.monotonic() - self.checked_at < FRESH_SECONDS
         return self.version if is_young else None
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether the database is never queried."""
-        return self._is_pinned
 
     def _query_version(self) -> Version:
         connection = connections[_alias()]
@@ -286,7 +283,7 @@ class VersionCache:
         if self.version is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
         # Do not retry with every request: a database that is down can be slow to fail.
-        self._checked_at = time.monotonic()
+        self.checked_at = time.monotonic()
         return self.version
 
 
@@ -400,7 +397,10 @@ class ServerCatalog:
         For an event loop: it never queries the database. A transaction of this thread is not
         considered, since requests on an event loop are not part of one.
         """
-        version = override_version.fresh_version()
+        marks = override_version
+        if not (marks.is_pinned or time.monotonic() - marks.checked_at < FRESH_SECONDS):
+            return None
+        version = marks.version
         if version is None:
             return None
         if version != self._seen:

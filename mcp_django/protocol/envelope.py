@@ -245,16 +245,55 @@ def classify(
             write the error.
     """
     if isinstance(message, Request):
-        params = read_params(message.params, _Params)
-        fields = params.meta if isinstance(params.meta, dict) else {}
-        if not _ENVELOPE_KEYS.isdisjoint(fields):
-            return _classify_stateless(message.method, params, fields, headers, enabled)
-        return _classify_without_envelope(message.method, params, _version_header(headers), enabled)
+        return classify_request(message, headers, enabled=enabled)
     if isinstance(message, Notification):
         return _classify_notification(message, _version_header(headers), enabled)
     if isinstance(message, Response):
         return _classify_response(_version_header(headers), enabled)
     return _classify_batch(message, _version_header(headers), enabled)
+
+
+def classify_request(
+    message: Request, headers: Headers | None, *, enabled: Sequence[str]
+) -> Stateless | Handshake:
+    """Return how to serve a request, as `classify` does.
+
+    Raises:
+        MCPError: the request cannot be served.
+    """
+    method, params = message.method, read_params(message.params, _Params)
+    fields = params.meta if isinstance(params.meta, dict) else {}
+    if _ENVELOPE_KEYS.isdisjoint(fields):
+        return _classify_without_envelope(method, params, _version_header(headers), enabled)
+    version = fields.get(PROTOCOL_VERSION)
+    if not isinstance(version, str):
+        raise InvalidEnvelope(f"params._meta: {PROTOCOL_VERSION!r} must be a string")
+    capabilities = fields.get(CLIENT_CAPABILITIES)
+    if not isinstance(capabilities, dict):
+        raise InvalidEnvelope(f"params._meta: {CLIENT_CAPABILITIES!r} must be an object")
+    client_info = fields.get(CLIENT_INFO)
+    if client_info is not None and not isinstance(client_info, dict):
+        raise InvalidEnvelope(f"params._meta: {CLIENT_INFO!r} must be an object")
+    # The handler rejects a body without the name that its method requires.
+    known = REQUESTS.get(method)
+    field = known and known.name_member
+    name = getattr(params, _NAME_FIELDS[field]) if field else None
+    if not isinstance(name, str):
+        name = None
+    if headers is not None:
+        check_routing_headers(headers, version=version, method=method, name=name)
+    revision = REVISIONS.get(version)
+    if revision is None or not revision.stateless or version not in enabled:
+        raise _unsupported_version(version, enabled)
+    envelope = Envelope(
+        revision=revision,
+        client_capabilities=capabilities,
+        client_info=client_info,
+        log_level=_log_level(fields) if LOG_LEVEL in fields else None,
+        progress_token=_progress_token(fields) if PROGRESS_TOKEN in fields else None,
+        trace={} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields),
+    )
+    return Stateless(envelope, name)
 
 
 def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
@@ -318,44 +357,6 @@ def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
             f"{MAX_CAPABILITIES_BYTES}; omit those that this server does not need"
         )
     return standard
-
-
-def _classify_stateless(
-    method: str,
-    params: _Params,
-    fields: Mapping[str, Any],
-    headers: Headers | None,
-    enabled: Sequence[str],
-) -> Stateless:
-    version = fields.get(PROTOCOL_VERSION)
-    if not isinstance(version, str):
-        raise InvalidEnvelope(f"params._meta: {PROTOCOL_VERSION!r} must be a string")
-    capabilities = fields.get(CLIENT_CAPABILITIES)
-    if not isinstance(capabilities, dict):
-        raise InvalidEnvelope(f"params._meta: {CLIENT_CAPABILITIES!r} must be an object")
-    client_info = fields.get(CLIENT_INFO)
-    if client_info is not None and not isinstance(client_info, dict):
-        raise InvalidEnvelope(f"params._meta: {CLIENT_INFO!r} must be an object")
-    # The handler rejects a body without the name that its method requires.
-    known = REQUESTS.get(method)
-    field = known and known.name_member
-    name = getattr(params, _NAME_FIELDS[field]) if field else None
-    if not isinstance(name, str):
-        name = None
-    if headers is not None:
-        check_routing_headers(headers, version=version, method=method, name=name)
-    revision = REVISIONS.get(version)
-    if revision is None or not revision.stateless or version not in enabled:
-        raise _unsupported_version(version, enabled)
-    envelope = Envelope(
-        revision=revision,
-        client_capabilities=capabilities,
-        client_info=client_info,
-        log_level=_log_level(fields) if LOG_LEVEL in fields else None,
-        progress_token=_progress_token(fields) if PROGRESS_TOKEN in fields else None,
-        trace={} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields),
-    )
-    return Stateless(envelope, name)
 
 
 def _classify_without_envelope(

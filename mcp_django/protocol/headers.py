@@ -52,11 +52,13 @@ _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 class Headers:
     """The headers of one request: every line is kept, names are in lower case.
 
+    ``lines`` are the values as received, by name: bytes, or several for a repeated header.
+
     A name with an underscore is a separate header. In frameworks that convert underscores to
     hyphens, a second, unchecked line can replace the checked one.
     """
 
-    __slots__ = ("_lines",)
+    __slots__ = ("lines",)
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         # Most headers are never read, so values are decoded on access. ASGI servers send names in
@@ -65,7 +67,7 @@ class Headers:
         single: dict[bytes, bytes | tuple[bytes, ...]] = dict(lines)
         if len(single) < len(lines) or not b"".join(single).islower():
             single = _collect_lines(lines)
-        self._lines = single
+        self.lines: Mapping[bytes, bytes | tuple[bytes, ...]] = single
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, Any]) -> Headers:
@@ -84,7 +86,7 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header without surrounding whitespace, or `None`."""
-        value = self._lines.get(_key(name))
+        value = self.lines.get(_key(name))
         if value is None:
             return None
         first = value if isinstance(value, bytes) else value[0]
@@ -92,27 +94,23 @@ class Headers:
 
     def getlist(self, name: str) -> list[str]:
         """Return one value for each line of a header."""
-        value = self._lines.get(_key(name))
+        value = self.lines.get(_key(name))
         if value is None:
             return []
         lines = (value,) if isinstance(value, bytes) else value
         return [line.decode("latin-1").strip(_WHITESPACE) for line in lines]
 
-    def raw(self, *names: bytes) -> tuple[bytes | tuple[bytes, ...] | None, ...]:
-        """Return the values as received: bytes, several for a repeated header, or `None`."""
-        return tuple(map(self._lines.get, names))
-
     def without(self, *names: str) -> Headers:
         """Return the headers without those named."""
-        dropped = {_key(name) for name in names} & self._lines.keys()
+        dropped = {_key(name) for name in names} & self.lines.keys()
         if not dropped:
             return self
         rest = Headers(())
-        rest._lines = {name: lines for name, lines in self._lines.items() if name not in dropped}
+        rest.lines = {name: lines for name, lines in self.lines.items() if name not in dropped}
         return rest
 
     def __contains__(self, name: str) -> bool:
-        return _key(name) in self._lines
+        return _key(name) in self.lines
 
 
 def _collect_lines(
@@ -190,7 +188,7 @@ def check_routing_headers(headers: Headers, *, version: str, method: str, name: 
         HeaderMismatch: a header is missing, repeated, malformed or different.
     """
     if name is None or len(name) <= _MAX_USUAL_NAME:
-        given = headers.raw(*_ROUTING)
+        given = tuple(map(headers.lines.get, _ROUTING))
         expected = (version.encode(), method.encode(), None if name is None else name.encode())
         if given == expected and _is_literal(*expected):
             return

@@ -98,7 +98,7 @@ def build_request(id: RequestId, method: str, params: Mapping[str, Any] | None) 
     return {"id": id, **build_notification(method, params)}
 
 
-def build_result(id: RequestId, result: Mapping[str, Any] | msgspec.Raw) -> dict[str, Any]:
+def build_result(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a successful response."""
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
@@ -173,6 +173,10 @@ def _to_plain_scalar(value: object) -> str | int | float:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_plain_scalar)
+encode_id = _encoder.encode
+"""Encodes the id of a request."""
+RESULT = b'{"jsonrpc":"2.0","id":%b,"result":%b}'
+"""A successful response, with its encoded id and result."""
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
@@ -182,28 +186,24 @@ def decode(body: bytes) -> Decoded:
         # msgspec checks only the syntax of raw parameters, not their UTF-8.
         if not body.isascii():
             body.decode()
-        return _decode_typed(body) or _decode_other(body)
+        try:
+            typed = _plain_decoder.decode(body)
+        except msgspec.MsgspecError:
+            return _decode_other(body)
+        params = bytes(typed.params) or b"{}"
+        if not params.startswith(b"{"):
+            return _decode_other(body)
+        if typed.id is msgspec.UNSET:
+            return Notification(typed.method, params)
+        return Request(typed.id, typed.method, params)
     except UnicodeDecodeError:
         return DecodingFailure(ParseError("The message is not valid UTF-8"))
     except RecursionError:
         return DecodingFailure(ParseError("The message is nested too deep"))
 
 
-def _decode_typed(body: bytes) -> Message | None:
-    """Return a well-formed request or notification, `None` for anything else."""
-    try:
-        typed = _plain_decoder.decode(body)
-    except msgspec.MsgspecError:
-        return None
-    params = bytes(typed.params) or b"{}"
-    if not params.startswith(b"{"):
-        return None
-    if typed.id is msgspec.UNSET:
-        return Notification(typed.method, params)
-    return Request(typed.id, typed.method, params)
-
-
 def _decode_other(body: bytes) -> Decoded:
+    """Return a message that is not a well-formed request or notification."""
     if body.startswith(_BOM):
         return DecodingFailure(ParseError("The message begins with a byte order mark"))
     try:
@@ -224,13 +224,20 @@ def _decode_batch(body: bytes) -> Batch | DecodingFailure:
         return DecodingFailure(
             InvalidRequest(f"A batch must have at most {MAX_BATCH_MESSAGES} messages")
         )
-    members = tuple(_decode_typed(raw) or _diagnose(raw) for raw in raws)
+    members = tuple(_decode_member(raw) for raw in raws)
     answers = any(isinstance(member, Response) for member in members)
     if answers and any(isinstance(member, Request | Notification) for member in members):
         return DecodingFailure(
             InvalidRequest("A batch must contain either responses or requests, not both")
         )
     return Batch(members)
+
+
+def _decode_member(raw: bytes) -> Message | DecodingFailure:
+    # An array within a batch is not a batch.
+    found = decode(raw) if raw.startswith(b"{") else _diagnose(raw)
+    assert not isinstance(found, Batch)
+    return found
 
 
 def read_params(raw: bytes, type: type[T]) -> T:
@@ -274,15 +281,6 @@ def encode(message: Any) -> bytes:
     if b"null" in body:
         _reject_non_finite(message)
     return body
-
-
-def encode_result(id: RequestId, result: bytes) -> bytes:
-    """Return the encoded response with an encoded result.
-
-    Raises:
-        ValueError: the id contains a lone surrogate.
-    """
-    return _encoder.encode(build_result(id, msgspec.Raw(result)))
 
 
 def encode_failure(id: RequestId | None, exc: MCPError, revision: Revision | None) -> bytes:

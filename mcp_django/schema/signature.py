@@ -316,7 +316,8 @@ class SignatureArguments:
         Raises:
             InvalidArguments: the arguments are not valid; the model can correct the call.
         """
-        text = b"{}" if has_no_arguments(raw) else self._prepare(raw)
+        is_usual = raw.startswith(b"{") and b"null" not in raw and not self._has_decimals
+        text = raw if is_usual else self._prepare(raw)
         try:
             arguments: dict[str, Any] = self._adapter.validate_json(text)
         except ValidationError as exc:
@@ -338,6 +339,8 @@ class SignatureArguments:
 
     def _prepare(self, raw: bytes) -> bytes:
         """Return the JSON text without optional nulls and without floats that would be rounded."""
+        if has_no_arguments(raw):
+            return b"{}"
         is_inexact = self._has_decimals and _MAYBE_INEXACT.search(raw) is not None
         if b"null" not in raw and not is_inexact:
             return raw

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -167,6 +168,9 @@ WakeQueue = queue.SimpleQueue[threading.Event | Receiver | None]
 class CallLog:
     """Writes the call log of this process; thread-safe."""
 
+    is_under_test = staticmethod(partial(hasattr, mail, "outbox"))
+    """Returns whether a test runner has prepared the process."""
+
     def __init__(self) -> None:
         self.is_disabled = False
         """Disables the call log, for tests of other things."""
@@ -198,10 +202,6 @@ class CallLog:
         if self.is_stopping or self.is_under_test():
             return True
         return _is_in_transaction()
-
-    def is_under_test(self) -> bool:
-        """Return whether a test runner has prepared the process."""
-        return hasattr(mail, "outbox")
 
     def insert(self, fields: Fields) -> int:
         """Write a row now, and return its primary key.

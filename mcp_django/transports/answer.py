@@ -65,8 +65,9 @@ async def arun_work(work: Work) -> Reply | Stream:
     call = work.call
     if not call.envelope.revision.stateless:
         return await _arun_in_session(work)
+    is_async = call.component.function.is_async
     try:
-        result = await invoke.run_from_event_loop(call)
+        result = await (invoke.arun if is_async else invoke.run_from_event_loop)(call)
         return Reply(status=200, headers=work.headers, body=encode_response(call, result))
     except MCPError as exc:
         return _failed(work, exc)

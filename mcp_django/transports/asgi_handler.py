@@ -205,29 +205,19 @@ class RawASGIMount:
             raise ValueError(
                 f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
             )
-        set_no_delay(send)
+        if (connection := getattr(send, "__self__", None)) is not None:
+            set_no_delay(connection)
         exchange = exchange_of(scope)
+        reader = BodyReader(self._server, scope, exchange, receive)
         try:
-            if await read_request(self._server, scope, exchange, receive, send):
-                answer = send_response(self._server, exchange, send)
-                await run_until_disconnect(receive, answer, exchange.cancellation)
+            refused = await reader.read()
+            if refused is not None:
+                await send_reply(refused, reader.wrap_send(send))
+                return
+            answer = send_response(self._server, exchange, send)
+            await run_until_disconnect(receive, answer, exchange.cancellation)
         except ClientDisconnected:
             exchange.cancellation.cancel()
-
-
-async def read_request(
-    server: Server, scope: Scope, exchange: Exchange, receive: Receive, send: Send
-) -> bool:
-    """Read the body of a request; return whether it still has to be answered.
-
-    Raises:
-        ClientDisconnected: the client disconnected before the body was complete.
-    """
-    reader = BodyReader(server, scope, exchange, receive)
-    refused = await reader.read()
-    if refused is not None:
-        await send_reply(refused, reader.wrap_send(send))
-    return refused is None
 
 
 def exchange_of(scope: Scope, view: Any = None) -> Exchange:
@@ -238,7 +228,7 @@ def exchange_of(scope: Scope, view: Any = None) -> Exchange:
     headers = Headers(scope["headers"])
     return Exchange(
         verb=scope["method"],
-        scheme=_scheme_of(scope, headers) if "origin" in headers else "",
+        scheme=_scheme_of(scope, headers) if b"origin" in headers.lines else "",
         headers=headers,
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
@@ -275,38 +265,40 @@ def _build_request(scope: Scope, view: Any, body: bytes) -> ASGIRequest:
 
 
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
-    """Process one request and send its answer over ASGI."""
-    outcome = await _outcome_of(server, exchange)
-    if isinstance(outcome, Stream):
-        await _send_stream(outcome, send)
-    else:
-        assert isinstance(outcome, Reply)
-        await send_reply(outcome, send)
-
-
-async def _outcome_of(server: Server, exchange: Exchange) -> Reply | Stream:
-    """Process a request, on the event loop or in a thread; return its outcome."""
+    """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
+    received: ParsedRequest | Reply
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(parse_request, server, exchange)
+    elif exchange.is_usual:
+        # Nothing is left to be checked.
+        message = jsonrpc.decode(exchange.body)
+        received = ParsedRequest(server=server, exchange=exchange, message=message)
     else:
         received = parse_request(server, exchange)
     if isinstance(received, Reply):
-        return received
-    outcome = serve_on_loop(received)
-    if outcome is None:
-        in_flight = InFlight(cancellation=exchange.cancellation)
-        work = partial(_serve_and_run, received, in_flight)
-        principal = received.principal
-        caller = principal.user_key if principal else presumed_caller(exchange.headers)
-        try:
-            running = get_pool(received.pool).run(
-                partial(run_with_request_signals, work), key=caller
-            )
-            outcome = await wait_until_deadline(in_flight, running)
-        except Busy as exc:
-            call_log.log_rejected(server, received.message, exc, transport="http")
-            return error_reply(exc, request_id_of(received.message))
-    return await arun_work(outcome) if isinstance(outcome, Work) else outcome
+        await send_reply(received, send)
+        return
+    outcome = serve_on_loop(received) or await _serve_in_thread(received)
+    if isinstance(outcome, Work):
+        outcome = await arun_work(outcome)
+    if isinstance(outcome, Stream):
+        await _send_stream(outcome, send)
+    else:
+        await send_reply(outcome, send)
+
+
+async def _serve_in_thread(received: ParsedRequest) -> Outcome:
+    """Process a request in a pooled thread, up to an async function or a stream."""
+    exchange, principal = received.exchange, received.principal
+    in_flight = InFlight(cancellation=exchange.cancellation)
+    work = partial(_serve_and_run, received, in_flight)
+    caller = principal.user_key if principal else presumed_caller(exchange.headers)
+    try:
+        running = get_pool(received.pool).run(partial(run_with_request_signals, work), key=caller)
+        return await wait_until_deadline(in_flight, running)
+    except Busy as exc:
+        call_log.log_rejected(received.server, received.message, exc, transport="http")
+        return error_reply(exc, request_id_of(received.message))
 
 
 def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
@@ -318,11 +310,20 @@ def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
     return outcome
 
 
+def _encoded(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
+
+
+# Most replies have one of these lists.
+_ENCODED = {headers: _encoded(headers) for headers in (BASE_HEADERS, SSE_HEADERS)}
+
+
 async def send_reply(reply: Reply, send: Send) -> None:
     """Send a complete reply."""
+    headers = _ENCODED.get(reply.headers) or _encoded(reply.headers)
     length = (b"content-length", b"%d" % len(reply.body))
-    headers = [*_encoded(reply.headers), length]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    start = {"type": "http.response.start", "status": reply.status, "headers": [*headers, length]}
+    await send(start)
     await send({"type": "http.response.body", "body": reply.body})
 
 
@@ -334,16 +335,3 @@ async def _send_stream(stream: Stream, send: Send) -> None:
         async for event in events:
             await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _encode_headers(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
-
-
-# Most replies have one of a few lists.
-_BASE = {known: _encode_headers(known) for known in (BASE_HEADERS, SSE_HEADERS)}
-
-
-def _encoded(headers: HeaderList) -> tuple[tuple[bytes, bytes], ...]:
-    """Return headers as ASGI wants them."""
-    return _BASE.get(headers) or _encode_headers(headers)

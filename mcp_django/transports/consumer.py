@@ -15,7 +15,8 @@ from channels.exceptions import StopConsumer
 
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
-from mcp_django.transports.asgi_handler import exchange_of, read_request, send_response
+from mcp_django.transports.asgi_handler import exchange_of, send_reply, send_response
+from mcp_django.transports.http import BodyReader
 from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
 
 
@@ -29,11 +30,14 @@ class MCPConsumer(AsyncConsumer):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request; an exception propagates, so the server answers with 500."""
-        set_no_delay(send)
+        set_no_delay(getattr(send, "__self__", None))
         exchange = exchange_of(scope)
         self._cancellation = exchange.cancellation
+        reader = BodyReader(self._server, scope, exchange, receive)
         try:
-            if not await read_request(self._server, scope, exchange, receive, send):
+            refused = await reader.read()
+            if refused is not None:
+                await send_reply(refused, reader.wrap_send(send))
                 return
         except ClientDisconnected:
             return

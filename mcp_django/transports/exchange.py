@@ -80,25 +80,21 @@ class Exchange:
     """The decoded body, if the mount has already decoded it."""
     is_usual: bool = False
     """Whether the head of a POST is like one that was accepted before; see ``has_usual_head``."""
-    _request: HttpRequest | None = None
+    django_request: HttpRequest | None = None
+    """The Django request, once it is built; it has the body that the exchange had then."""
 
     def request(self) -> HttpRequest:
         """Return the Django request, which is built when it is first needed."""
-        if self._request is None:
-            self._request = self.build_request(self.body)
-        return self._request
+        if self.django_request is None:
+            self.django_request = self.build_request(self.body)
+        return self.django_request
 
     def build_component_request(self, principal: Principal) -> HttpRequest:
         """Build the request as components see it: without credentials, the caller as its user."""
         return without_credentials(self.request(), principal)
 
-    def set_body(self, body: bytes) -> None:
-        """Set the body, once it is read; a request built before does not have it."""
-        self.body = body
-        self._request = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Reply:
     """A complete response."""
 
@@ -107,7 +103,7 @@ class Reply:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Work:
     """An authorized call that is answered with one JSON document."""
 

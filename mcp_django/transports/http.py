@@ -33,8 +33,15 @@ from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Drop, Handshake, classify, error_revision_of
-from mcp_django.protocol.headers import EVENT_STREAM, SESSION_ID
+from mcp_django.protocol.envelope import (
+    Drop,
+    Handshake,
+    Route,
+    classify,
+    classify_request,
+    error_revision_of,
+)
+from mcp_django.protocol.headers import EVENT_STREAM
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
@@ -105,19 +112,11 @@ class ParsedRequest:
         return "tool" if works else "short"
 
 
-POST_ENDPOINTS = ("mcp", "messages")
-
-
 def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
     """Return the reply to a request that is rejected by its head, else ``None``.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
-    if exchange.verb == "POST" and exchange.endpoint in POST_ENDPOINTS:
-        most = min(get_settings().max_body_bytes, MAX_UNVERIFIED_BYTES)
-        exchange.is_usual = request_checks.has_usual_head(exchange.headers, most)
-        if exchange.is_usual:
-            return None
     if exchange.endpoint == "health":
         return request_checks.check_host(exchange.headers) or site_pages.check_health_request(
             exchange
@@ -134,18 +133,13 @@ def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
     return _readable(exchange, refused)
 
 
-def is_anonymous(exchange: Exchange) -> bool:
-    """Return whether the request has no token: no Authorization header, and no query."""
-    return "authorization" not in exchange.headers and not exchange.query
-
-
 def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> bool:
     """Return whether the caller has to be authorized before ``size`` bytes of the body are read.
 
     It depends only on its arguments and the settings, and runs no database query.
     """
     is_large = size > MAX_UNVERIFIED_BYTES
-    if not is_large and is_anonymous(exchange):
+    if not is_large and "authorization" not in exchange.headers and not exchange.query:
         return False
     return has_malformed_credential(server, exchange) or (
         is_large and is_caller_unverified(server, exchange)
@@ -188,16 +182,45 @@ def serve_in_thread(received: ParsedRequest) -> Outcome:
 def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     """Authorize and admit a request on an event loop; ``None`` if it has to be done in a thread.
 
-    It is decided beforehand: no query is tried. ``received`` keeps what is known for the thread.
+    Which of both is decided beforehand: on the loop if nothing has to be looked up. That is so for
+    a request without credentials to a server that is open to all, if its catalog is current, no
+    component has a permission, and the plan of the called one needs no thread. ``received`` keeps
+    what is known for the thread.
     """
-    if not _is_open(received):
+    server, exchange, message = received.server, received.exchange, received.message
+    lines = exchange.headers.lines
+    if (
+        exchange.endpoint != "mcp"
+        or exchange.query
+        or len(exchange.body) > MAX_INLINE_BYTES
+        or message is None
+        # Each list request looks for new overrides from the admin.
+        or (isinstance(message, Request) and message.method in LIST_METHODS)
+        # The headers by which the database knows a caller.
+        or b"authorization" in lines
+        or b"cookie" in lines
+        or b"mcp-session-id" in lines
+    ):
+        return None
+    catalog = received.catalog = server.fresh_catalog()
+    received.principal = None if catalog is None else open_principal(server, catalog)
+    if received.principal is None:
         return None
     try:
-        return _answered(received, _admit_on_loop)
+        outcome = _route(received)
+        if isinstance(outcome, Handshake):
+            return None
+        if isinstance(outcome, Call):
+            if not runs_on_loop(outcome):
+                received.call = outcome
+                return None
+            outcome = _admitted(outcome, exchange)
     except SynchronousOnlyOperation:
         # The site's own code used the database, for example to validate an argument.
-        received.call = None
         return None
+    except Exception as exc:  # noqa: BLE001 - also from the site's own code
+        outcome = _refusal(received, exc)
+    return outcome if b"origin" not in lines else _with_cors(exchange, outcome)
 
 
 def _answered(
@@ -245,41 +268,6 @@ def _readable(exchange: Exchange, refused: Reply) -> Reply:
 
 
 # Authorization and admission ----------------------------------------------------------------------
-
-# The headers by which the database knows a caller.
-CALLER_HEADERS = (b"authorization", b"cookie", SESSION_ID.encode())
-NO_CALLER = (None, None, None)
-
-
-def _is_open(received: ParsedRequest) -> bool:
-    """Return whether nothing has to be looked up to authorize the caller, who is then set.
-
-    So for a request without credentials to a server that is open to all, if its catalog is current
-    and no component has a permission.
-    """
-    server, exchange, message = received.server, received.exchange, received.message
-    if exchange.endpoint != "mcp" or exchange.query or len(exchange.body) > MAX_INLINE_BYTES:
-        return False
-    if exchange.headers.raw(*CALLER_HEADERS) != NO_CALLER:
-        return False
-    # Each list request looks for new overrides from the admin.
-    if message is None or (isinstance(message, Request) and message.method in LIST_METHODS):
-        return False
-    catalog = received.catalog = server.fresh_catalog()
-    if catalog is None:
-        return False
-    received.principal = open_principal(server, catalog)
-    return received.principal is not None
-
-
-def _admit_on_loop(received: ParsedRequest) -> Outcome | None:
-    call = _route(received)
-    if not isinstance(call, Call):
-        return None if isinstance(call, Handshake) else call
-    if runs_on_loop(call):
-        return _admitted(call, received.exchange)
-    received.call = call
-    return None
 
 
 def _admit_in_thread(received: ParsedRequest) -> Outcome:
@@ -335,7 +323,12 @@ def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
     if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
     try:
-        route = classify(message, exchange.headers, enabled=get_settings().protocol_versions)
+        versions = get_settings().protocol_versions
+        route: Route
+        if isinstance(message, Request):
+            route = classify_request(message, exchange.headers, enabled=versions)
+        else:
+            route = classify(message, exchange.headers, enabled=versions)
     except MCPError as exc:
         session_revision = _session_request(received).revision()
         call_log.log_rejected(
@@ -440,6 +433,8 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 
 # Reading a request over ASGI ----------------------------------------------------------------------
 
+POST_ENDPOINTS = ("mcp", "messages")
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class BodyReader:
@@ -469,18 +464,19 @@ class BodyReader:
         exchange, headers = self.exchange, self.exchange.headers
         if exchange.verb != "POST":
             return None
-        refused = check_request_head(self.server, exchange)
-        if (
-            refused is None
-            and not (exchange.is_usual and is_anonymous(exchange))
-            and needs_authorization_first(
-                self.server, exchange, request_checks.declared_length(headers)
-            )
-        ):
-            refused = await self._authorize()
+        most = min(get_settings().max_body_bytes, MAX_UNVERIFIED_BYTES)
+        refused = None
+        if exchange.endpoint in POST_ENDPOINTS:
+            exchange.is_usual = request_checks.has_usual_head(headers, most)
+        if not exchange.is_usual:
+            refused = check_request_head(self.server, exchange)
+        is_anonymous = b"authorization" not in headers.lines and not exchange.query
+        if refused is None and not (exchange.is_usual and is_anonymous):
+            length = request_checks.declared_length(headers)
+            if needs_authorization_first(self.server, exchange, length):
+                refused = await self._authorize()
         parts: list[bytes] = []
         size = 0
-        most = min(get_settings().max_body_bytes, MAX_UNVERIFIED_BYTES)
         try:
             while refused is None and not self._is_whole:
                 parts.append(await self._part())
@@ -490,7 +486,7 @@ class BodyReader:
         except TimeoutError:
             self._is_late = True
             refused = self._late()
-        exchange.set_body(parts[0] if len(parts) == 1 else b"".join(parts))
+        exchange.body, exchange.django_request = b"".join(parts), None
         return refused
 
     async def _part(self) -> bytes:
@@ -527,7 +523,7 @@ class BodyReader:
     async def _authorize(self) -> Reply | None:
         exchange = self.exchange
         # Before the body is complete, nothing may be read from it.
-        head = replace(exchange, body=b"", _request=None)
+        head = replace(exchange, body=b"", django_request=None)
         work = partial(run_with_request_signals, partial(reject_unauthorized, self.server, head))
         try:
             refused = await get_pool("short").run(work, key=presumed_caller(exchange.headers))

@@ -72,7 +72,7 @@ def has_usual_head(headers: Headers, max_bytes: int) -> bool:
     Nothing else of its head can then be rejected: it has no Origin, and its body, of at most
     ``max_bytes`` by its Content-Length, is not a form.
     """
-    origin, length, *lines = headers.raw(*_HEAD)
+    origin, length, *lines = map(headers.lines.get, _HEAD)
     if origin is not None or not _is_accepted(
         tuple(lines),
         tuple(django_settings.ALLOWED_HOSTS),
@@ -113,7 +113,7 @@ def check_body(exchange: Exchange) -> Reply | None:
 
 def is_form(headers: Headers) -> bool:
     """Return whether the body may be a form; its content determines the error."""
-    return headers.raw(b"content-type") != (b"application/json",) and (
+    return headers.lines.get(b"content-type") != b"application/json" and (
         FORM in ",".join(headers.getlist("content-type")).lower()
     )
 
@@ -329,15 +329,17 @@ class ClientDisconnected(Exception):
     """The client closed the connection before it was answered."""
 
 
-def set_no_delay(send: Send) -> None:
+def set_no_delay(connection: Any) -> None:
     """Set TCP_NODELAY on the connection, if the server did not.
+
+    ``connection`` is the object to which ``send`` belongs.
 
     uvicorn with several workers does not: asyncio sets TCP_NODELAY only for sockets whose protocol
     is TCP, and uvicorn's have none (https://github.com/Kludex/uvicorn/issues/3149). The second part
     of a response would wait 40 ms for the client to acknowledge the first. Servers that expose no
     socket are left unchanged.
     """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    transport = getattr(connection, "transport", None)
     if not isinstance(transport, asyncio.BaseTransport):
         return
     found = transport.get_extra_info("socket")

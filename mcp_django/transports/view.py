@@ -83,7 +83,7 @@ class EndpointView:
         refused = self._rejection(exchange, in_flight)
         if refused is not None:
             return refused
-        exchange.set_body(_body(request))
+        exchange.body, exchange.django_request = _body(request), None
         if in_flight and in_flight.body == exchange.body:
             exchange.message = in_flight.message
         return parse_request(server, exchange)

@@ -40,7 +40,7 @@ def watch(
     close_asgiref_connections()
     create_callers()
     found = Watch(call_log)
-    monkeypatch.setattr(telemetry, "_load_instruments", lambda: found.instruments)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: found.instruments)
     with found.receive_signals():
         yield found
     close_asgiref_connections()

@@ -29,6 +29,7 @@ from tests.matrix.rules import (
     replace_columns,
     replace_headers,
     replace_in_text,
+    result_sizes,
 )
 
 SIGNALS = ("component_failed", "call_started", "call_finished", "approval_requested")
@@ -101,12 +102,13 @@ class Watch:
         # One switch of threads for everything, since there are thousands of requests.
         rows, spans, sent = await sync_to_async(self._take)()
         headers = replace_headers(answer.headers, answer.body, **context)
+        sizes = result_sizes(answer.body)
         # A transport that is not HTTP has none.
         head = {} if answer.status is None else {"status": answer.status, "headers": headers}
         return {
             **head,
             "body": replace_in_text(answer.body, **context),
-            "calls": sorted((replace_columns(row, **context) for row in rows), key=str),
+            "calls": sorted((replace_columns(row, sizes, **context) for row in rows), key=str),
             "spans": sorted((_span(one, context) for one in spans), key=str),
             # Calls of a batch, and a task and its call, run at the same time.
             "signals": sorted(sent, key=str) if len(rows) > 1 else sent,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +153,21 @@ def replace_headers(lines: list[tuple[str, str]], body: str, **context: str) -> 
     return [*named, *sorted(found)]
 
 
-def replace_columns(row: Mapping[str, Any], **context: str) -> dict[str, Any]:
+def result_sizes(body: str) -> set[int]:
+    """Return the sizes of the results in an answer: JSON, lines of JSON, or events with JSON."""
+    found = set()
+    for line in body.split("\n"):
+        text = line.removeprefix("data: ")
+        said = json.loads(text) if text.startswith(("{", "[")) else []
+        for one in said if isinstance(said, list) else [said]:
+            if isinstance(one, dict) and "result" in one:
+                found.add(len(_compact(one["result"]).encode()))
+    return found
+
+
+def replace_columns(
+    row: Mapping[str, Any], sizes: Collection[int] = (), **context: str
+) -> dict[str, Any]:
     """Return the columns of a call that say more than who asked, where and how.
 
     Left out are those that have their default, and those that have the value that follows from the
@@ -165,7 +179,10 @@ def replace_columns(row: Mapping[str, Any], **context: str) -> dict[str, Any]:
         row[name] = f"<{name}>" if row[name] else row[name]
     if "handle" in (row["argument_names"] or ()):
         row["arguments_digest"] = "<that of a task id>"
-    if row["outcome"] == "asked" and row["bytes"]:
+    if row["bytes"] in sizes:
+        # ``sizes`` are those of the results in the answer.
+        row["bytes"] = "<of the result>"
+    elif row["outcome"] == "asked" and row["bytes"]:
         # The state of the request is random and has no fixed length.
         row["bytes"] = "<bytes>"
     expected = {**DEFAULTS, **_usual_columns(where)}

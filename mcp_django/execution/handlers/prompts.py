@@ -18,9 +18,9 @@ from mcp_django.core.component import Completion, Prompt, PromptArgument
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Answer, Call, RetryParams
+from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import Kind, admit_component, plan_for
+from mcp_django.execution.plan import Kind
 from mcp_django.execution.policy import authorize
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -62,14 +62,6 @@ def _describe_argument(argument: PromptArgument) -> dict[str, Any]:
     return described
 
 
-def get_prompt(call: Call) -> Answer:
-    """Admit the call of a prompt; unknown arguments are ignored."""
-    params = call.params = read_params(call.request.params, GetPromptParams)
-    call.name = params.name
-    call.record.note_name(params.name)
-    return admit_component(call, plan_for(call, PROMPT, params.name))
-
-
 def _siblings(catalog: Catalog) -> Iterable[Prompt]:
     return catalog.prompts.values()
 
@@ -81,6 +73,7 @@ def _unknown_prompt(call: Call) -> InvalidParams:
 
 
 def _read_arguments(call: Call) -> None:
+    """Read the arguments; unknown ones are ignored."""
     prompt, params = cast(Prompt, call.component), cast(GetPromptParams, call.params)
     known = {one.name for one in prompt.parameters}
     given = {name: value for name, value in (params.arguments or {}).items() if name in known}
@@ -98,6 +91,8 @@ def _read_arguments(call: Call) -> None:
 
 PROMPT = Kind(
     method="prompts/get",
+    params=GetPromptParams,
+    name="name",
     find=Catalog.find_prompt,
     siblings=_siblings,
     unknown=_unknown_prompt,

@@ -38,7 +38,7 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.execution import invoke, results
-from mcp_django.execution.call import Answer, Call, RetryParams, run_steps
+from mcp_django.execution.call import Call, RetryParams, run_steps
 from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.handlers.listing import (
     ListParams,
@@ -48,7 +48,7 @@ from mcp_django.execution.handlers.listing import (
     with_next_cursor,
 )
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.plan import Kind, admit_component, plan_of
+from mcp_django.execution.plan import Kind, plan_for
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import Position, invalid_cursor, items_after
@@ -111,22 +111,6 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
     return described
 
 
-def read_resource(call: Call) -> Answer:
-    """Admit the read of a resource; its function runs later."""
-    params = call.params = read_params(call.request.params, ReadParams)
-    call.name = params.uri
-    call.record.note_name(params.uri)
-    call.raw_arguments = encode(params.uri)
-    assert call.catalog is not None
-    plan = plan_of(call, RESOURCE, find_readable(call.catalog, params.uri))
-    answer = admit_component(call, plan)
-    if params.is_retry:
-        # The result depends on an answer of the user.
-        to_result = call.to_result
-        call.to_result = lambda value: {**to_result(value), **NOT_CACHEABLE}
-    return answer
-
-
 def authorize_read(reading: Call, uri: str) -> ReadableComponent:
     """Prepare the nested call that reads a URI, and return what it reads.
 
@@ -134,9 +118,9 @@ def authorize_read(reading: Call, uri: str) -> ReadableComponent:
         ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
             same.
     """
-    catalog = reading.catalog = reading.catalog or reading.server.catalog
+    reading.catalog = reading.catalog or reading.server.catalog
     reading.name = uri
-    plan = reading.plan = plan_of(reading, RESOURCE, find_readable(catalog, uri))
+    plan = reading.plan = plan_for(reading, RESOURCE, uri)
     if plan.component is not None:
         reading.component = plan.component
     run_steps(reading, plan.nested)
@@ -161,14 +145,21 @@ def _read_variables(call: Call) -> None:
     component, uri = cast(ReadableComponent, call.component), call.name
     assert call.catalog is not None
     _, variables = call.catalog.find_resource(uri) or (None, {})
+    call.raw_arguments = encode(uri)
     call.record.note_authorized(variables)
     call.arguments = _arguments(component, variables, uri, call_record=call.record)
-    call.to_result = partial(results.resource_result, component, uri, _hints(call, component))
+    params = call.params
+    # The result of a retry depends on an answer of the user.
+    is_retry = params is not None and params.is_retry
+    hints = NOT_CACHEABLE if is_retry else _hints(call, component)
+    call.to_result = partial(results.resource_result, component, uri, hints)
     call.to_error = partial(results.resource_failure, component, uri)
 
 
 RESOURCE = Kind(
     method="resources/read",
+    params=ReadParams,
+    name="uri",
     find=find_readable,
     siblings=Catalog.readable_components,
     unknown=_unknown_resource,

@@ -13,9 +13,9 @@ from mcp_django.core.catalog import Catalog
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
-from mcp_django.execution.call import Answer, Call
+from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import Kind, admit_component, plan_for
+from mcp_django.execution.plan import Kind
 from mcp_django.execution.policy import is_visible
 from mcp_django.execution.quotas import consume
 from mcp_django.execution.task_plan import TaskParams, task_support
@@ -77,17 +77,6 @@ def _is_readable(uri: str, principal: Principal | None, catalog: Catalog) -> boo
     return found is not None and (principal is None or is_visible(principal, found[0]))
 
 
-def call_tool(call: Call) -> Answer:
-    """Admit a call of a tool; its function runs later.
-
-    Invalid arguments are answered with a result that the model can read, not with an error.
-    """
-    params = call.params = read_params(call.request.params, CallParams)
-    call.name = params.name
-    call.record.note_name(params.name)
-    return admit_component(call, plan_for(call, TOOL, params.name))
-
-
 def _siblings(catalog: Catalog) -> Iterable[Tool]:
     return catalog.tools.values()
 
@@ -99,13 +88,19 @@ def _unknown_tool(call: Call) -> InvalidParams:
 
 
 def _read_arguments(call: Call) -> None:
+    """Read the arguments; the model can read the result for invalid ones."""
     tool, params = cast(Tool, call.component), cast(CallParams, call.params)
-    raw = call.raw_arguments = _arguments_object(params.arguments)
+    raw = bytes(params.arguments)
+    if not raw.startswith(b"{"):
+        raw = _arguments_object(raw)
+    call.raw_arguments = raw
     call.record.note_authorized(raw)
     if tool.header_parameters and call.revision.stateless and (given := call.headers) is not None:
         headers.check_param_headers(given, read_params(raw, dict[str, Any]), tool.header_parameters)
+    differs = hasattr(tool.arguments, "for_caller")
+    arguments = tool.arguments_for(call.principal) if differs else tool.arguments
     try:
-        call.arguments = tool.arguments_for(call.principal).parse(raw)
+        call.arguments = arguments.parse(raw)
     except InvalidArguments as exc:
         call.record.note_invalid_arguments(exc.problems)
         # A call with invalid arguments counts as a use too.
@@ -113,12 +108,12 @@ def _read_arguments(call: Call) -> None:
         call.result = results.tool_error(str(exc))
         return
     call.to_result = partial(results.tool_result, tool)
-    call.to_error = partial(results.tool_failure, tool, call.revision)
+    call.to_error = partial(results.tool_failure, tool, call.envelope.revision)
 
 
-def _arguments_object(arguments: msgspec.Raw) -> bytes:
+def _arguments_object(raw: bytes) -> bytes:
     """Return the arguments as the JSON of an object; absent and null mean an empty object."""
-    raw = bytes(arguments).strip()
+    raw = raw.strip()
     if raw == b"null":
         return b"{}"
     if not raw.startswith(b"{"):
@@ -128,6 +123,8 @@ def _arguments_object(arguments: msgspec.Raw) -> bytes:
 
 TOOL = Kind(
     method="tools/call",
+    params=CallParams,
+    name="name",
     find=Catalog.find_tool,
     siblings=_siblings,
     unknown=_unknown_tool,

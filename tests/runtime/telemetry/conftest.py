@@ -71,7 +71,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """What is told from now on."""
     found = Told()
     instruments = Instruments(found.traces, found.meters)
-    monkeypatch.setattr(telemetry, "_load_instruments", lambda: instruments)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     yield found
     found.traces.shutdown()
     found.meters.shutdown()

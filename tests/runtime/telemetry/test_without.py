@@ -35,7 +35,7 @@ def answer(tool: str) -> Any:
 @pytest.mark.usefixtures("call_log")
 def test_without_an_sdk_the_trace_of_the_client_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     instruments = Instruments()
-    monkeypatch.setattr(telemetry, "_load_instruments", lambda: instruments)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     assert seen() == [CLIENT]
     assert Call.objects.get().trace_id == TRACE_ID
     assert answer("fail")["isError"]
@@ -45,8 +45,8 @@ def test_without_an_sdk_the_trace_of_the_client_goes_on(monkeypatch: pytest.Monk
 def test_without_the_api_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "mcp_django.execution.otel")
-    assert telemetry._load_instruments.__wrapped__() is None
-    monkeypatch.setattr(telemetry, "_load_instruments", telemetry._load_instruments.__wrapped__)
+    assert telemetry.load_instruments.__wrapped__() is None
+    monkeypatch.setattr(telemetry, "load_instruments", telemetry.load_instruments.__wrapped__)
     assert seen() == ["0" * 16]
     # The call log does without.
     assert Call.objects.get().trace_id == TRACE_ID
@@ -55,11 +55,11 @@ def test_without_the_api_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_api_that_is_broken_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp_django.execution.otel", None)
     with pytest.raises(ModuleNotFoundError, match="otel"):
-        telemetry._load_instruments.__wrapped__()
+        telemetry.load_instruments.__wrapped__()
 
 
 def test_what_is_switched_off_is_not_even_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_load_instruments", lambda: pytest.fail("looked for"))
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: pytest.fail("looked for"))
     with override_settings(MCP_DJANGO={"TELEMETRY": False}):
         assert telemetry.get_instruments() is None
 
@@ -85,7 +85,7 @@ def test_without_an_sdk_and_a_trace_there_is_nothing_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     instruments = Instruments()
-    monkeypatch.setattr(telemetry, "_load_instruments", lambda: instruments)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
     monkeypatch.setattr(instruments, "start_span", lambda *args, **kwargs: pytest.fail("begun"))
     client = MCPClient(server=traced, raise_exceptions=False)
     assert client.call_tool("here").structured["spans"] == ["0" * 16]
