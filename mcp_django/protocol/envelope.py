@@ -327,8 +327,11 @@ def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]
     Raises:
         InvalidParams: the token is neither a string nor an integer.
     """
-    fields = _meta_fields(read_params(params, _Params))
-    return _progress_token(fields), read_trace(fields)
+    fields = read_params(params, _Params).meta
+    if not isinstance(fields, dict):
+        return None, {}
+    token = _progress_token(fields) if PROGRESS_TOKEN in fields else None
+    return token, {} if TRACE_KEYS.isdisjoint(fields) else read_trace(fields)
 
 
 def trim_client_info(client_info: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,6 +365,9 @@ def trim_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 def _classify_without_envelope(
     method: str, params: _Params, header: str | None, enabled: Sequence[str]
 ) -> Handshake:
+    named = REVISIONS.get(header or "")
+    if method != "initialize" and named and not named.stateless and header in enabled:
+        return Handshake()
     if method == "initialize" and _supports_handshake(enabled):
         return Handshake()
     if method == "initialize":

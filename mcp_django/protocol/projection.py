@@ -167,6 +167,9 @@ def project_prompt(prompt: Wire, revision: Revision) -> dict[str, Any]:
     return projected
 
 
+_PLAIN_TEXT = {"type", "text"}
+
+
 def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
     """Return a content block; a type that the revision lacks is converted to one that it has."""
     kind = block["type"]
@@ -174,6 +177,8 @@ def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
         return project_block(_audio_as_resource(block), revision)
     if kind == "resource_link" and not revision.resource_links:
         return project_block(_link_as_text(block), revision)
+    if block.keys() == _PLAIN_TEXT:
+        return dict(block)
     projected = _project_annotations(_project_listed(block, revision), revision)
     if kind == "resource":
         projected["resource"] = _project_contents(block["resource"], revision)

@@ -8,8 +8,9 @@ timeout error, and its own result is discarded.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +39,8 @@ from mcp_django.transports.outgoing import (
     encode_events,
 )
 from mcp_django.transports.request_checks import wait_for_first_done
+
+T = TypeVar("T")
 
 # Tasks of calls in sessions; nothing else references them after their clients disconnect.
 _detached: set[asyncio.Task[Reply | Stream]] = set()
@@ -75,12 +78,22 @@ async def arun_work(work: Work) -> Reply | Stream:
 
 async def _arun_in_session(work: Work) -> Reply | Stream:
     # A client that disconnects does not cancel its call in a session.
-    task = asyncio.get_running_loop().create_task(_run_polled(work))
+    task = _start(_run_polled(work))
+    if task.done():
+        return _cancelled(work) if task.cancelled() else task.result()
     _detached.add(task)
     task.add_done_callback(_detached.discard)
     work.call.cancellation.add_callback(call_on_loop(task.cancel))
     await asyncio.wait([task])
     return _cancelled(work) if task.cancelled() else task.result()
+
+
+def _start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begin a coroutine in a task of its own, at once where Python can: most of them end then."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    return loop.create_task(coroutine)
 
 
 async def _run_polled(work: Work) -> Reply | Stream:
@@ -224,8 +237,6 @@ def _outgoing(message: Any) -> Outgoing:
 
 
 # Deadlines of work in threads ---------------------------------------------------------------------
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)

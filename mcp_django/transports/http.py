@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
@@ -434,6 +436,8 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 # Reading a request over ASGI ----------------------------------------------------------------------
 
 POST_ENDPOINTS = ("mcp", "messages")
+# A header with a token that nothing is wrong with, as far as one can see without looking it up.
+PLAIN_BEARER = re.compile(rb"Bearer [\x21-\x7e]{1,%d}" % MAX_BEARER)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -470,8 +474,11 @@ class BodyReader:
             exchange.is_usual = request_checks.has_usual_head(headers, most)
         if not exchange.is_usual:
             refused = check_request_head(self.server, exchange)
-        is_anonymous = b"authorization" not in headers.lines and not exchange.query
-        if refused is None and not (exchange.is_usual and is_anonymous):
+        presented = headers.lines.get(b"authorization", b"")
+        is_plain = presented == b"" or (
+            isinstance(presented, bytes) and PLAIN_BEARER.fullmatch(presented) is not None
+        )
+        if refused is None and not (exchange.is_usual and is_plain and not exchange.query):
             length = request_checks.declared_length(headers)
             if needs_authorization_first(self.server, exchange, length):
                 refused = await self._authorize()

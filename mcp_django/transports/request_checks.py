@@ -266,19 +266,19 @@ def _check_size(size: int) -> Reply | None:
 
 def accepts(headers: Headers, media_type: str) -> bool:
     """Return whether the client accepts this media type; without Accept it accepts all."""
-    values = headers.getlist("accept")
-    if not values:
-        return True
-    taken = _parse_accept(",".join(values))
+    values = headers.lines.get(b"accept")
+    return True if values is None else _accepts(values, media_type)
+
+
+@lru_cache(maxsize=256)
+def _accepts(values: bytes | tuple[bytes, ...], media_type: str) -> bool:
+    """Return whether an Accept header contains a media type; cached, since a client repeats it."""
+    lines = (values,) if isinstance(values, bytes) else values
+    text = b",".join(lines).decode("latin-1").lower()
+    taken = dict(map(_media_range, text.split(",")))
     ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     # The most specific range takes precedence (RFC 9110, section 12.5.1).
     return next((taken[name] for name in ranges if name in taken), False)
-
-
-@lru_cache(maxsize=64)
-def _parse_accept(accept: str) -> dict[str, bool]:
-    """Parse an Accept header; cached, since it is the same on every request of a client."""
-    return dict(map(_media_range, accept.lower().split(",")))
 
 
 def _media_range(part: str) -> tuple[str, bool]:
