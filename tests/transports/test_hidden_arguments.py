@@ -8,73 +8,18 @@ see it.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from django.test import override_settings
-from django.urls import path
 
-from mcp_django import Context, Header, MCPServer
-from mcp_django.auth.permissions import AllowAny, IsStaff
 from tests.drivers import Answer, headers_for
 from tests.servers import person, token_for
 from tests.transports.asgi import application, plain
 from tests.transports.caller import REVISIONS, Caller
+from tests.transports.hidden_site import ABSENT, HIDDEN, SERVERS
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-# Nobody can sign in to the first, so that it says nothing of credentials that would help.
-public = MCPServer("hidden-public", permission=AllowAny, auth=["session"])
-members = MCPServer("hidden-members", auth=["tokens"])
-inviting = MCPServer("hidden-inviting", permission=AllowAny, auth=["tokens"])
-SERVERS = {"public": public, "members": members, "inviting": inviting}
-urlpatterns = [path(f"{name}/mcp", server.urls) for name, server in SERVERS.items()]
-
-
-def now(a: int) -> str:
-    """Need a number."""
-    return str(a)
-
-
-async def later(a: int) -> str:
-    """Need a number on the event loop."""
-    return str(a)
-
-
-async def asks(ctx: Context, a: int = 0) -> str:
-    """Ask the user."""
-    return await ctx.aelicit("Who?", str, key="who")
-
-
-def routed(a: Annotated[int, Header("Number")]) -> str:
-    """Want its argument in a header, too."""
-    return str(a)
-
-
-# One for each thing that is looked at after the permission. The names have one length, so that even
-# the lengths of the answers are equal.
-HIDDEN: dict[str, tuple[Any, dict[str, Any]]] = {
-    "hidden_now": (now, {}),
-    "hidden_later": (later, {}),
-    "hidden_reader": (later, {"read_only": True}),
-    "hidden_asker": (asks, {}),
-    "hidden_sampler": (asks, {"needs": ["sampling"]}),
-    "hidden_routed": (routed, {}),
-    "hidden_task": (now, {"task": "required"}),
-    "hidden_rated": (now, {"rate": "1/h"}),
-    "hidden_gated": (now, {"approval": "staff"}),
-}
-HIDDEN = {name.ljust(16, "_"): tool for name, tool in HIDDEN.items()}
-ABSENT = "absent".ljust(16, "_")
-
-for server in SERVERS.values():
-    for name, (function, options) in HIDDEN.items():
-        server.tool(name, permission=IsStaff, **options)(function)
-
-    @server.tool
-    def visible(a: int) -> str:
-        """Be there for everybody."""
-        return str(a)
 
 
 def nested(depth: int) -> str:
@@ -123,7 +68,7 @@ READABLE = {name: one for name, one in {**WRONG, **MALFORMED}.items() if name no
 
 @pytest.fixture(autouse=True)
 def _site(settings: Any) -> None:
-    settings.ROOT_URLCONF = __name__
+    settings.ROOT_URLCONF = "tests.transports.hidden_site"
 
 
 class Prober:
