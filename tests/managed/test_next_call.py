@@ -22,7 +22,7 @@ from mcp_django.overrides.sync import sync_rows
 from tests.admin.staff import superuser
 from tests.servers import person, token_for
 from tests.transports.asgi import application, plain
-from tests.transports.caller import REVISIONS, Caller
+from tests.transports.caller import REVISIONS, WSGI, Caller
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread
 
@@ -36,7 +36,7 @@ LIMITED, UNKNOWN = "-31429", "-32602"
 
 attic = MCPServer("attic", permission=AllowAny, auth=["tokens"])
 urlpatterns = [path("admin/", admin.site.urls), path("attic/mcp", attic.urls)]
-MOUNTS = {"raw": attic.asgi, "lane": application, "view": plain}
+MOUNTS = {"raw": attic.asgi, "lane": application, "view": plain, "wsgi": WSGI}
 # One for each way in which a call runs.
 TOOLS = ("later", "now", "change_later", "change_now")
 

@@ -1,4 +1,4 @@
-"""A client at one ASGI application, in a session where its revision knows them."""
+"""A client at one application, in a session where its revision knows them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Any
 from mcp_django.protocol.envelope import SERVER_INFO
 from tests.drivers import VERSION, Answer, message, send
 from tests.sessions.handshakes import INITIALIZED, initialize, request
+from tests.transports.mounts import in_thread, wsgi
 
+WSGI = object()
 REVISIONS = (VERSION, "2025-11-25")
 
 
 class Caller:
-    """The client; `authorization` goes with each of its requests."""
+    """The client; `authorization` goes with each of its requests.
+
+    The application is one of ASGI, or `WSGI` for the site as WSGI serves it.
+    """
 
     def __init__(
         self, app: Any, path: str, version: str = VERSION, *, authorization: str | None = None
@@ -53,7 +58,7 @@ class Caller:
 
     async def post(self, body: bytes, **changes: str | None) -> Answer:
         """Send these bytes, with the headers of every request."""
-        return await send(self._app, self._path, body, **{**self.headers, **changes})
+        return await self._deliver(body, **changes)
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """Call a tool, and return the result or the error."""
@@ -71,9 +76,15 @@ class Caller:
         return {tool["name"]: tool.get("title", "") for tool in result["tools"]}
 
     async def _send(self, body: Mapping[str, Any], **changes: str | None) -> Answer:
-        if self.is_stateless:
-            return await send(self._app, self._path, body, **{**self.headers, **changes})
-        return await self.post(json.dumps(body).encode(), **changes)
+        return await self._deliver(
+            body if self.is_stateless else json.dumps(body).encode(), **changes
+        )
+
+    async def _deliver(self, body: Mapping[str, Any] | bytes, **changes: str | None) -> Answer:
+        headers = {**self.headers, **changes}
+        if self._app is WSGI:
+            return await in_thread(wsgi, self._path, body, **headers)
+        return await send(self._app, self._path, body, **headers)
 
 
 def _text(said: Mapping[str, Any]) -> str:
