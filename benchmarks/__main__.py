@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     database = cache_directory() / "rows.sqlite3"
     bearers = prepare_database(database)
     if options.peers:
-        document = run_peers(plan, database)
+        document = run_peers(plan, database, bearers[0])
     else:
         document = run_rows(plan, database, select_rows(rows(*bearers), options.only), options)
     print_result(f"load at the end {report.describe_environment()['load']}")
@@ -98,9 +98,9 @@ def start_site(server: str, database: Path, name: str) -> AbstractContextManager
     return serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS[name]}, server=server)
 
 
-def run_peers(plan: Plan, database: Path) -> Any:
+def run_peers(plan: Plan, database: Path, bearer: str) -> Any:
     """Measure other servers and this package and print them; return all figures for JSON."""
-    results, versions = compare_peers(plan, database, say=print_progress)
+    results, versions = compare_peers(plan, database, bearer, say=print_progress)
     show_results(results)
     return {**report.build_document(plan, results, []), "peers": versions}
 

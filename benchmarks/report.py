@@ -9,8 +9,9 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.figures import format_number
+from benchmarks.figures import Spread, format_number, ratios
 from benchmarks.rounds import Comparison, Plan, RowResult, compare_results
+from benchmarks.rows import BARE
 from benchmarks.streams import StreamFigures
 
 PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
@@ -56,6 +57,14 @@ def compare_to_baseline(result: RowResult, by_name: Mapping[str, RowResult]) -> 
     )
 
 
+def multiple_of_bare(result: RowResult, by_name: Mapping[str, RowResult]) -> Spread | None:
+    """Return a row's CPU as a multiple of the bare ASGI answer's, if that was measured too."""
+    bare = by_name.get(BARE)
+    if bare is None:
+        return None
+    return ratios((one.cpu for one in result.samples), (one.cpu for one in bare.samples))
+
+
 def ratio_table(results: Sequence[RowResult]) -> str:
     """Return the table of ratios to the baselines; above 1, the row is better."""
     by_name = {result.row.name: result for result in results}
@@ -70,9 +79,11 @@ def ratio_table(results: Sequence[RowResult]) -> str:
 
 def figure_table(results: Sequence[RowResult]) -> str:
     """Return the table of absolute figures, which are medians of the rounds."""
+    by_name = {result.row.name: result for result in results}
     lines = [
         (
             result.row.name,
+            str(multiple_of_bare(result, by_name) or ""),
             str(result.cpu),
             format_number(result.rate.median),
             format_number(result.p50.median),
@@ -80,7 +91,8 @@ def figure_table(results: Sequence[RowResult]) -> str:
         )
         for result in results
     ]
-    return markdown_table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
+    head = ("row", "times bare", "CPU µs/request", "requests/s", "p50 ms", "p99 ms")
+    return markdown_table(head, lines)
 
 
 def stream_table(figures: Sequence[StreamFigures]) -> str:
@@ -125,6 +137,9 @@ def build_document(
         "rows": [
             {
                 "name": result.row.name,
+                "times_bare": asdict(times)
+                if (times := multiple_of_bare(result, by_name))
+                else None,
                 "cpu_us": asdict(result.cpu),
                 "requests_per_second": asdict(result.rate),
                 "p50_ms": asdict(result.p50),

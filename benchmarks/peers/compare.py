@@ -1,4 +1,8 @@
-"""Compare peers in the same rounds: one tool that adds two numbers, one worker process each."""
+"""Compare peers in the same rounds: one tool that adds two numbers, one worker process each.
+
+The rows of this package are the same call in several ways, and the bare ASGI answer, so that one
+run shows each of them and each peer as a multiple of it.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,26 @@ from pathlib import Path
 from benchmarks.peers.environments import FASTMCP, MCPZ, SDK, Environment
 from benchmarks.process import Process, free_port, run_server, serve_asgi
 from benchmarks.rounds import Plan, RowResult, measure_rows
-from benchmarks.rows import APP, SERVERS, Row
+from benchmarks.rows import APP, BARE, SERVERS, SUM, Row, rows
 from benchmarks.wire import HOST, call
 
 RAW = "raw, async tool"
 FAST_HANDLER = "fast handler, sync tool"
-SUM = b'"5"'
+OWN = frozenset(
+    {
+        BARE,
+        RAW,
+        "raw, sync tool in the pool",
+        "raw with a bearer, async tool",
+        "raw in a session, async tool",
+        FAST_HANDLER,
+    }
+)
 
 
-def own_rows() -> Sequence[Row]:
-    """Return the rows of this package that the peers are compared with."""
-    return (
-        Row(name=RAW, request=call("/raw", "add", a=2, b=3), expects=SUM, against=RAW),
-        Row(
-            name=FAST_HANDLER,
-            request=call("/mcp", "add_sync", a=2, b=3),
-            expects=SUM,
-            against=FAST_HANDLER,
-        ),
-    )
+def own_rows(bearer: str) -> Sequence[Row]:
+    """Return the rows of this package, in the order in which a round measures them."""
+    return [row for row in rows(bearer) if row.name in OWN]
 
 
 def peer_rows() -> Mapping[str, Row]:
@@ -97,11 +102,11 @@ def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[P
 
 
 def compare_peers(
-    plan: Plan, database: Path, *, say: Callable[[str], None]
+    plan: Plan, database: Path, bearer: str, *, say: Callable[[str], None]
 ) -> tuple[list[RowResult], dict[str, str]]:
     """Measure this package and every peer that can be installed; return results and versions."""
     versions: dict[str, str] = {}
-    rows = [*own_rows()]
+    wanted = [*own_rows(bearer)]
     with ExitStack() as stack:
         own = serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS["default"]})
         servers = {"default": stack.enter_context(own)}
@@ -113,5 +118,5 @@ def compare_peers(
                 say(f"{environment.distribution} cannot be installed here and is skipped")
                 continue
             servers[name] = stack.enter_context(start())
-            rows.append(peer_rows()[name])
-        return measure_rows(rows, servers, plan, say=say), versions
+            wanted.append(peer_rows()[name])
+        return measure_rows(wanted, servers, plan, say=say), versions

@@ -43,7 +43,7 @@ def test_every_row_has_a_server_and_a_yardstick_that_comes_before_it() -> None:
 
 
 def test_every_peer_has_a_server_and_a_row_of_ours() -> None:
-    names = {row.name for row in own_rows()}
+    names = {row.name for row in own_rows("")}
     assert {*peer_rows()} == {*peer_starters()}
     for name, row in peer_rows().items():
         assert row.server == name
@@ -81,7 +81,11 @@ def test_the_tables_say_each_row_beside_its_yardstick() -> None:
         "target",
     ]
     assert figure_table(results).splitlines()[-1] == (
-        "| alone            | 50.0 (50.0 to 50.0) |      20000 |   1.00 |   1.00 |"
+        "| alone            | 0.500 (0.500 to 0.500) "
+        "| 50.0 (50.0 to 50.0) |      20000 |   1.00 |   1.00 |"
+    )
+    assert figure_table(results[1:]).splitlines()[-1] == (
+        "| alone |            | 50.0 (50.0 to 50.0) |      20000 |   1.00 |   1.00 |"
     )
     assert (
         stream_table([STREAMS])
@@ -97,5 +101,6 @@ def test_everything_is_there_as_json() -> None:
     assert bare["ratio"] is alone["ratio"] is None
     assert twice["ratio"]["cpu"] == {"median": 0.5, "least": 0.5, "most": 0.5}
     assert twice["cpu_us"]["median"] == 200
+    assert [row["times_bare"]["median"] for row in found["rows"]] == [1, 2, 0.5]
     assert found["streams"][0]["bytes_each"] == 2048
     assert found["plan"]["rounds"] == QUICK.rounds
