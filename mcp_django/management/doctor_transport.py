@@ -277,7 +277,11 @@ Verdict = Literal["ok", "failed", "warned", "skipped"]
 MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed(Exception):
+    """A step of a host failed: its name, what was found, and how to fix it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportStep:
     """One step: what was found and, for a failure or a warning, how to fix it."""
 
@@ -300,23 +304,49 @@ class HostReport:
     title: str
     steps: list[ReportStep] = field(default_factory=list)
 
-    def add_ok(self, name: str, found: str) -> None:
-        """Record a step that passed."""
-        self.steps.append(ReportStep(name=name, verdict="ok", found=found))
-
-    def add_failure(self, name: str, found: str, fix: str) -> None:
-        """Record a step that stops the host."""
-        self.steps.append(ReportStep(name=name, verdict="failed", found=found, fix=fix))
-
-    def add_warning(self, name: str, found: str, fix: str) -> None:
-        """Record a problem for some clients that does not stop this host."""
-        self.steps.append(ReportStep(name=name, verdict="warned", found=found, fix=fix))
-
-    def add_skipped(self, name: str, found: str) -> None:
-        """Record a step that was not tried, and why."""
-        self.steps.append(ReportStep(name=name, verdict="skipped", found=found))
-
     @property
     def is_ok(self) -> bool:
         """Whether no step failed (warnings are allowed)."""
         return all(step.verdict != "failed" for step in self.steps)
+
+    def add_ok(self, name: str, found: str) -> None:
+        """Record a step that passed."""
+        self.steps.append(ReportStep(name, "ok", found))
+
+    def add_failure(self, name: str, found: str, fix: str) -> None:
+        """Record a step that stops the host."""
+        self.steps.append(ReportStep(name, "failed", found, fix))
+
+    def add_warning(self, name: str, found: str, fix: str) -> None:
+        """Record a problem for some clients that does not stop this host."""
+        self.steps.append(ReportStep(name, "warned", found, fix))
+
+    def add_skipped(self, name: str, found: str) -> None:
+        """Record a step that was not tried, and why."""
+        self.steps.append(ReportStep(name, "skipped", found))
+
+
+@dataclass(slots=True, kw_only=True)
+class Probe(HostReport):
+    """A report about a site, by what it answers to the requests that are sent to it."""
+
+    transport: HttpTransport
+
+    def send(self, step: str, request: ProbeRequest, fix: str) -> ProbeResponse:
+        """Return the response to a request.
+
+        Raises:
+            StepFailed: no response arrives.
+        """
+        try:
+            return self.transport.send(request)
+        except NoResponse as exc:
+            raise StepFailed(step, str(exc), fix) from None
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the step that fails within the block, which ends there."""
+        try:
+            yield
+        except StepFailed as exc:
+            self.add_failure(*exc.args)
