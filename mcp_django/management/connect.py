@@ -21,10 +21,8 @@ from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
 from mcp_django.management.clients import (
     CLIENTS,
-    CURSOR,
     DEFAULT_VARIABLE,
     PLACEHOLDER,
-    VSCODE,
     ConfigEntry,
     ConnectionTarget,
     Credential,
@@ -39,8 +37,8 @@ from mcp_django.management.lookups import (
     find_principal,
     find_server,
     is_public,
+    known_name,
     stdio_command,
-    suggest_similar,
 )
 from mcp_django.management.text_output import format_table, output_width
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
@@ -84,7 +82,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if options["client"] is None:
         _list_clients(command, is_json=options["json"])
         return
-    host = _find_client(options["client"])
+    host = CLIENTS[known_name("client", options["client"], CLIENTS)]
     server = find_server(options["server"])
     target = _build_target(host, server, options)
     if options["json"]:
@@ -118,15 +116,6 @@ def _list_clients(command: BaseCommand, *, is_json: bool) -> None:
         return
     rows = [(host.slug, f"{host.title}: {host.summary}") for host in CLIENTS.values()]
     command.stdout.write(format_table(rows, width=output_width(command.stdout)))
-
-
-def _find_client(slug: str) -> KnownClient:
-    if slug not in CLIENTS:
-        raise CommandError(
-            f"No client named {slug!r}.{suggest_similar(slug, CLIENTS)} The clients are: "
-            f"{', '.join(CLIENTS)}."
-        )
-    return CLIENTS[slug]
 
 
 def _build_target(
@@ -274,7 +263,6 @@ def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
     if target.is_local:
         assert host.stdio is not None
         return host.stdio(target)
-    assert host.http is not None
     if _is_prompted(host, target):
         return host.http(target, f"Bearer ${{input:{_input(target)['id']}}}")
     return host.http(target, authorization_header(target, host.reference))
@@ -380,20 +368,18 @@ def install_link(host: KnownClient, target: ConnectionTarget) -> str:
     The client opens the link, and asks its user whether to add the server.
     """
     make = _LINKS.get(host.slug)
-    return make(target) if make is not None else ""
+    return make(target.name, build_config(host, [target])) if make is not None else ""
 
 
-def _vscode(target: ConnectionTarget) -> str:
-    found = build_config(VSCODE, [target])
-    inputs = {"inputs": found["inputs"]} if "inputs" in found else {}
-    entry = {"name": target.name, **inputs, **found[VSCODE.root][target.name]}
+def _vscode(name: str, config: Config) -> str:
+    servers = config.pop(CLIENTS["vscode"].root)
+    entry = {"name": name, **config, **servers[name]}
     return f"vscode:mcp/install?{quote(_json(entry), safe='')}"
 
 
-def _cursor(target: ConnectionTarget) -> str:
-    entry = build_config(CURSOR, [target])[CURSOR.root][target.name]
-    config = base64.b64encode(_json(entry).encode()).decode()
-    query = urlencode({"name": target.name, "config": config})
+def _cursor(name: str, config: Config) -> str:
+    entry = _json(config[CLIENTS["cursor"].root][name])
+    query = urlencode({"name": name, "config": base64.b64encode(entry.encode()).decode()})
     return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
 
 
@@ -401,4 +387,4 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-_LINKS: dict[str, Callable[[ConnectionTarget], str]] = {VSCODE.slug: _vscode, CURSOR.slug: _cursor}
+_LINKS: dict[str, Callable[[str, Config], str]] = {"vscode": _vscode, "cursor": _cursor}

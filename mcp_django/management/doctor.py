@@ -48,8 +48,8 @@ from mcp_django.management.lookups import (
     check_url,
     find_server,
     is_public,
+    known_name,
     server_paths,
-    suggest_similar,
 )
 from mcp_django.management.text_output import escape_control_characters
 from mcp_django.protocol import headers as names
@@ -99,7 +99,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     Raises:
         CommandError: a step of a host failed, or an option is not valid.
     """
-    hosts = _hosts(options["hosts"])
+    hosts = [HOSTS[known_name("host", one, HOSTS)] for one in options["hosts"] or HOSTS]
     if options["timeout"] <= 0:
         raise CommandError(f"--timeout {options['timeout']:g} must be more than 0 seconds.")
     if options["url"]:
@@ -156,16 +156,6 @@ def _default_url(name: str | None) -> str:
             "the running site: mcp doctor URL."
         )
     return urljoin(get_settings().base_url or own_origin(), mounted[0])
-
-
-def _hosts(names: Sequence[str] | None) -> list[HostProfile]:
-    for name in names or ():
-        if name not in HOSTS:
-            raise CommandError(
-                f"No host named {name!r}.{suggest_similar(name, HOSTS)} The hosts are: "
-                f"{', '.join(HOSTS)}."
-            )
-    return [HOSTS[name] for name in names] if names else [*HOSTS.values()]
 
 
 def _print_reports(

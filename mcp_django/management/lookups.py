@@ -52,6 +52,21 @@ def suggest_similar(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
+def known_name(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the name of a thing, if it is known.
+
+    Raises:
+        CommandError: it is not.
+    """
+    names = list(known)
+    if name not in names:
+        raise CommandError(
+            f"No {what} named {name!r}.{suggest_similar(name, names)} "
+            f"The {what}s are: {', '.join(names) or 'none'}."
+        )
+    return name
+
+
 def add_component_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that distinguish components with the same name: ``--server``, ``--kind``."""
     parser.add_argument(
@@ -95,14 +110,8 @@ def declared_servers(name: str | None) -> list[MCPServer]:
     known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
         return known
-    found = [server for server in known if server.name == name]
-    if not found:
-        names = [server.name for server in known]
-        raise CommandError(
-            f"No server named {name!r}.{suggest_similar(name, names)} "
-            f"The servers are: {', '.join(names) or 'none'}."
-        )
-    return found
+    known_name("server", name, [server.name for server in known])
+    return [server for server in known if server.name == name]
 
 
 def find_server(name: str | None) -> MCPServer:
@@ -215,12 +224,7 @@ def find_revision(version: str) -> Revision:
     Raises:
         CommandError: the revision does not exist.
     """
-    if version not in REVISIONS:
-        raise CommandError(
-            f"No revision named {version!r}.{suggest_similar(version, REVISIONS)} "
-            f"The revisions are: {', '.join(REVISIONS)}."
-        )
-    return REVISIONS[version]
+    return REVISIONS[known_name("revision", version, REVISIONS)]
 
 
 # Catalog and disabled components ------------------------------------------------------------------

@@ -26,7 +26,7 @@ from django.core.management.base import CommandError
 from django.core.validators import validate_email
 from django.utils.dateparse import parse_date, parse_datetime
 
-from mcp_django.management.lookups import suggest_similar
+from mcp_django.management.lookups import known_name
 from mcp_django.protocol.text import clip
 
 Schema = Mapping[str, Any]
@@ -126,11 +126,8 @@ def _split(word: str) -> tuple[str, str, str]:
 def _argument_schema(name: str, schema: Schema) -> Schema:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    if name not in known and others is False:
-        names = ", ".join(known) or "none"
-        raise CommandError(
-            f"No argument named {name!r}.{suggest_similar(name, known)} The arguments are: {names}."
-        )
+    if others is False:
+        known_name("argument", name, known)
     member = known.get(name, others)
     return member if isinstance(member, Mapping) else {}
 
