@@ -223,17 +223,16 @@ class _Attempt:
             PROGRESS_TOKEN: "call",
             LOG_LEVEL: "debug",
         }
-        more: dict[str, Any] = {}
+        ids, more = count(1), dict[str, Any]()
         # The runtime limits the number of rounds, so this loop ends.
-        for number in count(1):
+        while True:
             given = {**params, **more, "_meta": envelope}
-            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+            message = {"jsonrpc": "2.0", "id": next(ids), "method": method, "params": given}
             response = connection.request(message)
             result = response.get("result", {})
             if result.get("resultType") != "input_required":
-                break
+                return response
             more = self._answer_requests(result, answerer)
-        return response
 
     def _answer_requests(self, result: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
         title = str(self.server.identity().get("title") or self.server.name)

@@ -92,12 +92,9 @@ def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping
         raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
     servers = contract[SERVERS]
     count = sum(len(server[plural]) for server in servers.values() for plural in PLURALS)
-    if options["json"]:
-        told = {"file": str(path), "digest": contract["digest"], "components": count}
-        command.stdout.write(json.dumps(told, ensure_ascii=False))
-    else:
-        names = ", ".join(servers) or "none"
-        command.stdout.write(f"{path}: {count} components of the servers: {names}.")
+    told = {"file": str(path), "digest": contract["digest"], "components": count}
+    text = f"{path}: {count} components of the servers: {', '.join(servers) or 'none'}."
+    command.stdout.write(json.dumps(told, ensure_ascii=False) if options["json"] else text)
 
 
 def _compare_with_file(
@@ -211,50 +208,50 @@ def _changes_between(old: ContractEntry, new: ContractEntry) -> list[Change]:
 def _server_changes(
     name: str, old: ContractEntry | None, new: ContractEntry | None
 ) -> Iterator[Change]:
-    where = (name,)
+    def change(level: Level, what: str, *where: str) -> Change:
+        return Change(level=level, where=(name, *where), what=what)
+
     if old is None or new is None:
         level, what = (Level.SAFE, "was added") if old is None else (Level.BREAKING, "was removed")
-        yield Change(level=level, where=where, what=f"the server {what}")
+        yield change(level, f"the server {what}")
         return
     for word in TEXT_MEMBERS:
         if old.get(word) != new.get(word):
-            yield Change(level=Level.APPROVAL, where=where, what=f"{word} changed")
+            yield change(Level.APPROVAL, f"{word} changed")
     for level, what in _access_changes(old, new):
-        yield Change(level=level, where=where, what=what)
+        yield change(level, what)
     for plural in PLURALS:
-        yield from _components_changes(name, plural, old.get(plural, {}), new.get(plural, {}))
+        for key, level, what in _components_changes(
+            plural, old.get(plural, {}), new.get(plural, {})
+        ):
+            yield change(level, what, plural, key)
 
 
 def _components_changes(
-    server: str, plural: str, old: Mapping[str, ContractEntry], new: Mapping[str, ContractEntry]
-) -> Iterator[Change]:
-    """Yield the changes of the components of one kind.
+    plural: str, old: Mapping[str, ContractEntry], new: Mapping[str, ContractEntry]
+) -> Iterator[tuple[str, Level, str]]:
+    """Yield the changes of the components of one kind, each with the component's name.
 
     A component whose old name is now an alias of another one was renamed.
     """
     answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
     answering |= {key: key for key in new}
-    renamed_or_kept: set[str] = set()
     for key, before in old.items():
-        where = (server, plural, key)
         present = answering.get(key)
         if present is None:
             what = "was removed; if another replaces it, add the old name to its aliases=[...]"
-            yield Change(level=Level.BREAKING, where=where, what=what)
+            yield key, Level.BREAKING, what
             continue
-        renamed_or_kept.add(present)
         if present != key:
             what = f"was renamed to {present}, with the old name as an alias"
-            yield Change(level=Level.APPROVAL, where=where, what=what)
+            yield key, Level.APPROVAL, what
         for level, what in _component_changes(plural, before, new[present]):
-            yield Change(level=level, where=(server, plural, present), what=what)
+            yield present, level, what
         for alias in before.get("aliases", ()):
             if answering.get(alias) != present:
-                what = f"the alias {alias} was removed"
-                yield Change(level=Level.BREAKING, where=(server, plural, present), what=what)
-    for key in new:
-        if key not in renamed_or_kept:
-            yield Change(level=Level.SAFE, where=(server, plural, key), what="was added")
+                yield present, Level.BREAKING, f"the alias {alias} was removed"
+    for key in new.keys() - {answering.get(key) for key in old}:
+        yield key, Level.SAFE, "was added"
 
 
 # Changes of one component -------------------------------------------------------------------------

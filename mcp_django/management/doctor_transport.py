@@ -26,6 +26,7 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
+from mcp_django.auth.outbound import NoRedirect
 from mcp_django.conf import is_loopback
 from mcp_django.protocol.headers import EVENT_STREAM, FORM, JSON
 
@@ -158,13 +159,10 @@ class NetworkTransport:
             raise NoResponse(f"{request.url} does not respond: {reason}") from None
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Do not follow redirects: a host would lose the body of its POST."""
-
-
 def _opener(host: str) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    handlers: list[urllib.request.BaseHandler] = [
+        NoRedirect()
+    ]  # a host would lose the body of its POST
     if is_loopback(host):
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)

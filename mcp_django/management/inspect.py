@@ -37,8 +37,8 @@ from mcp_django.management.lookups import (
     server_permissions,
     server_urls,
 )
-from mcp_django.management.text_output import format_table, output_width
-from mcp_django.management.values import Parameter, Schema, parameters_of
+from mcp_django.management.text_output import format_table, indented_json, output_width
+from mcp_django.management.values import Schema, describe_arguments
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.schema.portable import lint
 from mcp_django.server import MCPServer
@@ -94,7 +94,7 @@ def _report_text(found: ComponentReport, width: int) -> str:
         _section(
             "output schema", _schema_if_not_listed(found, "outputSchema", found.output_schema)
         ),
-        _section(f"on the wire at {found.revision.version}", _pretty(found.wire)),
+        _section(f"on the wire at {found.revision.version}", indented_json(found.wire)),
         _section("portability", _portability(found)),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -114,10 +114,17 @@ def _wrapped(text: str, width: int) -> str:
 
 def _arguments_table(found: ComponentReport, width: int) -> str:
     rows = [
-        (one.name, one.type, "required" if one.required else one.default_text, one.description)
+        (one["name"], one["type"], _default_text(one), one["description"])
         for one in found.arguments
     ]
     return format_table(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
+
+
+def _default_text(argument: Mapping[str, Any]) -> str:
+    if argument["required"]:
+        return "required"
+    has_default = "default" in argument
+    return f"= {json.dumps(argument['default'], ensure_ascii=False)}" if has_default else ""
 
 
 def _portability(found: ComponentReport) -> str:
@@ -128,11 +135,7 @@ def _portability(found: ComponentReport) -> str:
 
 def _schema_if_not_listed(found: ComponentReport, member: str, schema: Schema | None) -> str:
     """Return a schema as text; empty if the list entry already shows it."""
-    return "" if schema is None or found.wire.get(member) == schema else _pretty(schema)
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return "" if schema is None or found.wire.get(member) == schema else indented_json(schema)
 
 
 # Where a component's code is ----------------------------------------------------------------------
@@ -229,9 +232,9 @@ class ComponentReport:
         return output.json_schema if output is not None else None
 
     @property
-    def arguments(self) -> list[Parameter]:
+    def arguments(self) -> list[dict[str, Any]]:
         """The arguments, described without JSON Schema terms."""
-        return parameters_of(self.input_schema or {})
+        return describe_arguments(self.input_schema or {})
 
     @property
     def completes(self) -> list[str]:
@@ -303,7 +306,7 @@ class ComponentReport:
             "description": str(component.description),
             "code": asdict(self.source),
             "timeout": component.timeout,
-            "arguments": [one.as_json() for one in self.arguments],
+            "arguments": self.arguments,
             "input_schema": self.input_schema,
             "output_schema": self.output_schema,
             "completes": self.completes,

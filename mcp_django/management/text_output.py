@@ -65,7 +65,7 @@ def _tool_parts(result: Wire) -> Iterator[str]:
         if structured is None or not _is_same_json(block, structured):
             yield _block(block)
     if structured is not None:
-        yield _pretty(structured)
+        yield indented_json(structured)
 
 
 def _is_same_json(block: Wire, structured: Any) -> bool:
@@ -109,7 +109,8 @@ def _size(encoded: str) -> str:
     return f"{len(base64.b64decode(encoded)):,} bytes"
 
 
-def _pretty(value: Any) -> str:
+def indented_json(value: Any) -> str:
+    """Return JSON for people, with a member per line."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 

@@ -28,6 +28,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from mcp_django.management.lookups import known_name
 from mcp_django.protocol.text import clip
+from mcp_django.schema.form_fields import choices_of
 
 Schema = Mapping[str, Any]
 
@@ -260,13 +261,7 @@ class FormField:
     @property
     def choices(self) -> list[tuple[Any, str]]:
         """The (value, title) pairs to choose from; empty if the field has no choices."""
-        schema = self.schema.get("items", {}) if self.is_multiple else self.schema
-        titled = schema.get("oneOf") or schema.get("anyOf")
-        if titled:
-            return [(one["const"], str(one.get("title", one["const"]))) for one in titled]
-        values = schema.get("enum", [])
-        titles = schema.get("enumNames") or values
-        return [(value, str(title)) for value, title in zip(values, titles, strict=False)]
+        return choices_of(self.schema.get("items", {}) if self.is_multiple else self.schema)
 
     @property
     def is_multiple(self) -> bool:
@@ -462,49 +457,20 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-# Parameters of a schema ---------------------------------------------------------------------------
+# Arguments in words -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """One member of a schema, described without JSON Schema terms."""
-
-    name: str
-    type: str
-    required: bool
-    default: Any = None
-    has_default: bool = False
-    description: str = ""
-
-    @property
-    def default_text(self) -> str:
-        """The default value as text; empty without a default."""
-        return f"= {json.dumps(self.default, ensure_ascii=False)}" if self.has_default else ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the parameter as a JSON object."""
-        default = {"default": self.default} if self.has_default else {}
-        return {
-            "name": self.name,
-            "type": self.type,
-            "required": self.required,
-            **default,
-            "description": self.description,
-        }
-
-
-def parameters_of(schema: Schema) -> list[Parameter]:
-    """Return the members of a schema, in the declared order."""
+def describe_arguments(schema: Schema) -> list[dict[str, Any]]:
+    """Return the members of a schema in the declared order, without JSON Schema terms."""
     required = schema.get("required", ())
     return [
-        Parameter(
-            name=name,
-            type=_type_text(member),
-            required=name in required,
-            default=member.get("default"),
-            has_default="default" in member,
-            description=str(member.get("description", "")),
-        )
+        {
+            "name": name,
+            "type": _type_text(member),
+            "required": name in required,
+            **({"default": member["default"]} if "default" in member else {}),
+            "description": str(member.get("description", "")),
+        }
         for name, member in schema.get("properties", {}).items()
     ]
 
