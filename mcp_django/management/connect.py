@@ -40,7 +40,7 @@ from mcp_django.management.lookups import (
     known_name,
     stdio_command,
 )
-from mcp_django.management.text_output import format_table, output_width
+from mcp_django.management.text_output import format_table, output_width, print_result
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.headers import ACCEPT, JSON
 from mcp_django.protocol.methods import REQUESTS
@@ -80,15 +80,12 @@ def add_arguments(subcommands: Any) -> None:
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the configuration for one client, or the list of clients."""
     if options["client"] is None:
-        _list_clients(command, is_json=options["json"])
+        _list_clients(command, options)
         return
     host = CLIENTS[known_name("client", options["client"], CLIENTS)]
     server = find_server(options["server"])
     target = _build_target(host, server, options)
-    if options["json"]:
-        command.stdout.write(json.dumps(build_config(host, [target]), ensure_ascii=False))
-    else:
-        command.stdout.write(render_config(host, [target]))
+    print_result(command, options, build_config(host, [target]), render_config(host, [target]))
     command.stderr.write("", ending="\n")
     for line in (*_places(host), *host.next_steps, *_notes(host, server, target, options)):
         command.stderr.write(line, style_func=str)
@@ -100,22 +97,20 @@ def entry_name(server: MCPServer) -> str:
     return str(slugify(identity.get("title", "")) or slugify(identity["name"]))
 
 
-def _list_clients(command: BaseCommand, *, is_json: bool) -> None:
-    if is_json:
-        described = [
-            {
-                "client": host.slug,
-                "title": host.title,
-                "summary": host.summary,
-                "stdio": host.stdio is not None,
-                "files": [{"where": where, "path": path} for where, path in host.files],
-            }
-            for host in CLIENTS.values()
-        ]
-        command.stdout.write(json.dumps(described, ensure_ascii=False))
-        return
+def _list_clients(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    described = [
+        {
+            "client": host.slug,
+            "title": host.title,
+            "summary": host.summary,
+            "stdio": host.stdio is not None,
+            "files": [{"where": where, "path": path} for where, path in host.files],
+        }
+        for host in CLIENTS.values()
+    ]
     rows = [(host.slug, f"{host.title}: {host.summary}") for host in CLIENTS.values()]
-    command.stdout.write(format_table(rows, width=output_width(command.stdout)))
+    text = format_table(rows, width=output_width(command.stdout))
+    print_result(command, options, described, text)
 
 
 def _build_target(

@@ -26,7 +26,7 @@ from mcp_django.core.resource import ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.management.contract_schemas import Change, Level, LeveledChange, schema_changes
 from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, permission_names
-from mcp_django.management.text_output import escape_control_characters
+from mcp_django.management.text_output import escape_control_characters, print_result
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.server import MCPServer
@@ -94,7 +94,7 @@ def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping
     count = sum(len(server[plural]) for server in servers.values() for plural in PLURALS)
     told = {"file": str(path), "digest": contract["digest"], "components": count}
     text = f"{path}: {count} components of the servers: {', '.join(servers) or 'none'}."
-    command.stdout.write(json.dumps(told, ensure_ascii=False) if options["json"] else text)
+    print_result(command, options, told, text)
 
 
 def _compare_with_file(
@@ -110,27 +110,7 @@ def _compare_with_file(
     changes = _changes_between(written, contract)
     worst = max((one.level for one in changes), default=Level.SAFE)
     is_allowed = worst <= LEVELS[options["allow"]]
-    if options["json"]:
-        told = _report_json(changes, worst, contract, is_allowed=is_allowed)
-        command.stdout.write(json.dumps(told, ensure_ascii=False))
-    else:
-        command.stdout.write(escape_control_characters(_report_text(changes, path)))
-    if not is_allowed:
-        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
-        said = " and ".join(
-            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
-        )
-        raise CommandError(
-            f"The contract changed: {said}. If the change is intended, run "
-            f"manage.py mcp contract, commit {path}, and have it reviewed.",
-            returncode=STATUSES[worst],
-        )
-
-
-def _report_json(
-    changes: Sequence[Change], worst: Level, contract: dict[str, Any], *, is_allowed: bool
-) -> dict[str, Any]:
-    return {
+    report = {
         "ok": is_allowed,
         "level": worst.label if changes else None,
         "digest": contract["digest"],
@@ -143,6 +123,18 @@ def _report_json(
             for one in changes
         ],
     }
+    text = escape_control_characters(_report_text(changes, path))
+    print_result(command, options, report, text)
+    if not is_allowed:
+        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
+        said = " and ".join(
+            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
+        )
+        raise CommandError(
+            f"The contract changed: {said}. If the change is intended, run "
+            f"manage.py mcp contract, commit {path}, and have it reviewed.",
+            returncode=STATUSES[worst],
+        )
 
 
 def _report_text(changes: Sequence[Change], path: Path) -> str:
@@ -364,19 +356,14 @@ def _describe_server(server: MCPServer) -> dict[str, Any]:
         "permission": permission_names(server.permission),
         "scopes": sorted(server.scopes),
     }
-    tables: Mapping[str, Mapping[str, Component]] = {
-        "tools": server.tools,
-        "resources": server.resources,
-        "templates": server.templates,
-        "prompts": server.prompts,
-    }
     return _with_digest(
         {
             **{name: value for name, value in members.items() if value},
             **{
                 kind.plural: {
                     key: _describe_component(kind.describe(one), one)
-                    for key, one in sorted(tables[kind.plural].items())
+                    # Such as server.tools: the components in code.
+                    for key, one in sorted(getattr(server, kind.plural).items())
                 }
                 for kind in KINDS
             },

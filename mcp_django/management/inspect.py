@@ -37,7 +37,12 @@ from mcp_django.management.lookups import (
     server_permissions,
     server_urls,
 )
-from mcp_django.management.text_output import format_table, indented_json, output_width
+from mcp_django.management.text_output import (
+    format_table,
+    indented_json,
+    output_width,
+    print_result,
+)
 from mcp_django.management.values import Schema, describe_arguments
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.schema.portable import lint
@@ -77,10 +82,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         username=username or "",
         verdict=verdict,
     )
-    if options["json"]:
-        command.stdout.write(json.dumps(found.as_json(), ensure_ascii=False))
-    else:
-        command.stdout.write(_report_text(found, output_width(command.stdout)))
+    text = _report_text(found, output_width(command.stdout))
+    print_result(command, options, found.as_json(), text)
 
 
 def _report_text(found: ComponentReport, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from mcp_django.management.lookups import (
     server_permissions,
     server_urls,
 )
-from mcp_django.management.text_output import format_table, output_width
+from mcp_django.management.text_output import format_table, output_width, print_result
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer
 
@@ -60,13 +59,10 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         groups = _visible_components(server, principal, kinds) if may_connect else {}
         admitted = {} if principal is None else {"admitted": may_connect}
         shown.append((server, groups, _describe_server(server, groups, admitted)))
-    if options["json"]:
-        told = [described for *_, described in shown]
-        command.stdout.write(json.dumps(told, ensure_ascii=False))
-        return
     width = output_width(command.stdout)
     texts = [_server_text(*one, width=width, username=options["user"]) for one in shown]
-    command.stdout.write("\n\n".join(texts) or "This site has no MCP server.")
+    text = "\n\n".join(texts) or "This site has no MCP server."
+    print_result(command, options, [described for *_, described in shown], text)
 
 
 def _visible_components(

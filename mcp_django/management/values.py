@@ -188,10 +188,10 @@ def _choice(text: str, values: Iterable[Any]) -> Any:
     raise ValueError(f"write one of {shown}")
 
 
-def _of(kind: type) -> Callable[[str], Any]:
+def _json_of(*kinds: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = parse_json(text)
-        if not isinstance(value, kind):
+        if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError
         return value
 
@@ -202,13 +202,6 @@ def _boolean(text: str) -> bool:
     if text.lower() not in BOOLEAN_WORDS:
         raise ValueError
     return BOOLEAN_WORDS[text.lower()]
-
-
-def _number(text: str) -> int | float:
-    value = parse_json(text)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    return value
 
 
 def _null(text: str) -> None:
@@ -225,10 +218,10 @@ def _any(text: str) -> Any:
 
 ARGUMENT_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "integer": int,
-    "number": _number,
+    "number": _json_of(int, float),
     "boolean": _boolean,
-    "array": _of(list),
-    "object": _of(dict),
+    "array": _json_of(list),
+    "object": _json_of(dict),
     "null": _null,
     "string": str,
     "any": _any,
