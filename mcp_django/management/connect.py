@@ -156,14 +156,10 @@ def _build_credential(
             f"{PLACEHOLDER} with the token, or pass the token with --token."
         )
     is_chosen = bool(variable or token or options["user"])
-    if not is_chosen and (is_open(server) or _signs_in(host, server)):
+    signs_in = host.signs_in and offers_sign_in(server)
+    if not is_chosen and (is_open(server) or signs_in):
         return None
     return Credential(token=token or "", variable=variable or "")
-
-
-def _signs_in(host: KnownClient, server: MCPServer) -> bool:
-    """Return whether the client gets its token by having its user sign in."""
-    return host.signs_in and offers_sign_in(server)
 
 
 # Instructions -------------------------------------------------------------------------------------
@@ -265,9 +261,8 @@ def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
 
 def _is_prompted(host: KnownClient, target: ConnectionTarget) -> bool:
     """Return whether the client prompts for the token and stores it in its secret storage."""
-    credential = target.credential
-    named = credential is not None and bool(credential.token or credential.variable)
-    return host.prompts_for_token and not target.is_local and credential is not None and not named
+    # An empty credential: neither the token nor its variable was named.
+    return host.prompts_for_token and not target.is_local and target.credential == Credential()
 
 
 def _input(target: ConnectionTarget) -> Config:

@@ -103,7 +103,13 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if options["timeout"] <= 0:
         raise CommandError(f"--timeout {options['timeout']:g} must be more than 0 seconds.")
     if options["url"]:
-        url, charts = check_url(options["url"]), _diagnose_over_http(hosts, options)
+        url = check_url(options["url"])
+        if options["server"]:
+            raise CommandError(
+                "--server selects a server of this process; omit it if you pass a URL."
+            )
+        transport = NetworkTransport(timeout=options["timeout"])
+        charts = diagnose(transport, url, hosts, may_register=options["register"], is_sure=True)
     else:
         url = _default_url(options["server"])
         charts = _diagnose_in_process(url, hosts)
@@ -113,20 +119,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         raise CommandError(f"These hosts cannot connect: {', '.join(failing)}.")
 
 
-def _diagnose_over_http(
-    hosts: Sequence[HostProfile], options: Mapping[str, Any]
-) -> Iterator[HostReport]:
-    if options["server"]:
-        raise CommandError("--server selects a server of this process; omit it if you pass a URL.")
-    transport = NetworkTransport(timeout=options["timeout"])
-    return diagnose(
-        transport, options["url"], hosts, may_register=options["register"], is_sure=True
-    )
-
-
 def _diagnose_in_process(url: str, hosts: Sequence[HostProfile]) -> Iterator[HostReport]:
-    parts = urlsplit(url)
-    transport = InProcessTransport(f"{parts.scheme}://{parts.netloc}")
+    transport = InProcessTransport(origin_of(url))
     with roll_back_writes():
         yield from diagnose(
             transport,
@@ -136,9 +130,8 @@ def _diagnose_in_process(url: str, hosts: Sequence[HostProfile]) -> Iterator[Hos
             is_sure=bool(get_settings().base_url),
             document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
         )
-        lately = report_rejected_documents()
-        if lately is not None:
-            yield lately
+        if rejected := report_rejected_documents():
+            yield rejected
 
 
 def _document_problem(client_id: str) -> str:

@@ -268,15 +268,13 @@ def report_rejected_documents() -> HostReport | None:
     events = AuthEvent.objects.filter(
         kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - REJECTED_WITHIN
     ).values_list("client_id", "details")
-    chart = HostReport(slug="documents", title="Rejected client documents of the last day")
-    told: set[str] = set()
+    reasons: dict[str, str] = {}
     for client_id, details in events[:MAX_EVENTS]:
-        if client_id not in told and len(told) < MAX_REJECTED:
-            told.add(client_id)
-            chart.add_warning(
-                REGISTRATION, f"{client_id}: {details.get('reason', '')}", FIX_REACHABILITY
-            )
-    return chart if told else None
+        reasons.setdefault(client_id, details.get("reason", ""))
+    chart = HostReport(slug="documents", title="Rejected client documents of the last day")
+    for client_id, reason in list(reasons.items())[:MAX_REJECTED]:
+        chart.add_warning(REGISTRATION, f"{client_id}: {reason}", FIX_REACHABILITY)
+    return chart if reasons else None
 
 
 def _document_client(

@@ -335,16 +335,16 @@ def flags(component: Component) -> list[str]:
         "slow": component.slow,
         "skill": isinstance(component, SkillFile) and component.frontmatter is not None,
     }
-    lists = {
-        "needs": component.needs,
-        "permission": permission_names(component.permission),
-        "scopes": component.scopes,
+    rules = {
+        "needs": " ".join(component.needs),
+        "permission": " ".join(permission_names(component.permission)),
+        "scopes": " ".join(component.scopes),
+        "rate": ", ".join(map(str, component.rates)),
+        "approval": _approval_of(component),
     }
     return [
         *(word for word, holds in marks.items() if holds),
-        *(f"{word} {' '.join(names)}" for word, names in lists.items() if names),
-        *([f"rate {', '.join(map(str, component.rates))}"] if component.rates else []),
-        *([f"approval {_approval_of(component)}"] if _approval_of(component) else []),
+        *(f"{word} {text}" for word, text in rules.items() if text),
     ]
 
 
