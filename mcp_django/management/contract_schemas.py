@@ -66,6 +66,7 @@ MAX_SHOWN = 200
 class Effect(Enum):
     """What the change of a keyword does to the set of values that a schema accepts."""
 
+    NONE = "none"
     WIDER = "wider"
     NARROWER = "narrower"
     UNKNOWN = "unknown"
@@ -81,6 +82,8 @@ def _is_number(value: Any) -> bool:
 def _compare_lower_limits(old: Any, new: Any) -> Effect:
     if not _is_number(old) or not _is_number(new):
         return Effect.UNKNOWN
+    if new == old:
+        return Effect.NONE
     return Effect.NARROWER if new > old else Effect.WIDER
 
 
@@ -96,7 +99,9 @@ def _compare_flags(old: Any, new: Any) -> Effect:
 
 def _compare_types(old: Any, new: Any) -> Effect:
     before, after = _types(old), _types(new)
-    if before <= after:
+    if before == after:
+        return Effect.NONE
+    if before < after:
         return Effect.WIDER
     return Effect.NARROWER if after < before else Effect.UNKNOWN
 
@@ -128,6 +133,8 @@ RULES: Mapping[str, Callable[[Any, Any], Effect]] = {
 To add such a keyword makes a schema narrower, and to remove it makes it wider.
 """
 _IGNORED = frozenset({"$schema", "$comment", "$defs", "definitions"})
+_DIALECTS = ("2020-12", "2019-09", "draft-07", "draft-06")
+_BESIDE_REFERENCES = {"$ref", "required", "enum", "const", *_IGNORED, *RULES}
 _DYNAMIC = frozenset({"$dynamicRef", "$recursiveRef"})
 _DEPENDING_ON_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 
@@ -156,9 +163,9 @@ def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange
         ValueError: they cannot be compared.
     """
     is_same = _text(_constraints(old)) == _text(_constraints(new))
-    if not is_same:
-        _check_dialect(old)
-        _check_dialect(new)
+    dialects = {_check_dialect(one, is_same=is_same) for one in (old, new)}
+    if len(dialects) > 1:
+        raise ValueError("The dialect changed.")
     before, after = inline_references(_as_object(old)), inline_references(_as_object(new))
     comparison = _Comparison(before, after, direction, is_same=is_same)
     if direction == "input":
@@ -167,21 +174,29 @@ def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange
     yield from comparison.changes(before, after, ())
 
 
-def _check_dialect(schema: Any) -> None:
-    """Check that keywords mean what they mean in 2020-12, and that references can be followed.
+def _check_dialect(schema: Any, *, is_same: bool) -> str:
+    """Return the dialect of a schema, whose keywords mean what they mean in 2020-12.
 
     Raises:
-        ValueError: they may not.
+        ValueError: they may not, or its references cannot be inlined.
     """
-    parts = list(walk(schema))
     dialect = str(_as_object(schema).get("$schema", "2020-12"))
-    is_older = any(one in dialect for one in ("2019-09", "draft-07", "draft-06"))
-    # Older dialects ignore the siblings of a reference.
-    if "2020-12" not in dialect and not (is_older and all("$ref" not in one for _, one in parts)):
-        raise ValueError(f"The dialect {dialect} is not supported.")
-    # A nested $id changes the base of references, and the target of a dynamic one varies.
-    if any((path and "$id" in one) or one.keys() & _DYNAMIC for path, one in parts):
-        raise ValueError("References with another base are not supported.")
+    dialect = next((one for one in _DIALECTS if one in dialect), dialect)
+    if is_same:
+        return dialect
+    for path, part in walk(schema):
+        # A nested $id changes the base of references, and the target of a dynamic one varies.
+        if part.keys() & _DYNAMIC or (path and "$id" in part):
+            raise ValueError("References with another base are not supported.")
+        # Older dialects ignore the siblings of a reference.
+        if dialect not in _DIALECTS or ("$ref" in part and dialect != "2020-12"):
+            raise ValueError(f"The dialect {dialect} is not supported.")
+        # Some keywords mean something else in one object with those of the target.
+        if "$ref" in part and any(
+            not is_annotation(one) and one not in _BESIDE_REFERENCES for one in part
+        ):
+            raise ValueError("The siblings of a reference cannot be merged with its target.")
+    return dialect
 
 
 def _constraints(schema: Any) -> Any:
@@ -251,10 +266,9 @@ class _Comparison:
 
     def _as_alternatives(self, schema: Schema, other: Schema) -> Schema:
         """Return ``anyOf`` with the schema, if the other one consists of such alternatives."""
-        constraints = _constraints(schema)
         is_alternative = "anyOf" not in schema and _constraints(other).keys() == {"anyOf"}
         if is_alternative and any(self._is_same(schema, one) for one in other["anyOf"]):
-            return {"anyOf": [constraints]}
+            return {"anyOf": [{k: v for k, v in schema.items() if not is_annotation(k)}]}
         return schema
 
     def _annotation_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
@@ -281,7 +295,7 @@ class _Comparison:
             effect = rule(old[name], new[name]) if before and after else effect
         if effect is Effect.UNKNOWN:
             yield self._unknown(path, name)
-        else:
+        elif effect is not Effect.NONE:
             what = f"{name} was {_shown(before)}, is {_shown(after)}"
             yield self._change(effect, path, what)
 

@@ -266,6 +266,34 @@ def test_a_schema_in_an_older_dialect_is_compared_if_it_means_the_same() -> None
     assert schema_changes(old, {**old, "definitions": {"A": INT}}, "input")[0][0] == BREAKING
 
 
+def test_a_change_of_the_dialect_is_for_a_person_to_look_at() -> None:
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", **closed(a={"prefixItems": [INT]})}
+    new = closed(a={"prefixItems": [INT]})
+    assert schema_changes(old, new, "input")[0][0] == BREAKING
+    assert schema_changes(
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", **new}, new, "input"
+    ) == [(SAFE, "input: equivalent schema")]
+
+
+def test_what_stands_beside_a_reference_is_not_merged_with_what_it_says() -> None:
+    """Alone, `additionalProperties` also means the members that the target describes."""
+    beside = {"$ref": "#/$defs/A", "additionalProperties": False}
+    new = {**closed(a=beside), "$defs": {"A": opened(b=INT)}}
+    assert schema_changes(closed(a=closed(b=INT)), new, "input")[0][0] == BREAKING
+
+
+def test_the_same_in_another_order_is_equivalent() -> None:
+    old = closed(a={"type": ["string", "null"], "enum": ["x", None]}, b={"minimum": 1})
+    new = closed(a={"type": ["null", "string"], "enum": [None, "x"]}, b={"minimum": 1.0})
+    assert schema_changes(old, new, "output") == [(SAFE, "output: equivalent schema")]
+
+
+def test_an_alternative_keeps_its_texts() -> None:
+    part = closed(b={**INT, "description": "How many."})
+    found = schema_changes(closed(a=part), closed(a={"anyOf": [part, NULL]}), "input")
+    assert [level for level, _ in found] == [SAFE]
+
+
 def test_what_has_no_end_is_for_a_person_to_look_at() -> None:
     old = closed(a={"anyOf": [{"allOf": [{"minimum": n}, {"not": STR}]} for n in range(2)]})
     for _ in range(6):
