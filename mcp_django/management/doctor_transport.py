@@ -122,6 +122,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 # The site over HTTP -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTransport:
     """Sends requests over the network, as hosts do, with a timeout of ``timeout`` seconds each.
 
@@ -129,8 +130,7 @@ class NetworkTransport:
     command needs no HTTP client library.
     """
 
-    def __init__(self, *, timeout: float) -> None:
-        self._timeout = timeout
+    timeout: float
 
     def send(self, request: ProbeRequest) -> ProbeResponse:
         """Send a request and return the response, with any status.
@@ -149,7 +149,7 @@ class NetworkTransport:
             method=request.method,
         )
         try:
-            with _opener(parts.hostname).open(sent, timeout=self._timeout) as response:
+            with _opener(parts.hostname).open(sent, timeout=self.timeout) as response:
                 return _read_response(response)
         except urllib.error.HTTPError as exc:
             with exc:
@@ -160,12 +160,9 @@ class NetworkTransport:
 
 
 def _opener(host: str) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [
-        NoRedirect()
-    ]  # a host would lose the body of its POST
-    if is_loopback(host):
-        handlers.append(urllib.request.ProxyHandler({}))
-    return urllib.request.build_opener(*handlers)
+    # No proxy for this machine. After a redirect, a host would lose the body of its POST.
+    direct = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
+    return urllib.request.build_opener(NoRedirect(), *direct)
 
 
 def _read_response(response: Any) -> ProbeResponse:
