@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from demo_project.desk.accounts import ACCOUNTS, DESK, GUEST, IssuedToken
-from mcp_django.management.clients import (
-    CLAUDE_CODE,
-    CURSOR,
-    INSPECTOR,
-    VSCODE,
-    ConnectionTarget,
-    Credential,
-)
+from mcp_django.management.clients import CLIENTS, ConnectionTarget, Credential
 from mcp_django.management.connect import curl_command, render_config
 
 RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
@@ -38,11 +31,11 @@ def welcome_text(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str
         "Tokens, derived from this installation's secret key": _tokens(guest=guest, desk=desk),
         "Try it": curl_command(by_hand, "tools/call", nearest),
         "Clients": SIGN_IN,
-        "Claude Code": render_config(CLAUDE_CODE, both),
-        "VS Code (.vscode/mcp.json)": render_config(VSCODE, both),
-        "Cursor (.cursor/mcp.json)": render_config(CURSOR, both),
+        "Claude Code": render_config(CLIENTS["claude-code"], both),
+        "VS Code (.vscode/mcp.json)": render_config(CLIENTS["vscode"], both),
+        "Cursor (.cursor/mcp.json)": render_config(CLIENTS["cursor"], both),
         "MCP Inspector 2 (inspector.json, then the command)": (
-            f"{render_config(INSPECTOR, both)}\n{RUN}"
+            f"{render_config(CLIENTS['inspector'], both)}\n{RUN}"
         ),
         "Others": (
             "python manage.py mcp connect lists more clients.\n"

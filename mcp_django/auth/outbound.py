@@ -118,7 +118,7 @@ def _build_opener() -> OpenerDirector:
         ProxyHandler(),
         HTTPHandler(),
         HTTPSHandler(),
-        _NoRedirect(),
+        NoRedirect(),
         HTTPDefaultErrorHandler(),
         HTTPErrorProcessor(),
     ):
@@ -126,8 +126,8 @@ def _build_opener() -> OpenerDirector:
     return opener
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """Does not follow redirects: the target is not a server that the site owner configured."""
+class NoRedirect(HTTPRedirectHandler):
+    """Does not follow redirects: the target is not the server that was chosen."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None

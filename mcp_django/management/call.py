@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 
@@ -21,7 +22,6 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
-from mcp_django.execution.call import Call
 from mcp_django.execution.policy import Verdict
 from mcp_django.execution.results import CallAborted
 from mcp_django.management.command_errors import TRACEBACK_HINT, command_error, describe_exception
@@ -55,7 +55,7 @@ from mcp_django.protocol.envelope import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from mcp_django.protocol.revisions import LATEST, STATELESS, Revision
+from mcp_django.protocol.revisions import LATEST, STATELESS
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
 from mcp_django.transports.memory import MemoryConnection, Response
@@ -117,15 +117,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         pairs=options["pairs"],
         json_arguments=options["json_args"],
     )
-    principal = find_principal(options["user"])
+    attempt = _Attempt(server, component, find_principal(options["user"]))
     answers = OptionAnswerer(options["answers"], _make_answerer(command, options))
-    conversation = _CallClient(
-        server,
-        principal,
-        answerer=answers,
-        capabilities={} if options["no_input"] else CAPABILITIES,
-        listener=_ProgressWriter(command.stderr),
-    )
     exceptions: list[Exception] = []
 
     def record_exception(exception: Exception, **kwargs: Any) -> None:
@@ -133,11 +126,17 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
     component_failed.connect(record_exception)
     try:
-        response = conversation.request(method, params)
+        response = attempt.request(
+            method,
+            params,
+            answerer=answers,
+            capabilities={} if options["no_input"] else CAPABILITIES,
+            stderr=command.stderr,
+        )
         _print_response(command, options, response)
         if options["output"] and "result" in response:
             _write_binary(command, options["output"], response["result"])
-        _raise_if_failed(server, component, principal, response, exceptions)
+        attempt.raise_if_failed(response, exceptions)
     except CommandError as exc:
         if unused := answers.unused_text():
             raise CommandError(f"{exc}\n{unused}", returncode=exc.returncode) from exc
@@ -145,7 +144,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:
-        raise _error_for_exception(server, component, principal, exc) from exc
+        raise attempt.error_for(exc) from exc
     finally:
         component_failed.disconnect(record_exception)
     if unused := answers.unused_text():
@@ -180,144 +179,66 @@ def _write_binary(command: BaseCommand, path: Path, result: Mapping[str, Any]) -
     command.stderr.write(f"Wrote {len(content):,} bytes to {path}.", style_func=str)
 
 
-def _raise_if_failed(
-    server: MCPServer,
-    component: Component,
-    principal: Principal,
-    response: Response,
-    bugs: list[Exception],
-) -> None:
-    """Raise the error of a call that failed, if it did."""
-    if bugs:
-        raise _component_error(component, bugs[-1]) from bugs[-1]
-    if "error" in response:
-        _raise_error_response(server, component, principal, response["error"])
-    if response["result"].get("isError"):
-        raise CommandError(f"The {component} returned an error result.")
-
-
-def _component_error(component: Component, exc: BaseException) -> CommandError:
-    if isinstance(exc, CallAborted) and exc.__cause__ is not None:
-        exc = exc.__cause__
-    return CommandError(f"The {component} raised {describe_exception(exc)}\n{TRACEBACK_HINT}")
-
-
-def _error_for_exception(
-    server: MCPServer, component: Component, principal: Principal, exc: BaseException
-) -> CommandError:
-    """Return the error for an exception that the runtime raised instead of returning a response."""
-    if not isinstance(exc, Exception):
-        # The runtime does not catch SystemExit and other exceptions outside of Exception.
-        return _component_error(component, exc)
-    verdict = check_access(server, component, principal, use="call")
-    if isinstance(exc, AccessRefused) or any(one.error for one in verdict.reasons[:1]):
-        return _access_error(server, component, principal, verdict, exc)
-    return command_error(exc)
-
-
-def _raise_error_response(
-    server: MCPServer, component: Component, principal: Principal, error: Mapping[str, Any]
-) -> NoReturn:
-    verdict = check_access(server, component, principal, use="call")
-    if not verdict.allowed:
-        raise _hidden_error(component, principal, verdict, error["message"])
-    data = f"\n{json.dumps(error['data'], ensure_ascii=False)}" if error.get("data") else ""
-    raise CommandError(f"{error['message']} ({error['code']}){data}")
-
-
-def _access_error(
-    server: MCPServer,
-    component: Component,
-    principal: Principal,
-    verdict: Verdict,
-    exc: Exception,
-) -> CommandError:
-    if not server.catalog.is_enabled:
-        return CommandError(f"The server {server.name!r} is {DISABLED}.")
-    guards = " and ".join(permission_names(server_permissions(server)))
-    if isinstance(exc, AuthenticationRequired) and not principal.is_authenticated:
-        own = " and ".join(permission_names(component.permission))
-        needs = f"needs {own}" if own else f"is on server {server.name!r}, which needs {guards}"
-        return CommandError(f"The {component} {needs}; name the user to call as with --user.")
-    if any(one.component for one in verdict.reasons[:1]):
-        return _hidden_error(component, principal, verdict, str(exc))
-    who = _caller_name(principal)
-    return CommandError(f"{who} may not use server {server.name!r}, which needs {guards}.")
-
-
-def _hidden_error(
-    component: Component, principal: Principal, verdict: Verdict, message: str
-) -> CommandError:
-    return CommandError(
-        f"The {component} is hidden from {_caller_name(principal)} by "
-        f"{', '.join(denial_names(verdict))}; a client receives: {message}"
-    )
-
-
-def _caller_name(principal: Principal) -> str:
-    return principal.user.get_username() or "anonymous callers (no --user)"
-
-
 # A call from request to result --------------------------------------------------------------------
 
 CLIENT = {"name": "manage.py mcp call", "version": __version__}
 
 
-class _NotificationSink(Protocol):
-    """Receives the progress and log messages of a running call, in order."""
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A call of one component of one server, by one caller."""
 
-    def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Receive a notification."""
+    server: MCPServer
+    component: Component
+    principal: Principal
 
-
-class _CallClient:
-    """An in-process client of one server, for one call as one user.
-
-    ``capabilities`` are the client capabilities that it declares; ``answerer`` answers the client
-    requests of the server (elicitation, sampling, roots).
-
-    Raises:
-        AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
-    """
-
-    def __init__(
+    def request(
         self,
-        server: MCPServer,
-        principal: Principal,
+        method: str,
+        params: Mapping[str, Any],
         *,
         answerer: Answerer,
         capabilities: Mapping[str, Any],
-        listener: _NotificationSink,
-    ) -> None:
-        self._title = str(server.identity().get("title") or server.name)
-        self._answerer = answerer
-        self._capabilities = dict(capabilities)
-        self._listener = listener
-        self._version = _revision(server).version
-        self._ids = count(1)
-        self._connection = MemoryConnection(
-            server, principal, make_port=self._port, origin="command"
-        )
-
-    def request(self, method: str, params: Mapping[str, Any]) -> Response:
+        stderr: OutputWrapper,
+    ) -> Response:
         """Send a request, answer the client requests in between, and return the response.
 
         Raises:
             CommandError: a client request cannot be answered.
+            AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
         """
-        more: dict[str, Any] = {}
+        progress = _ProgressWriter(stderr)
+        connection = MemoryConnection(
+            self.server,
+            self.principal,
+            make_port=lambda call: StreamPort(call, progress),
+            origin="command",
+        )
+        # The newest revision without a handshake that the server supports.
+        served = (one for one in STATELESS if one.version in self.server.protocol_versions)
+        envelope = {
+            PROTOCOL_VERSION: next(served, LATEST).version,
+            CLIENT_INFO: CLIENT,
+            CLIENT_CAPABILITIES: dict(capabilities),
+            PROGRESS_TOKEN: "call",
+            LOG_LEVEL: "debug",
+        }
+        ids, more = count(1), dict[str, Any]()
         # The runtime limits the number of rounds, so this loop ends.
         while True:
-            response = self._connection.request(self._build_message(method, {**params, **more}))
+            given = {**params, **more, "_meta": envelope}
+            message = {"jsonrpc": "2.0", "id": next(ids), "method": method, "params": given}
+            response = connection.request(message)
             result = response.get("result", {})
             if result.get("resultType") != "input_required":
                 return response
-            more = self._answer_requests(result)
+            more = self._answer_requests(result, answerer)
 
-    def _answer_requests(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer_requests(self, result: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
+        title = str(self.server.identity().get("title") or self.server.name)
         questions = {
             key: ClientRequest(
-                server_title=f"Server {self._title!r}",
+                server_title=f"Server {title!r}",
                 method=asked["method"],
                 params=asked.get("params") or {},
             )
@@ -326,7 +247,7 @@ class _CallClient:
         answers: dict[str, ClientResult] = {}
         for key, question in questions.items():
             try:
-                answers[key] = self._answerer.answer(question)
+                answers[key] = answerer.answer(question)
             except RequestDeclined:
                 raise
             except CommandError as exc:
@@ -337,29 +258,60 @@ class _CallClient:
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
-    def _build_message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        envelope = {
-            PROTOCOL_VERSION: self._version,
-            CLIENT_INFO: CLIENT,
-            CLIENT_CAPABILITIES: self._capabilities,
-            PROGRESS_TOKEN: "call",
-            LOG_LEVEL: "debug",
-        }
-        return {
-            "jsonrpc": "2.0",
-            "id": next(self._ids),
-            "method": method,
-            "params": {**params, "_meta": envelope},
-        }
+    def raise_if_failed(self, response: Response, exceptions: Sequence[Exception]) -> None:
+        """Raise the error of a call that failed, if it did."""
+        if exceptions:
+            raise self._component_error(exceptions[-1]) from exceptions[-1]
+        if error := response.get("error"):
+            verdict = check_access(self.server, self.component, self.principal, use="call")
+            if not verdict.allowed:
+                raise self._hidden_error(verdict, error["message"])
+            data = error.get("data")
+            shown = f"\n{json.dumps(data, ensure_ascii=False)}" if data else ""
+            raise CommandError(f"{error['message']} ({error['code']}){shown}")
+        if response["result"].get("isError"):
+            raise CommandError(f"The {self.component} returned an error result.")
 
-    def _port(self, call: Call) -> StreamPort:
-        return StreamPort(call, self._listener)
+    def error_for(self, exc: BaseException) -> CommandError:
+        """Return the error for an exception that the runtime raised instead of a response."""
+        if not isinstance(exc, Exception):
+            # The runtime does not catch SystemExit and other exceptions outside of Exception.
+            return self._component_error(exc)
+        verdict = check_access(self.server, self.component, self.principal, use="call")
+        if isinstance(exc, AccessRefused) or any(one.error for one in verdict.reasons[:1]):
+            return self._access_error(verdict, exc)
+        return command_error(exc)
 
+    def _component_error(self, exc: BaseException) -> CommandError:
+        if isinstance(exc, CallAborted) and exc.__cause__ is not None:
+            exc = exc.__cause__
+        raised = describe_exception(exc)
+        return CommandError(f"The {self.component} raised {raised}\n{TRACEBACK_HINT}")
 
-def _revision(server: MCPServer) -> Revision:
-    """Return the newest revision without a handshake that the server supports."""
-    served = (one for one in STATELESS if one.version in server.protocol_versions)
-    return next(served, LATEST)
+    def _access_error(self, verdict: Verdict, exc: Exception) -> CommandError:
+        server = f"server {self.server.name!r}"
+        if not self.server.catalog.is_enabled:
+            return CommandError(f"The {server} is {DISABLED}.")
+        guards = " and ".join(permission_names(server_permissions(self.server)))
+        if isinstance(exc, AuthenticationRequired) and not self.principal.is_authenticated:
+            own = " and ".join(permission_names(self.component.permission))
+            needs = f"needs {own}" if own else f"is on {server}, which needs {guards}"
+            return CommandError(
+                f"The {self.component} {needs}; name the user to call as with --user."
+            )
+        if any(one.component for one in verdict.reasons[:1]):
+            return self._hidden_error(verdict, str(exc))
+        return CommandError(f"{self._caller} may not use {server}, which needs {guards}.")
+
+    def _hidden_error(self, verdict: Verdict, message: str) -> CommandError:
+        return CommandError(
+            f"The {self.component} is hidden from {self._caller} by "
+            f"{', '.join(denial_names(verdict))}; a client receives: {message}"
+        )
+
+    @property
+    def _caller(self) -> str:
+        return self.principal.user.get_username() or "anonymous callers (no --user)"
 
 
 # From the command line to a request ---------------------------------------------------------------

@@ -19,31 +19,22 @@ from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
 ConfigEntry = dict[str, Any]
 
 
-def _with_headers(entry: ConfigEntry, authorization: str | None) -> ConfigEntry:
-    """Return the entry, with an Authorization header if there is one."""
-    return {**entry, "headers": {"Authorization": authorization}} if authorization else entry
+HttpEntry = Callable[["ConnectionTarget", str | None], ConfigEntry]
+URL = "{url}"
 
 
-def _typed_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
-    """Return an entry with a URL and the transport's name, for Claude Code and VS Code."""
-    return _with_headers({"type": "http", "url": target.url}, authorization)
+def _http(**members: str) -> HttpEntry:
+    """Return a function that builds an entry with these members, one of which is the URL.
 
+    It adds an Authorization header if there is one.
+    """
 
-def _untyped_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
-    """Return an entry with a URL, for Cursor, which tries Streamable HTTP first."""
-    return _with_headers({"url": target.url}, authorization)
+    def build(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
+        headers = {"headers": {"Authorization": authorization}} if authorization else {}
+        entry = {name: target.url if value == URL else value for name, value in members.items()}
+        return {**entry, **headers}
 
-
-def _gemini_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
-    """Return an entry for Gemini CLI, where ``url`` means the HTTP+SSE transport."""
-    return _with_headers({"httpUrl": target.url}, authorization)
-
-
-def _inspector_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
-    """Return an entry for MCP Inspector, which by default starts with a handshake."""
-    return _with_headers(
-        {"type": "http", "url": target.url, "protocolEra": "modern"}, authorization
-    )
+    return build
 
 
 def _codex_http(target: ConnectionTarget, authorization: str | None) -> ConfigEntry:
@@ -175,189 +166,184 @@ class KnownClient:
     prompts_for_token: bool = False
     is_cloud: bool = False
     signs_in: bool = True
-    http: Callable[[ConnectionTarget, str | None], ConfigEntry] | None = None
+    http: HttpEntry
     stdio: Callable[[ConnectionTarget], ConfigEntry] | None = None
 
 
-CLAUDE_CODE = KnownClient(
-    slug="claude-code",
-    title="Claude Code",
-    summary="a command for its terminal, or .mcp.json",
-    revisions=(NOVEMBER, JULY),
-    stdio_revisions=(NOVEMBER,),
-    files=(("project", ".mcp.json"), ("user", "~/.claude.json")),
-    next_steps=(
-        "Run the command in the directory of the project.",
-        "Start claude there and type /mcp to check that it is connected.",
-        "As a file: manage.py mcp connect claude-code --json prints the contents of .mcp.json.",
+_ALL = (
+    KnownClient(
+        slug="claude-code",
+        title="Claude Code",
+        summary="a command for its terminal, or .mcp.json",
+        revisions=(NOVEMBER, JULY),
+        stdio_revisions=(NOVEMBER,),
+        files=(("project", ".mcp.json"), ("user", "~/.claude.json")),
+        next_steps=(
+            "Run the command in the directory of the project.",
+            "Start claude there and type /mcp to check that it is connected.",
+            "As a file: manage.py mcp connect claude-code --json prints the contents of .mcp.json.",
+        ),
+        format="claude",
+        reference="${NAME}",
+        http=_http(type="http", url=URL),
+        stdio=_typed_stdio,
     ),
-    format="claude",
-    reference="${NAME}",
-    http=_typed_http,
-    stdio=_typed_stdio,
+    KnownClient(
+        slug="claude-desktop",
+        title="Claude Desktop",
+        summary="a file, with a bridge to a remote server",
+        revisions=(JUNE, NOVEMBER),
+        files=(
+            ("macOS", "~/Library/Application Support/Claude/claude_desktop_config.json"),
+            ("Windows", r"%APPDATA%\Claude\claude_desktop_config.json"),
+            ("Linux", "~/.config/Claude/claude_desktop_config.json"),
+        ),
+        next_steps=(
+            "Settings, Developer, Edit Config opens the file. Merge this into it.",
+            "Quit Claude Desktop completely, and start it again.",
+            "The bridge to a remote server needs Node.js (npx). Add a server with OAuth under",
+            "Settings, Connectors instead; the vendor's cloud then connects to it.",
+        ),
+        http=_bridged_http,
+        stdio=_untyped_stdio,
+    ),
+    KnownClient(
+        slug="vscode",
+        title="VS Code",
+        summary="with GitHub Copilot; .vscode/mcp.json",
+        revisions=(NOVEMBER,),
+        files=(
+            ("workspace", ".vscode/mcp.json"),
+            ("macOS", "~/Library/Application Support/Code/User/mcp.json"),
+            ("Windows", r"%APPDATA%\Code\User\mcp.json"),
+            ("Linux", "~/.config/Code/User/mcp.json"),
+        ),
+        next_steps=(
+            (
+                "Open the file and click Start above the entry. The command MCP: Open User "
+                "Configuration"
+            ),
+            "opens the user's file.",
+            "The command MCP: List Servers shows the server's status and output.",
+        ),
+        root="servers",
+        reference="${env:NAME}",
+        prompts_for_token=True,
+        http=_http(type="http", url=URL),
+        stdio=_typed_stdio,
+    ),
+    KnownClient(
+        slug="cursor",
+        title="Cursor",
+        summary="the editor; .cursor/mcp.json",
+        revisions=(JUNE,),
+        files=(
+            ("project", ".cursor/mcp.json"),
+            ("macOS, Linux", "~/.cursor/mcp.json"),
+            ("Windows", r"%USERPROFILE%\.cursor\mcp.json"),
+        ),
+        next_steps=(
+            "Restart Cursor, and look for the entry among the MCP servers in its settings.",
+            "When started from the desktop, Cursor does not see environment variables of a shell.",
+        ),
+        reference="${env:NAME}",
+        http=_http(url=URL),
+        stdio=_untyped_stdio,
+    ),
+    KnownClient(
+        slug="gemini-cli",
+        title="Gemini CLI",
+        summary="Google's agent; .gemini/settings.json",
+        revisions=(JUNE,),
+        files=(
+            ("project", ".gemini/settings.json"),
+            ("macOS, Linux", "~/.gemini/settings.json"),
+            ("Windows", r"%USERPROFILE%\.gemini\settings.json"),
+        ),
+        next_steps=(
+            "Merge this into the file, which also contains other settings.",
+            "Start gemini and type /mcp to check that it is connected.",
+        ),
+        reference="${NAME}",
+        # Here ``url`` means the HTTP+SSE transport.
+        http=_http(httpUrl=URL),
+        stdio=_untyped_stdio,
+    ),
+    KnownClient(
+        slug="codex",
+        title="Codex",
+        summary="OpenAI's agent; ~/.codex/config.toml",
+        revisions=(JUNE, NOVEMBER),
+        files=(
+            ("macOS, Linux", "~/.codex/config.toml"),
+            ("Windows", r"%USERPROFILE%\.codex\config.toml"),
+            ("trusted project", ".codex/config.toml"),
+        ),
+        next_steps=(
+            "Append this to the file.",
+            "Start codex and type /mcp to check that it is connected.",
+        ),
+        format="toml",
+        root="mcp_servers",
+        reference="${NAME}",
+        http=_codex_http,
+        stdio=_untyped_stdio,
+    ),
+    KnownClient(
+        slug="inspector",
+        title="MCP Inspector",
+        summary="a server inspection tool; any file",
+        revisions=(JUNE, NOVEMBER, JULY),
+        files=(("anywhere", "inspector.json"),),
+        next_steps=(
+            "Save this as inspector.json, then:",
+            "npx @modelcontextprotocol/inspector --config inspector.json",
+        ),
+        # Without the last member it starts with a handshake.
+        http=_http(type="http", url=URL, protocolEra="modern"),
+        stdio=_inspector_stdio,
+    ),
+    KnownClient(
+        slug="curl",
+        title="curl",
+        summary="one request, to check that the server responds",
+        revisions=(JULY,),
+        next_steps=("Run it in a shell. The response is one JSON document.",),
+        format="curl",
+        reference="$NAME",
+        signs_in=False,
+        http=_http(url=URL),
+    ),
+    KnownClient(
+        slug="chatgpt",
+        title="ChatGPT",
+        summary="a URL to enter, no file",
+        revisions=(JUNE, NOVEMBER),
+        next_steps=(
+            "Settings, Apps, Advanced settings: turn on Developer mode. Then: Create app.",
+            (
+                "Enter this URL, and choose OAuth (or no authentication, if the server is open to "
+                "all)."
+            ),
+            "After the site's tools have changed, press Refresh there.",
+        ),
+        format="url",
+        is_cloud=True,
+        http=_http(url=URL),
+    ),
+    KnownClient(
+        slug="copilot",
+        title="Microsoft Copilot Studio",
+        summary="a URL to enter, no file",
+        revisions=(JUNE, NOVEMBER),
+        next_steps=(
+            "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Enter this URL.",
+            "Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token.",
+            "GitHub Copilot in an editor is a different client: see vscode.",
+        ),
+        format="url",
+        is_cloud=True,
+        http=_http(url=URL),
+    ),
 )
-CLAUDE_DESKTOP = KnownClient(
-    slug="claude-desktop",
-    title="Claude Desktop",
-    summary="a file, with a bridge to a remote server",
-    revisions=(JUNE, NOVEMBER),
-    files=(
-        ("macOS", "~/Library/Application Support/Claude/claude_desktop_config.json"),
-        ("Windows", r"%APPDATA%\Claude\claude_desktop_config.json"),
-        ("Linux", "~/.config/Claude/claude_desktop_config.json"),
-    ),
-    next_steps=(
-        "Settings, Developer, Edit Config opens the file. Merge this into it.",
-        "Quit Claude Desktop completely, and start it again.",
-        "The bridge to a remote server needs Node.js (npx). Add a server with OAuth under",
-        "Settings, Connectors instead; the vendor's cloud then connects to it.",
-    ),
-    http=_bridged_http,
-    stdio=_untyped_stdio,
-)
-VSCODE = KnownClient(
-    slug="vscode",
-    title="VS Code",
-    summary="with GitHub Copilot; .vscode/mcp.json",
-    revisions=(NOVEMBER,),
-    files=(
-        ("workspace", ".vscode/mcp.json"),
-        ("macOS", "~/Library/Application Support/Code/User/mcp.json"),
-        ("Windows", r"%APPDATA%\Code\User\mcp.json"),
-        ("Linux", "~/.config/Code/User/mcp.json"),
-    ),
-    next_steps=(
-        "Open the file and click Start above the entry. The command MCP: Open User Configuration",
-        "opens the user's file.",
-        "The command MCP: List Servers shows the server's status and output.",
-    ),
-    root="servers",
-    reference="${env:NAME}",
-    prompts_for_token=True,
-    http=_typed_http,
-    stdio=_typed_stdio,
-)
-CURSOR = KnownClient(
-    slug="cursor",
-    title="Cursor",
-    summary="the editor; .cursor/mcp.json",
-    revisions=(JUNE,),
-    files=(
-        ("project", ".cursor/mcp.json"),
-        ("macOS, Linux", "~/.cursor/mcp.json"),
-        ("Windows", r"%USERPROFILE%\.cursor\mcp.json"),
-    ),
-    next_steps=(
-        "Restart Cursor, and look for the entry among the MCP servers in its settings.",
-        "When started from the desktop, Cursor does not see environment variables of a shell.",
-    ),
-    reference="${env:NAME}",
-    http=_untyped_http,
-    stdio=_untyped_stdio,
-)
-GEMINI_CLI = KnownClient(
-    slug="gemini-cli",
-    title="Gemini CLI",
-    summary="Google's agent; .gemini/settings.json",
-    revisions=(JUNE,),
-    files=(
-        ("project", ".gemini/settings.json"),
-        ("macOS, Linux", "~/.gemini/settings.json"),
-        ("Windows", r"%USERPROFILE%\.gemini\settings.json"),
-    ),
-    next_steps=(
-        "Merge this into the file, which also contains other settings.",
-        "Start gemini and type /mcp to check that it is connected.",
-    ),
-    reference="${NAME}",
-    http=_gemini_http,
-    stdio=_untyped_stdio,
-)
-CODEX = KnownClient(
-    slug="codex",
-    title="Codex",
-    summary="OpenAI's agent; ~/.codex/config.toml",
-    revisions=(JUNE, NOVEMBER),
-    files=(
-        ("macOS, Linux", "~/.codex/config.toml"),
-        ("Windows", r"%USERPROFILE%\.codex\config.toml"),
-        ("trusted project", ".codex/config.toml"),
-    ),
-    next_steps=(
-        "Append this to the file.",
-        "Start codex and type /mcp to check that it is connected.",
-    ),
-    format="toml",
-    root="mcp_servers",
-    reference="${NAME}",
-    http=_codex_http,
-    stdio=_untyped_stdio,
-)
-INSPECTOR = KnownClient(
-    slug="inspector",
-    title="MCP Inspector",
-    summary="a server inspection tool; any file",
-    revisions=(JUNE, NOVEMBER, JULY),
-    files=(("anywhere", "inspector.json"),),
-    next_steps=(
-        "Save this as inspector.json, then:",
-        "npx @modelcontextprotocol/inspector --config inspector.json",
-    ),
-    http=_inspector_http,
-    stdio=_inspector_stdio,
-)
-CURL = KnownClient(
-    slug="curl",
-    title="curl",
-    summary="one request, to check that the server responds",
-    revisions=(JULY,),
-    next_steps=("Run it in a shell. The response is one JSON document.",),
-    format="curl",
-    reference="$NAME",
-    signs_in=False,
-    http=_untyped_http,
-)
-CHATGPT = KnownClient(
-    slug="chatgpt",
-    title="ChatGPT",
-    summary="a URL to enter, no file",
-    revisions=(JUNE, NOVEMBER),
-    next_steps=(
-        "Settings, Apps, Advanced settings: turn on Developer mode. Then: Create app.",
-        "Enter this URL, and choose OAuth (or no authentication, if the server is open to all).",
-        "After the site's tools have changed, press Refresh there.",
-    ),
-    format="url",
-    is_cloud=True,
-    http=_untyped_http,
-)
-COPILOT = KnownClient(
-    slug="copilot",
-    title="Microsoft Copilot Studio",
-    summary="a URL to enter, no file",
-    revisions=(JUNE, NOVEMBER),
-    next_steps=(
-        "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Enter this URL.",
-        "Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token.",
-        "GitHub Copilot in an editor is a different client: see vscode.",
-    ),
-    format="url",
-    is_cloud=True,
-    http=_untyped_http,
-)
-
-CLIENTS = {
-    host.slug: host
-    for host in (
-        CLAUDE_CODE,
-        CLAUDE_DESKTOP,
-        VSCODE,
-        CURSOR,
-        GEMINI_CLI,
-        CODEX,
-        INSPECTOR,
-        CURL,
-        CHATGPT,
-        COPILOT,
-    )
-}
+CLIENTS = {host.slug: host for host in _ALL}

@@ -88,13 +88,9 @@ def _database_error_text(exc: BaseException, alias: str) -> str:
         return f"The database {name!r}: {text}. Did you run manage.py migrate?"
     if LOCKED.search(text):
         return f"The database {name!r}: {text}. Another process is writing to it; try again."
-    if isinstance(exc, DatabaseError) and _is_connected(alias):
+    if isinstance(exc, DatabaseError) and alias and connections[alias].connection is not None:
         return f"The database {name!r}: {text}. {TRACEBACK_HINT}"
     return f"The database {name!r} cannot be reached: {text}. See DATABASES in the settings."
-
-
-def _is_connected(alias: str) -> bool:
-    return bool(alias) and connections[alias].connection is not None
 
 
 def _database_alias(exc: BaseException) -> str:

@@ -21,10 +21,8 @@ from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
 from mcp_django.management.clients import (
     CLIENTS,
-    CURSOR,
     DEFAULT_VARIABLE,
     PLACEHOLDER,
-    VSCODE,
     ConfigEntry,
     ConnectionTarget,
     Credential,
@@ -39,10 +37,10 @@ from mcp_django.management.lookups import (
     find_principal,
     find_server,
     is_public,
+    known_name,
     stdio_command,
-    suggest_similar,
 )
-from mcp_django.management.text_output import format_table, output_width
+from mcp_django.management.text_output import format_table, output_width, print_result
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.headers import ACCEPT, JSON
 from mcp_django.protocol.methods import REQUESTS
@@ -82,15 +80,12 @@ def add_arguments(subcommands: Any) -> None:
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the configuration for one client, or the list of clients."""
     if options["client"] is None:
-        _list_clients(command, is_json=options["json"])
+        _list_clients(command, options)
         return
-    host = _find_client(options["client"])
+    host = CLIENTS[known_name("client", options["client"], CLIENTS)]
     server = find_server(options["server"])
     target = _build_target(host, server, options)
-    if options["json"]:
-        command.stdout.write(json.dumps(build_config(host, [target]), ensure_ascii=False))
-    else:
-        command.stdout.write(render_config(host, [target]))
+    print_result(command, options, build_config(host, [target]), render_config(host, [target]))
     command.stderr.write("", ending="\n")
     for line in (*_places(host), *host.next_steps, *_notes(host, server, target, options)):
         command.stderr.write(line, style_func=str)
@@ -102,31 +97,20 @@ def entry_name(server: MCPServer) -> str:
     return str(slugify(identity.get("title", "")) or slugify(identity["name"]))
 
 
-def _list_clients(command: BaseCommand, *, is_json: bool) -> None:
-    if is_json:
-        described = [
-            {
-                "client": host.slug,
-                "title": host.title,
-                "summary": host.summary,
-                "stdio": host.stdio is not None,
-                "files": [{"where": where, "path": path} for where, path in host.files],
-            }
-            for host in CLIENTS.values()
-        ]
-        command.stdout.write(json.dumps(described, ensure_ascii=False))
-        return
+def _list_clients(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    described = [
+        {
+            "client": host.slug,
+            "title": host.title,
+            "summary": host.summary,
+            "stdio": host.stdio is not None,
+            "files": [{"where": where, "path": path} for where, path in host.files],
+        }
+        for host in CLIENTS.values()
+    ]
     rows = [(host.slug, f"{host.title}: {host.summary}") for host in CLIENTS.values()]
-    command.stdout.write(format_table(rows, width=output_width(command.stdout)))
-
-
-def _find_client(slug: str) -> KnownClient:
-    if slug not in CLIENTS:
-        raise CommandError(
-            f"No client named {slug!r}.{suggest_similar(slug, CLIENTS)} The clients are: "
-            f"{', '.join(CLIENTS)}."
-        )
-    return CLIENTS[slug]
+    text = format_table(rows, width=output_width(command.stdout))
+    print_result(command, options, described, text)
 
 
 def _build_target(
@@ -172,14 +156,10 @@ def _build_credential(
             f"{PLACEHOLDER} with the token, or pass the token with --token."
         )
     is_chosen = bool(variable or token or options["user"])
-    if not is_chosen and (is_open(server) or _signs_in(host, server)):
+    signs_in = host.signs_in and offers_sign_in(server)
+    if not is_chosen and (is_open(server) or signs_in):
         return None
     return Credential(token=token or "", variable=variable or "")
-
-
-def _signs_in(host: KnownClient, server: MCPServer) -> bool:
-    """Return whether the client gets its token by having its user sign in."""
-    return host.signs_in and offers_sign_in(server)
 
 
 # Instructions -------------------------------------------------------------------------------------
@@ -274,7 +254,6 @@ def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
     if target.is_local:
         assert host.stdio is not None
         return host.stdio(target)
-    assert host.http is not None
     if _is_prompted(host, target):
         return host.http(target, f"Bearer ${{input:{_input(target)['id']}}}")
     return host.http(target, authorization_header(target, host.reference))
@@ -282,9 +261,8 @@ def _build_entry(host: KnownClient, target: ConnectionTarget) -> ConfigEntry:
 
 def _is_prompted(host: KnownClient, target: ConnectionTarget) -> bool:
     """Return whether the client prompts for the token and stores it in its secret storage."""
-    credential = target.credential
-    named = credential is not None and bool(credential.token or credential.variable)
-    return host.prompts_for_token and not target.is_local and credential is not None and not named
+    # An empty credential: neither the token nor its variable was named.
+    return host.prompts_for_token and not target.is_local and target.credential == Credential()
 
 
 def _input(target: ConnectionTarget) -> Config:
@@ -380,20 +358,18 @@ def install_link(host: KnownClient, target: ConnectionTarget) -> str:
     The client opens the link, and asks its user whether to add the server.
     """
     make = _LINKS.get(host.slug)
-    return make(target) if make is not None else ""
+    return make(target.name, build_config(host, [target])) if make is not None else ""
 
 
-def _vscode(target: ConnectionTarget) -> str:
-    found = build_config(VSCODE, [target])
-    inputs = {"inputs": found["inputs"]} if "inputs" in found else {}
-    entry = {"name": target.name, **inputs, **found[VSCODE.root][target.name]}
+def _vscode(name: str, config: Config) -> str:
+    servers = config.pop(CLIENTS["vscode"].root)
+    entry = {"name": name, **config, **servers[name]}
     return f"vscode:mcp/install?{quote(_json(entry), safe='')}"
 
 
-def _cursor(target: ConnectionTarget) -> str:
-    entry = build_config(CURSOR, [target])[CURSOR.root][target.name]
-    config = base64.b64encode(_json(entry).encode()).decode()
-    query = urlencode({"name": target.name, "config": config})
+def _cursor(name: str, config: Config) -> str:
+    entry = _json(config[CLIENTS["cursor"].root][name])
+    query = urlencode({"name": name, "config": base64.b64encode(entry.encode()).decode()})
     return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
 
 
@@ -401,4 +377,4 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-_LINKS: dict[str, Callable[[ConnectionTarget], str]] = {VSCODE.slug: _vscode, CURSOR.slug: _cursor}
+_LINKS: dict[str, Callable[[str, Config], str]] = {"vscode": _vscode, "cursor": _cursor}

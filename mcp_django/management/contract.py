@@ -26,7 +26,7 @@ from mcp_django.core.resource import ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.management.contract_schemas import Change, Level, LeveledChange, schema_changes
 from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, permission_names
-from mcp_django.management.text_output import escape_control_characters
+from mcp_django.management.text_output import escape_control_characters, print_result
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.server import MCPServer
@@ -92,12 +92,9 @@ def _write_file(command: BaseCommand, contract: dict[str, Any], options: Mapping
         raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
     servers = contract[SERVERS]
     count = sum(len(server[plural]) for server in servers.values() for plural in PLURALS)
-    if options["json"]:
-        told = {"file": str(path), "digest": contract["digest"], "components": count}
-        command.stdout.write(json.dumps(told, ensure_ascii=False))
-    else:
-        names = ", ".join(servers) or "none"
-        command.stdout.write(f"{path}: {count} components of the servers: {names}.")
+    told = {"file": str(path), "digest": contract["digest"], "components": count}
+    text = f"{path}: {count} components of the servers: {', '.join(servers) or 'none'}."
+    print_result(command, options, told, text)
 
 
 def _compare_with_file(
@@ -113,27 +110,7 @@ def _compare_with_file(
     changes = _changes_between(written, contract)
     worst = max((one.level for one in changes), default=Level.SAFE)
     is_allowed = worst <= LEVELS[options["allow"]]
-    if options["json"]:
-        told = _report_json(changes, worst, contract, is_allowed=is_allowed)
-        command.stdout.write(json.dumps(told, ensure_ascii=False))
-    else:
-        command.stdout.write(escape_control_characters(_report_text(changes, path)))
-    if not is_allowed:
-        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
-        said = " and ".join(
-            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
-        )
-        raise CommandError(
-            f"The contract changed: {said}. If the change is intended, run "
-            f"manage.py mcp contract, commit {path}, and have it reviewed.",
-            returncode=STATUSES[worst],
-        )
-
-
-def _report_json(
-    changes: Sequence[Change], worst: Level, contract: dict[str, Any], *, is_allowed: bool
-) -> dict[str, Any]:
-    return {
+    report = {
         "ok": is_allowed,
         "level": worst.label if changes else None,
         "digest": contract["digest"],
@@ -146,6 +123,18 @@ def _report_json(
             for one in changes
         ],
     }
+    text = escape_control_characters(_report_text(changes, path))
+    print_result(command, options, report, text)
+    if not is_allowed:
+        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
+        said = " and ".join(
+            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
+        )
+        raise CommandError(
+            f"The contract changed: {said}. If the change is intended, run "
+            f"manage.py mcp contract, commit {path}, and have it reviewed.",
+            returncode=STATUSES[worst],
+        )
 
 
 def _report_text(changes: Sequence[Change], path: Path) -> str:
@@ -211,50 +200,50 @@ def _changes_between(old: ContractEntry, new: ContractEntry) -> list[Change]:
 def _server_changes(
     name: str, old: ContractEntry | None, new: ContractEntry | None
 ) -> Iterator[Change]:
-    where = (name,)
+    def change(level: Level, what: str, *where: str) -> Change:
+        return Change(level=level, where=(name, *where), what=what)
+
     if old is None or new is None:
         level, what = (Level.SAFE, "was added") if old is None else (Level.BREAKING, "was removed")
-        yield Change(level=level, where=where, what=f"the server {what}")
+        yield change(level, f"the server {what}")
         return
     for word in TEXT_MEMBERS:
         if old.get(word) != new.get(word):
-            yield Change(level=Level.APPROVAL, where=where, what=f"{word} changed")
+            yield change(Level.APPROVAL, f"{word} changed")
     for level, what in _access_changes(old, new):
-        yield Change(level=level, where=where, what=what)
+        yield change(level, what)
     for plural in PLURALS:
-        yield from _components_changes(name, plural, old.get(plural, {}), new.get(plural, {}))
+        for key, level, what in _components_changes(
+            plural, old.get(plural, {}), new.get(plural, {})
+        ):
+            yield change(level, what, plural, key)
 
 
 def _components_changes(
-    server: str, plural: str, old: Mapping[str, ContractEntry], new: Mapping[str, ContractEntry]
-) -> Iterator[Change]:
-    """Yield the changes of the components of one kind.
+    plural: str, old: Mapping[str, ContractEntry], new: Mapping[str, ContractEntry]
+) -> Iterator[tuple[str, Level, str]]:
+    """Yield the changes of the components of one kind, each with the component's name.
 
     A component whose old name is now an alias of another one was renamed.
     """
     answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
     answering |= {key: key for key in new}
-    renamed_or_kept: set[str] = set()
     for key, before in old.items():
-        where = (server, plural, key)
         present = answering.get(key)
         if present is None:
             what = "was removed; if another replaces it, add the old name to its aliases=[...]"
-            yield Change(level=Level.BREAKING, where=where, what=what)
+            yield key, Level.BREAKING, what
             continue
-        renamed_or_kept.add(present)
         if present != key:
             what = f"was renamed to {present}, with the old name as an alias"
-            yield Change(level=Level.APPROVAL, where=where, what=what)
+            yield key, Level.APPROVAL, what
         for level, what in _component_changes(plural, before, new[present]):
-            yield Change(level=level, where=(server, plural, present), what=what)
+            yield present, level, what
         for alias in before.get("aliases", ()):
             if answering.get(alias) != present:
-                what = f"the alias {alias} was removed"
-                yield Change(level=Level.BREAKING, where=(server, plural, present), what=what)
-    for key in new:
-        if key not in renamed_or_kept:
-            yield Change(level=Level.SAFE, where=(server, plural, key), what="was added")
+                yield present, Level.BREAKING, f"the alias {alias} was removed"
+    for key in new.keys() - {answering.get(key) for key in old}:
+        yield key, Level.SAFE, "was added"
 
 
 # Changes of one component -------------------------------------------------------------------------
@@ -367,19 +356,14 @@ def _describe_server(server: MCPServer) -> dict[str, Any]:
         "permission": permission_names(server.permission),
         "scopes": sorted(server.scopes),
     }
-    tables: Mapping[str, Mapping[str, Component]] = {
-        "tools": server.tools,
-        "resources": server.resources,
-        "templates": server.templates,
-        "prompts": server.prompts,
-    }
     return _with_digest(
         {
             **{name: value for name, value in members.items() if value},
             **{
                 kind.plural: {
                     key: _describe_component(kind.describe(one), one)
-                    for key, one in sorted(tables[kind.plural].items())
+                    # Such as server.tools: the components in code.
+                    for key, one in sorted(getattr(server, kind.plural).items())
                 }
                 for kind in KINDS
             },

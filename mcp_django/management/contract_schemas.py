@@ -3,31 +3,29 @@
 An input schema may accept more values but not fewer; an output schema may allow fewer but not
 more. Titles, descriptions and other annotations count as well: models read them, and some hosts
 require that they stay exactly as a person approved them.
+
+The schemas of JSON Schema 2020-12 are compared part by part, after their references are inlined:
+a rule for each keyword says whether its change makes a schema wider or narrower. A change for which
+there is no rule counts as breaking, as do other ways to write the same constraint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Literal
+from enum import Enum, IntEnum
+from typing import Any, Literal, TypeVar
 
-from mcp_django.management.contract_containment import (
-    ABSENT,
-    ANY_ITEM,
-    CLOSED,
-    CONSTRAINTS,
-    MAX_STEPS,
-    MEMBER,
-    OTHER_MEMBERS,
-    Gap,
-    Path,
-    SchemaRoot,
-    SchemaTooLarge,
-    fingerprint,
-    gaps_between,
+from mcp_django.protocol.headers import HEADER_KEYWORD, map_subschemas
+from mcp_django.protocol.text import clip
+from mcp_django.schema.structure import (
+    Schema,
+    inline_references,
+    is_annotation,
+    resolve_reference,
+    walk,
 )
-from mcp_django.protocol.headers import HEADER_KEYWORD, subschemas
 
 
 class Level(IntEnum):
@@ -57,162 +55,421 @@ class Change:
     what: str
 
 
-# Descriptions of changes --------------------------------------------------------------------------
-
 Direction = Literal["input", "output"]
 LeveledChange = tuple[Level, str]
-_MOST_SHOWN = 200
-_GAP_TEXTS: dict[tuple[str, Direction | None], tuple[str, str]] = {
-    (CLOSED, None): ("removed", "added"),
-    (MEMBER, "output"): ("added", "removed"),
-    (MEMBER, "input"): ("now has a schema", "no longer has a schema"),
-    ("required", None): ("now required", "no longer required"),
+Path = tuple[str, ...]
+_T = TypeVar("_T", list[Any], dict[str, Any])
+
+MAX_SHOWN = 200
+
+
+class Effect(Enum):
+    """What the change of a keyword does to the set of values that a schema accepts."""
+
+    NONE = "none"
+    WIDER = "wider"
+    NARROWER = "narrower"
+    UNKNOWN = "unknown"
+
+
+# Rules for the change of one keyword --------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compare_lower_limits(old: Any, new: Any) -> Effect:
+    if not _is_number(old) or not _is_number(new):
+        return Effect.UNKNOWN
+    if new == old:
+        return Effect.NONE
+    return Effect.NARROWER if new > old else Effect.WIDER
+
+
+def _compare_upper_limits(old: Any, new: Any) -> Effect:
+    return _compare_lower_limits(new, old)
+
+
+def _compare_flags(old: Any, new: Any) -> Effect:
+    if not isinstance(old, bool) or not isinstance(new, bool):
+        return Effect.UNKNOWN
+    return Effect.NARROWER if new else Effect.WIDER
+
+
+def _compare_types(old: Any, new: Any) -> Effect:
+    before, after = _types(old), _types(new)
+    if before == after:
+        return Effect.NONE
+    if before < after:
+        return Effect.WIDER
+    return Effect.NARROWER if after < before else Effect.UNKNOWN
+
+
+def _types(value: Any) -> set[str]:
+    types = {value} if isinstance(value, str) else {*value}
+    return types | {"integer"} if "number" in types else types
+
+
+def _cannot_compare(old: Any, new: Any) -> Effect:
+    return Effect.UNKNOWN
+
+
+_LOWER_LIMITS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_UPPER_LIMITS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_INDEPENDENT = (
+    *("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType"),
+    *("propertyNames", "dependentRequired", "dependentSchemas", "oneOf", "anyOf", "allOf", "not"),
+)
+RULES: Mapping[str, Callable[[Any, Any], Effect]] = {
+    "type": _compare_types,
+    "uniqueItems": _compare_flags,
+    **dict.fromkeys(_LOWER_LIMITS, _compare_lower_limits),
+    **dict.fromkeys(_UPPER_LIMITS, _compare_upper_limits),
+    **dict.fromkeys(_INDEPENDENT, _cannot_compare),
 }
-"""The text if the inner schema is the old one, and the text if it is the new one."""
+"""The effect of another value of a keyword, for keywords whose meaning depends on no other keyword.
+
+To add such a keyword makes a schema narrower, and to remove it makes it wider.
+"""
+_IGNORED = frozenset({"$schema", "$comment", "$defs", "definitions"})
+_DIALECTS = ("2020-12", "2019-09", "draft-07", "draft-06")
+_BESIDE_REFERENCES = {"$ref", "required", "enum", "const", *_IGNORED, *RULES}
+_DYNAMIC = frozenset({"$dynamicRef", "$recursiveRef"})
+_DEPENDING_ON_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+
+
+# Comparing two schemas ----------------------------------------------------------------------------
 
 
 def schema_changes(old: Any, new: Any, direction: Direction) -> list[LeveledChange]:
     """Return the changes from one schema to the other; empty if the schemas are equal."""
-    if old == new:
+    if _text(old) == _text(new):
         return []
-    # Clients send declared arguments only, even if the schema allows additional ones.
-    before, after = (_closed(old), _closed(new)) if direction == "input" else (old, new)
-    refused, granted = gaps_between(before, new), gaps_between(after, before)
-    breaking, safe = (refused, granted) if direction == "input" else (granted, refused)
-    is_lost = direction == "input"
-    lost = [(Level.BREAKING, _describe_gap(one, direction, is_lost=is_lost)) for one in breaking]
-    gained = [
-        (_level_of_safe_gap(one, direction), _describe_gap(one, direction, is_lost=not is_lost))
-        for one in safe
-        if one.is_sure and not _is_reported(one, breaking)
-    ]
-    found = [*lost, *gained, *_annotation_changes(old, new, direction)]
-    return list(dict.fromkeys(found)) or [(Level.SAFE, f"{direction}: equivalent schema")]
-
-
-def _level_of_safe_gap(gap: Gap, direction: Direction) -> Level:
-    """Return ``SAFE``, or ``BREAKING`` for a removed member of a result, which clients may read."""
-    is_gone = direction == "output" and gap.keyword == CLOSED and gap.path
-    return Level.BREAKING if is_gone else Level.SAFE
-
-
-def _closed(schema: Any) -> Any:
-    if isinstance(schema, dict) and "additionalProperties" not in schema:
-        return {**schema, "additionalProperties": False}
-    return schema
-
-
-def _is_reported(gap: Gap, others: Iterable[Gap]) -> bool:
-    """Return whether the same change is already reported as breaking."""
-    return any((one.path, one.keyword) == (gap.path, gap.keyword) for one in others)
-
-
-def _describe_gap(gap: Gap, direction: Direction, *, is_lost: bool) -> str:
-    """Return the description of one gap; ``is_lost`` if the inner schema is the old one."""
-    where = f"{direction} {_format_path(gap.path)}".rstrip()
-    if not gap.is_sure:
-        return f"{where}: the effect of the change of {gap.keyword} is not proven safe; review it"
-    if gap.keyword in ("enum", "const"):
-        return f"{where}: {_describe_values(gap, is_lost=is_lost)}"
-    if words := _GAP_TEXTS.get((gap.keyword, direction)) or _GAP_TEXTS.get((gap.keyword, None)):
-        return f"{where}: {words[0] if is_lost else words[1]}"
-    old, new = (gap.inner, gap.outer) if is_lost else (gap.outer, gap.inner)
-    return f"{where}: {gap.keyword} was {_format_value(old)}, is {_format_value(new)}"
-
-
-def _format_path(path: Path) -> str:
-    return ".".join(path).replace(".[", "[")
-
-
-def _format_value(value: Any) -> str:
-    if value is ABSENT:
-        return "not given"
-    text = ", ".join(value) if isinstance(value, tuple) else str(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-
-
-def _describe_values(gap: Gap, *, is_lost: bool) -> str:
-    if gap.inner is ABSENT:
-        return (
-            f"{'now must be' if is_lost else 'no longer must be'} one of {_format_value(gap.outer)}"
-        )
-    return f"{'values removed' if is_lost else 'values added'}: {_format_value(gap.inner)}"
-
-
-def _annotation_changes(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange]:
-    """Yield the changes of titles, descriptions and other annotations at paths that both have."""
     try:
-        before, after = _annotations_of(old), _annotations_of(new)
-    except (SchemaTooLarge, RecursionError):
-        yield Level.APPROVAL, f"{direction}: too many annotations to compare; review them"
-        return
-    for path, said in before.items():
-        if path not in after or after[path] == said:
-            continue
-        keywords = sorted({keyword for keyword, _ in said ^ after[path]})
-        where = f"{direction} {_format_path(path)}".rstrip()
-        if HEADER_KEYWORD in keywords:
-            text = f"{HEADER_KEYWORD} changed, and callers send the old header"
-            yield Level.BREAKING, f"{where}: {text}"
-        if rest := [one for one in keywords if one != HEADER_KEYWORD]:
-            yield Level.APPROVAL, f"{where}: {' and '.join(rest)} changed"
+        found = dict.fromkeys(_compare(old, new, direction))
+    except (ValueError, TypeError, RecursionError):
+        # A schema is malformed or too large, or its dialect is not supported.
+        text = f"{direction}: the effect of the change is not proven safe; review it"
+        return [(Level.BREAKING, text)]
+    changes = sorted(found, key=lambda one: -one[0])
+    return changes or [(Level.SAFE, f"{direction}: equivalent schema")]
 
 
-# Descriptions, titles and examples ----------------------------------------------------------------
-
-_Annotations = dict[Path, frozenset[tuple[str, str]]]
-"""The (keyword, value) pairs by the path of the value; the order of alternatives is ignored."""
-
-_DEFINITIONS = frozenset({"$defs", "definitions"})
-_NOT_ANNOTATIONS = CONSTRAINTS | {"$schema", "$comment", "$vocabulary"}
-
-
-def _annotations_of(schema: Any) -> _Annotations:
-    """Return all annotations of a schema, with references followed.
+def _compare(old: Any, new: Any, direction: Direction) -> Iterator[LeveledChange]:
+    """Yield the changes from one whole schema to the other.
 
     Raises:
-        SchemaTooLarge: there are more than ``MAX_STEPS``.
+        ValueError: they cannot be compared.
     """
-    root = SchemaRoot(schema)
-    found: dict[Path, set[tuple[str, str]]] = {}
-    for steps, (path, keyword, value) in enumerate(_walk_annotations(root, schema, (), ())):
-        if steps > MAX_STEPS:
-            raise SchemaTooLarge
-        found.setdefault(path, set())
-        if keyword:
-            found[path].add((keyword, fingerprint(value)))
-    return {path: frozenset(said) for path, said in found.items()}
+    is_same = _text(_constraints(old)) == _text(_constraints(new))
+    dialects = {_check_dialect(one, is_same=is_same) for one in (old, new)}
+    if len(dialects) > 1:
+        raise ValueError("The dialect changed.")
+    before, after = inline_references(_as_object(old)), inline_references(_as_object(new))
+    comparison = _Comparison(before, after, direction, is_same=is_same)
+    if direction == "input":
+        # Clients send declared arguments only, even if the schema allows additional ones.
+        before, after = ({"additionalProperties": False, **one} for one in (before, after))
+    yield from comparison.changes(before, after, ())
 
 
-def _walk_annotations(
-    root: SchemaRoot, schema: Any, path: Path, following: tuple[str, ...]
-) -> Iterator[tuple[Path, str, Any]]:
-    yield path, "", None
+def _check_dialect(schema: Any, *, is_same: bool) -> str:
+    """Return the dialect of a schema, whose keywords mean what they mean in 2020-12.
+
+    Raises:
+        ValueError: they may not, or its references cannot be inlined.
+    """
+    dialect = str(_as_object(schema).get("$schema", "2020-12"))
+    dialect = next((one for one in _DIALECTS if one in dialect), dialect)
+    if is_same:
+        return dialect
+    for path, part in walk(schema):
+        # A nested $id changes the base of references, and the target of a dynamic one varies.
+        if part.keys() & _DYNAMIC or (path and "$id" in part):
+            raise ValueError("References with another base are not supported.")
+        # Older dialects ignore the siblings of a reference.
+        if dialect not in _DIALECTS or ("$ref" in part and dialect != "2020-12"):
+            raise ValueError(f"The dialect {dialect} is not supported.")
+        # Some keywords mean something else in one object with those of the target.
+        if "$ref" in part and any(
+            not is_annotation(one) and one not in _BESIDE_REFERENCES for one in part
+        ):
+            raise ValueError("The siblings of a reference cannot be merged with its target.")
+    return dialect
+
+
+def _constraints(schema: Any) -> Any:
+    """Return a schema without its annotations."""
     if not isinstance(schema, dict):
-        return
-    for keyword, value in schema.items():
-        if keyword not in _NOT_ANNOTATIONS:
-            yield path, keyword, value
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in following:
-        yield from _walk_annotations(
-            root, root.resolve_reference(reference), path, (*following, reference)
+        return schema
+    kept = {
+        name: value
+        for name, value in schema.items()
+        if not is_annotation(name) and name not in ("$schema", "$comment")
+    }
+    return map_subschemas(kept, _constraints)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _definitions(schema: Schema) -> str | None:
+    """Return the definitions as a text, or ``None`` if a reference has another target."""
+    for _, part in walk(schema):
+        reference = str(part.get("$ref", "#/$defs/"))
+        if not reference.startswith(("#/$defs/", "#/definitions/")):
+            return None
+        if "$ref" in part and resolve_reference(schema, reference) is None:
+            return None
+    return _text([_constraints(schema.get(name)) for name in ("$defs", "definitions")])
+
+
+class _Comparison:
+    """A comparison of two whole schemas, part by part."""
+
+    def __init__(self, old: Schema, new: Schema, direction: Direction, *, is_same: bool) -> None:
+        self.old = old
+        self.new = new
+        self.direction = direction
+        # Only recursive types are still references, and an equal one may have another target.
+        definitions = _definitions(old)
+        self.has_same_targets = is_same or None is not definitions == _definitions(new)
+        self._followed: set[str] = set()
+
+    def changes(self, old: Any, new: Any, path: Path) -> Iterator[LeveledChange]:
+        """Yield the changes of the schema of the value at a path."""
+        old, new = _as_object(old), _as_object(new)
+        text = _text(old)
+        if text == _text(new) and '"$ref"' not in text:
+            return
+        yield from self._annotation_changes(old, new, path)
+        if _DEPENDING_ON_OTHERS & (old.keys() | new.keys()) and not self._is_same(old, new):
+            # They depend on all keywords beside them.
+            yield self._unknown(path, "unevaluated members or items")
+            return
+        old, new = self._as_alternatives(old, new), self._as_alternatives(new, old)
+        rest = {name for name in old.keys() | new.keys() if not is_annotation(name)} - _IGNORED
+        for keywords, compare in _STRUCTURES.items():
+            if not rest.isdisjoint(keywords):
+                yield from compare(self, old, new, path)
+                rest -= set(keywords)
+        for name in sorted(rest):
+            yield from self._keyword_changes(name, old, new, path)
+
+    def _is_same(self, old: Any, new: Any) -> bool:
+        """Return whether two schemas are equal, apart from annotations."""
+        text = _text(_constraints(old))
+        is_equal = text == _text(_constraints(new))
+        return is_equal and (self.has_same_targets or '"$ref"' not in text)
+
+    def _as_alternatives(self, schema: Schema, other: Schema) -> Schema:
+        """Return ``anyOf`` with the schema, if the other one consists of such alternatives."""
+        is_alternative = "anyOf" not in schema and _constraints(other).keys() == {"anyOf"}
+        if is_alternative and any(self._is_same(schema, one) for one in other["anyOf"]):
+            return {"anyOf": [{k: v for k, v in schema.items() if not is_annotation(k)}]}
+        return schema
+
+    def _annotation_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        names = sorted(name for name in old.keys() | new.keys() if is_annotation(name))
+        changed = [one for one in names if _text(_only(old, one)) != _text(_only(new, one))]
+        if HEADER_KEYWORD in changed:
+            changed.remove(HEADER_KEYWORD)
+            text = f"{HEADER_KEYWORD} changed, and callers send the old header"
+            yield Level.BREAKING, self._at(path, text)
+        if changed:
+            yield Level.APPROVAL, self._at(path, f"{' and '.join(changed)} changed")
+
+    def _keyword_changes(
+        self, name: str, old: Schema, new: Schema, path: Path
+    ) -> Iterator[LeveledChange]:
+        before, after = _only(old, name), _only(new, name)
+        if self._is_same(before, after):
+            if _text(before) != _text(after):
+                yield Level.APPROVAL, self._at(path, f"texts of {name} changed")
+            return
+        effect = Effect.UNKNOWN
+        if rule := RULES.get(name):
+            effect = Effect.NARROWER if not before else Effect.WIDER
+            effect = rule(old[name], new[name]) if before and after else effect
+        if effect is Effect.UNKNOWN:
+            yield self._unknown(path, name)
+        elif effect is not Effect.NONE:
+            what = f"{name} was {_shown(before)}, is {_shown(after)}"
+            yield self._change(effect, path, what)
+
+    def _change(self, effect: Effect, path: Path, what: str) -> LeveledChange:
+        allowed = Effect.WIDER if self.direction == "input" else Effect.NARROWER
+        return Level.SAFE if effect is allowed else Level.BREAKING, self._at(path, what)
+
+    def _unknown(self, path: Path, what: str) -> LeveledChange:
+        text = f"the effect of the change of {what} is not proven safe; review it"
+        return Level.BREAKING, self._at(path, text)
+
+    def _at(self, path: Path, what: str) -> str:
+        place = ".".join(path).replace(".[", "[")
+        return f"{self.direction} {place}".rstrip() + f": {what}"
+
+    # Keywords that contain schemas or depend on each other
+
+    def _reference_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        """Compare the targets of two references to recursive types, once for each pair."""
+        pair = old.get("$ref"), new.get("$ref")
+        if _text(pair) in self._followed:
+            return
+        self._followed.add(_text(pair))
+        before, after = (
+            resolve_reference(root, reference) if isinstance(reference, str) else None
+            for root, reference in zip((self.old, self.new), pair, strict=True)
         )
-    for steps, child in subschemas(schema):
-        if steps[0] not in _DEFINITIONS:
-            yield from _walk_annotations(root, child, (*path, *_step(steps)), following)
+        if before is not None and after is not None:
+            yield from self.changes(before, after, path)
+        elif not self._is_same(_only(old, "$ref"), _only(new, "$ref")):
+            yield self._unknown(path, "$ref")
+
+    def _value_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        before, after = _listed_values(old), _listed_values(new)
+        if before is None and after is not None:
+            yield self._change(Effect.NARROWER, path, f"now must be one of {_join(after)}")
+        elif after is None and before is not None:
+            yield self._change(Effect.WIDER, path, f"no longer must be one of {_join(before)}")
+        else:
+            if removed := [one for one in before or () if one not in (after or ())]:
+                yield self._change(Effect.NARROWER, path, f"values removed: {_join(removed)}")
+            if added := [one for one in after or () if one not in (before or ())]:
+                yield self._change(Effect.WIDER, path, f"values added: {_join(added)}")
+
+    def _required_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        before, after = _get(old, "required", list), _get(new, "required", list)
+        for name in sorted({*after} - {*before}):
+            yield self._change(Effect.NARROWER, (*path, name), "now required")
+        for name in sorted({*before} - {*after}):
+            yield self._change(Effect.WIDER, (*path, name), "no longer required")
+
+    def _member_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        before, after = _get(old, "properties", dict), _get(new, "properties", dict)
+        yield from self._keyword_changes("patternProperties", old, new, path)
+        if "patternProperties" in old and before.keys() != after.keys():
+            # A pattern may apply to a member that was added or removed.
+            yield self._unknown(path, "properties")
+            return
+        others_before = old.get("additionalProperties", True)
+        others_after = new.get("additionalProperties", True)
+        for name in {**before, **after}:
+            place = (*path, name)
+            if name not in before:
+                yield from self._added_member_changes(others_before, after[name], place)
+            elif name not in after:
+                yield from self._removed_member_changes(before[name], others_after, place)
+            else:
+                yield from self.changes(before[name], after[name], place)
+        if (others_before is False) == (others_after is False):
+            yield from self.changes(others_before, others_after, (*path, "*"))
+        elif others_after is False:
+            yield self._change(Effect.NARROWER, path, "additional members no longer allowed")
+        else:
+            yield self._change(Effect.WIDER, path, "additional members allowed")
+
+    def _added_member_changes(self, others: Any, new: Any, path: Path) -> Iterator[LeveledChange]:
+        if others is False:
+            yield self._change(Effect.WIDER, path, "added")
+        elif _constraints(_as_object(others)):
+            yield from self.changes(others, new, path)
+        else:
+            what = "now has a schema" if self.direction == "input" else "added"
+            yield self._change(Effect.NARROWER, path, what)
+
+    def _removed_member_changes(self, old: Any, others: Any, path: Path) -> Iterator[LeveledChange]:
+        if others is False or self.direction == "output":
+            # Clients may read a member that results had.
+            yield Level.BREAKING, self._at(path, "removed")
+        elif _constraints(_as_object(others)):
+            yield from self.changes(old, others, path)
+        else:
+            yield self._change(Effect.WIDER, path, "no longer has a schema")
+
+    def _item_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        before, after = _get(old, "prefixItems", list), _get(new, "prefixItems", list)
+        if len(before) != len(after):
+            yield self._unknown(path, "prefixItems")
+            return
+        for index, (was, now) in enumerate(zip(before, after, strict=True)):
+            yield from self.changes(was, now, (*path, f"[{index}]"))
+        yield from self.changes(old.get("items", True), new.get("items", True), (*path, "[]"))
+
+    def _alternative_changes(self, old: Schema, new: Schema, path: Path) -> Iterator[LeveledChange]:
+        if "anyOf" not in old or "anyOf" not in new:
+            yield from self._keyword_changes("anyOf", old, new, path)
+            return
+        removed, added = [], list(_get(new, "anyOf", list))
+        for one in _get(old, "anyOf", list):
+            position = next((n for n, other in enumerate(added) if self._is_same(one, other)), None)
+            if position is None:
+                removed.append(one)
+            else:
+                yield from self.changes(one, added.pop(position), path)
+        if len(removed) == len(added):
+            for was, now in zip(removed, added, strict=True):
+                yield from self.changes(was, now, path)
+        elif removed and added:
+            yield self._unknown(path, "anyOf")
+        elif added:
+            what = f"alternatives added: {_join(map(_text, added))}"
+            yield self._change(Effect.WIDER, path, what)
+        else:
+            what = f"alternatives removed: {_join(map(_text, removed))}"
+            yield self._change(Effect.NARROWER, path, what)
 
 
-def _step(steps: tuple[str | int, ...]) -> Path:
-    """Return what a keyword adds to the path; nothing if it applies to the same value."""
-    keyword = str(steps[0])
-    if keyword in ("properties", "patternProperties"):
-        mark = "/" if keyword == "patternProperties" else ""
-        return (f"{mark}{steps[1]}{mark}",)
-    if keyword == "prefixItems":
-        return (f"[{steps[1]}]",)
-    if keyword in ("items", "contains", "unevaluatedItems", "additionalItems"):
-        return (ANY_ITEM,)
-    if keyword in ("additionalProperties", "unevaluatedProperties"):
-        return (OTHER_MEMBERS,)
-    return ()
+_STRUCTURES: Mapping[
+    tuple[str, ...], Callable[[_Comparison, Schema, Schema, Path], Iterator[LeveledChange]]
+] = {
+    ("$ref",): _Comparison._reference_changes,
+    ("enum", "const"): _Comparison._value_changes,
+    ("required",): _Comparison._required_changes,
+    ("properties", "patternProperties", "additionalProperties"): _Comparison._member_changes,
+    ("items", "prefixItems"): _Comparison._item_changes,
+    ("anyOf",): _Comparison._alternative_changes,
+}
+"""How the keywords that contain schemas or depend on each other are compared."""
+
+
+def _as_object(schema: Any) -> Schema:
+    if not isinstance(schema, dict | bool):
+        raise ValueError("A schema is an object or a boolean.")
+    return schema if isinstance(schema, dict) else {} if schema else {"not": {}}
+
+
+def _only(schema: Schema, keyword: str) -> Schema:
+    return {keyword: schema[keyword]} if keyword in schema else {}
+
+
+def _get(schema: Schema, keyword: str, kind: type[_T]) -> _T:
+    """Return the value of a keyword, or an empty one.
+
+    Raises:
+        ValueError: the value is malformed.
+    """
+    found = schema.get(keyword, kind())
+    if not isinstance(found, kind):
+        raise ValueError(f"{keyword} is not of the type {kind.__name__}.")
+    return found
+
+
+def _listed_values(schema: Schema) -> list[str] | None:
+    """Return the values of ``enum`` or ``const`` as JSON, or ``None`` if all are allowed."""
+    if "const" in schema and "enum" in schema:
+        raise ValueError("const and enum are not compared together.")
+    if "const" in schema:
+        return [_text(schema["const"])]
+    return [_text(one) for one in _get(schema, "enum", list)] if "enum" in schema else None
+
+
+def _shown(schema: Schema) -> str:
+    """Return the value of the only keyword."""
+    return _join(map(_text, schema.values())) if schema else "not given"
+
+
+def _join(values: Iterable[str]) -> str:
+    return clip(", ".join(values), limit=MAX_SHOWN)

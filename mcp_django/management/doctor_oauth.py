@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,9 +20,10 @@ from django.utils import timezone
 from mcp_django.management.doctor_hosts import Form, HostProfile
 from mcp_django.management.doctor_transport import (
     HostReport,
-    HttpTransport,
     NoResponse,
+    Probe,
     ProbeResponse,
+    StepFailed,
     form_request,
     get_request,
     json_request,
@@ -41,6 +42,7 @@ FIX_BASE_URL = (
     "Set MCP_DJANGO['BASE_URL'], or configure the headers of the proxy: "
     "SECURE_PROXY_SSL_HEADER and USE_X_FORWARDED_HOST."
 )
+FIX_ENDPOINT = "Correct the endpoint's URL, or start its server."
 FIX_CHECK_LOG = "Check the site's log; did you run manage.py migrate?"
 FIX_TRAILING_SLASH = "Respond at the URL with and without a trailing slash; do not redirect."
 METHODS = {"none", "client_secret_basic", "client_secret_post"}
@@ -85,101 +87,100 @@ def server_address(issuer: str, form: Form) -> str:
 
 
 def diagnose_discovery(
-    chart: HostReport, transport: HttpTransport, url: str, host: HostProfile, answer: ProbeResponse
-) -> Discovery | None:
-    """Return the authorization server of an endpoint, or ``None`` if the host does not find it."""
+    probe: Probe, url: str, host: HostProfile, answer: ProbeResponse
+) -> Discovery:
+    """Return the authorization server of an endpoint.
+
+    Raises:
+        StepFailed: the host does not find it, or cannot use it.
+    """
     challenge = answer.challenge()
     if challenge is None:
-        chart.add_failure(
+        raise StepFailed(
             "challenge",
             "401 without a WWW-Authenticate header",
             "Have middleware and proxies pass WWW-Authenticate.",
         )
-        return None
     if not host.reads_resource:
-        return _find_server_metadata(chart, transport, host, issuer=origin_of(url), resource=url)
+        return _find_server_metadata(probe, host, issuer=origin_of(url), resource=url)
     if "resource_metadata" in challenge:
-        chart.add_ok(
+        probe.add_ok(
             "challenge", f"has resource_metadata, scope {challenge.get('scope') or 'none'}"
         )
     else:
-        chart.add_warning(
+        probe.add_warning(
             "challenge", "has no resource_metadata; hosts have to guess its URL", FIX_INCLUDE_URLS
         )
-    document = _find_resource_metadata(chart, transport, url, answer)
-    if document is None:
-        return None
+    document = _find_document(probe, RESOURCE, resource_addresses(url, answer), FIX_INCLUDE_URLS)
     named = document.get("resource")
     if named != url:
-        chart.add_failure(
+        raise StepFailed(
             "resource", f"{named!r} is not {url!r}; hosts compare the two", FIX_BASE_URL
         )
-        return None
-    chart.add_ok("resource", str(named))
+    probe.add_ok("resource", str(named))
     issuers = document.get("authorization_servers") or []
     if not issuers:
-        chart.add_failure(
+        raise StepFailed(
             "issuer",
             "the resource metadata has no authorization_servers",
             "Install mcp_django.oauth, or configure an issuer in MCP_DJANGO['JWT'].",
         )
-        return None
     wanted = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
     return _find_server_metadata(
-        chart, transport, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split())
+        probe, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split())
     )
 
 
-def _find_resource_metadata(
-    chart: HostReport, transport: HttpTransport, url: str, answer: ProbeResponse
-) -> dict[str, Any] | None:
+def _find_document(probe: Probe, step: str, addresses: Iterable[str], fix: str) -> dict[str, Any]:
+    """Return the first public JSON document at one of the addresses.
+
+    Raises:
+        StepFailed: there is none; the text gives the reason for each address.
+    """
     tried = []
-    for address in resource_addresses(url, answer):
-        document, why = _fetch_document(transport, address)
-        if document is not None:
-            chart.add_ok(RESOURCE, address)
+    for address in addresses:
+        try:
+            answer = probe.transport.send(get_request(address, Accept=JSON))
+        except NoResponse as exc:
+            tried.append(f"{address}: {exc}")
+            continue
+        document = answer.json()
+        if answer.status != 200:
+            tried.append(f"{address}: {answer.status}")
+        elif document is None or answer.content_type != JSON:
+            kind = answer.content_type or "nothing"
+            tried.append(f"{address}: 200, but {kind} instead of application/json")
+        else:
+            probe.add_ok(step, address)
             return document
-        tried.append(f"{address}: {why}")
-    chart.add_failure(RESOURCE, "; ".join(tried), FIX_INCLUDE_URLS)
-    return None
+    raise StepFailed(step, "; ".join(tried), fix)
 
 
 def _find_server_metadata(
-    chart: HostReport,
-    transport: HttpTransport,
-    host: HostProfile,
-    *,
-    issuer: str,
-    resource: str,
-    scopes: tuple[str, ...] = (),
-) -> Discovery | None:
-    tried = []
-    for address in dict.fromkeys(server_address(issuer, form) for form in host.forms):
-        document, why = _fetch_document(transport, address)
-        if document is None:
-            tried.append(f"{address}: {why}")
-            continue
-        chart.add_ok(SERVER, address)
-        if not _is_complete(chart, document, issuer, resource):
-            return None
-        return Discovery(resource=resource, server=document, scopes=scopes)
+    probe: Probe, host: HostProfile, *, issuer: str, resource: str, scopes: tuple[str, ...] = ()
+) -> Discovery:
     fix = FIX_INCLUDE_URLS
     if host.forms == ("root",) and urlsplit(issuer).path.strip("/"):
         fix = "Use the site's origin as the issuer: remove MCP_DJANGO['OAUTH']['ISSUER']."
-    chart.add_failure(SERVER, "; ".join(tried), fix)
-    return None
+    addresses = dict.fromkeys(server_address(issuer, form) for form in host.forms)
+    document = _find_document(probe, SERVER, addresses, fix)
+    _check_complete(probe, document, issuer, resource)
+    return Discovery(resource=resource, server=document, scopes=scopes)
 
 
-def _is_complete(chart: HostReport, document: dict[str, Any], issuer: str, resource: str) -> bool:
-    """Return whether a metadata document has everything that every host needs."""
+def _check_complete(probe: Probe, document: dict[str, Any], issuer: str, resource: str) -> None:
+    """Check that a metadata document has everything that every host needs.
+
+    Raises:
+        StepFailed: something is missing or wrong.
+    """
     if document.get("issuer") != issuer:
         found = f"the document has the issuer {document.get('issuer')!r} instead of {issuer!r}"
-        chart.add_failure("issuer", found, f"Correct MCP_DJANGO['OAUTH']['ISSUER']. {FIX_BASE_URL}")
-        return False
-    chart.add_ok("issuer", issuer)
+        raise StepFailed("issuer", found, f"Correct MCP_DJANGO['OAUTH']['ISSUER']. {FIX_BASE_URL}")
+    probe.add_ok("issuer", issuer)
     if "S256" not in (document.get("code_challenge_methods_supported") or []):
         is_own = origin_of(issuer) == origin_of(resource)
-        chart.add_failure(
+        raise StepFailed(
             "PKCE",
             "S256 is not among code_challenge_methods_supported",
             "Serve the metadata of mcp_django.oauth instead of the toolkit's own."
@@ -187,46 +188,28 @@ def _is_complete(chart: HostReport, document: dict[str, Any], issuer: str, resou
             else f"Have {issuer} list S256 for PKCE in its metadata (RFC 8414), or let this site "
             "issue the tokens: mcp_django.oauth.",
         )
-        return False
-    chart.add_ok("PKCE", "S256")
+    probe.add_ok("PKCE", "S256")
     endpoints = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
     for name in endpoints:
         value = document.get(name)
         if value and urlsplit(value).scheme != urlsplit(issuer).scheme:
-            chart.add_failure("addresses", f"{name} is {value}", FIX_BASE_URL)
-            return False
+            raise StepFailed("addresses", f"{name} is {value}", FIX_BASE_URL)
     missing = [name for name in endpoints[:2] if not document.get(name)]
     if missing or "code" not in (document.get("response_types_supported") or []):
         found = f"no {', '.join(missing) or 'response type code'}"
-        chart.add_failure("addresses", found, "Serve the metadata of mcp_django.oauth.")
-        return False
+        raise StepFailed("addresses", found, "Serve the metadata of mcp_django.oauth.")
     if not METHODS & {*(document.get("token_endpoint_auth_methods_supported") or ())}:
-        chart.add_failure(
+        raise StepFailed(
             "addresses",
             "no token endpoint authentication method that hosts support",
             "Support none, client_secret_basic or client_secret_post at the token endpoint.",
         )
-        return False
-    return True
-
-
-def _fetch_document(transport: HttpTransport, address: str) -> tuple[dict[str, Any] | None, str]:
-    """Fetch a public JSON document; return it, or ``None`` with the reason."""
-    try:
-        answer = transport.send(get_request(address, Accept=JSON))
-    except NoResponse as exc:
-        return None, str(exc)
-    if answer.status != 200:
-        return None, str(answer.status)
-    document = answer.json()
-    if document is None or answer.content_type != JSON:
-        return None, f"200, but {answer.content_type or 'nothing'} instead of application/json"
-    return document, ""
 
 
 # Client registration ------------------------------------------------------------------------------
 
 REGISTRATION = "registration"
+FIX_SERVE_REGISTRATION = "Serve the registration of mcp_django.oauth."
 FIX_OPEN_REGISTRATION = (
     "Set MCP_DJANGO['OAUTH']['DCR'] = 'open' so that hosts can register themselves."
 )
@@ -245,12 +228,10 @@ class OAuthClient:
 
     client_id: str
     secret: str = ""
-    is_document: bool = False
 
 
 def diagnose_registration(
-    chart: HostReport,
-    transport: HttpTransport,
+    probe: Probe,
     host: HostProfile,
     server: dict[str, Any],
     *,
@@ -259,23 +240,24 @@ def diagnose_registration(
 ) -> OAuthClient | None:
     """Return the host's OAuth client: by its metadata document if the site accepts it, or RFC 7591.
 
-    Returns ``None`` without a client; the report says whether that failed or was not tried.
+    Returns ``None`` if the registration was not tried.
+
+    Raises:
+        StepFailed: the host does not get a client.
     """
     if host.client_id and _accepts_documents(server):
-        return _document_client(chart, host.client_id, document_problem)
+        return _document_client(probe, host.client_id, document_problem)
     address = server.get("registration_endpoint")
     if not address:
         documents = " and does not accept metadata documents" if host.client_id else ""
-        chart.add_failure(
-            REGISTRATION, f"the site has no registration endpoint{documents}", FIX_OPEN_REGISTRATION
-        )
-        return None
+        found = f"the site has no registration endpoint{documents}"
+        raise StepFailed(REGISTRATION, found, FIX_OPEN_REGISTRATION)
     if not may_register:
-        chart.add_skipped(
+        probe.add_skipped(
             REGISTRATION, f"available at {address}; --register tests it, and the client remains"
         )
         return None
-    return _register_client(chart, transport, host, address)
+    return _register_client(probe, host, address)
 
 
 def report_rejected_documents() -> HostReport | None:
@@ -286,31 +268,26 @@ def report_rejected_documents() -> HostReport | None:
     events = AuthEvent.objects.filter(
         kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - REJECTED_WITHIN
     ).values_list("client_id", "details")
-    chart = HostReport(slug="documents", title="Rejected client documents of the last day")
-    told: set[str] = set()
+    reasons: dict[str, str] = {}
     for client_id, details in events[:MAX_EVENTS]:
-        if client_id not in told and len(told) < MAX_REJECTED:
-            told.add(client_id)
-            chart.add_warning(
-                REGISTRATION, f"{client_id}: {details.get('reason', '')}", FIX_REACHABILITY
-            )
-    return chart if told else None
+        reasons.setdefault(client_id, details.get("reason", ""))
+    chart = HostReport(slug="documents", title="Rejected client documents of the last day")
+    for client_id, reason in list(reasons.items())[:MAX_REJECTED]:
+        chart.add_warning(REGISTRATION, f"{client_id}: {reason}", FIX_REACHABILITY)
+    return chart if reasons else None
 
 
 def _document_client(
-    chart: HostReport, client_id: str, document_problem: Callable[[str], str] | None
-) -> OAuthClient | None:
+    probe: Probe, client_id: str, document_problem: Callable[[str], str] | None
+) -> OAuthClient:
     """Return the client of a metadata document, if the site can fetch it or that is unknown."""
+    known = ", which the site can fetch"
     if document_problem is None:
-        unknown = "to test whether the site can fetch it, run mcp doctor without a URL"
-        chart.add_ok(REGISTRATION, f"by its metadata document {client_id}; {unknown}")
-        return OAuthClient(client_id=client_id, is_document=True)
-    problem = document_problem(client_id)
-    if problem:
-        chart.add_failure(REGISTRATION, f"{client_id}: {problem}", FIX_REACHABILITY)
-        return None
-    chart.add_ok(REGISTRATION, f"by its metadata document {client_id}, which the site can fetch")
-    return OAuthClient(client_id=client_id, is_document=True)
+        known = "; to test whether the site can fetch it, run mcp doctor without a URL"
+    elif problem := document_problem(client_id):
+        raise StepFailed(REGISTRATION, f"{client_id}: {problem}", FIX_REACHABILITY)
+    probe.add_ok(REGISTRATION, f"by its metadata document {client_id}{known}")
+    return OAuthClient(client_id=client_id)
 
 
 def _accepts_documents(server: dict[str, Any]) -> bool:
@@ -319,33 +296,21 @@ def _accepts_documents(server: dict[str, Any]) -> bool:
     return server.get("client_id_metadata_document_supported") is True and "none" in methods
 
 
-def _register_client(
-    chart: HostReport, transport: HttpTransport, host: HostProfile, address: str
-) -> OAuthClient | None:
-    try:
-        answer = transport.send(json_request(address, host.metadata))
-    except NoResponse as exc:
-        chart.add_failure(
-            REGISTRATION, str(exc), "Correct the endpoint's URL, or start its server."
-        )
-        return None
+def _register_client(probe: Probe, host: HostProfile, address: str) -> OAuthClient:
+    answer = probe.send(REGISTRATION, json_request(address, host.metadata), FIX_ENDPOINT)
     document = answer.json()
     if answer.status != 201 or document is None:
-        chart.add_failure(REGISTRATION, _error_text(answer, document), _suggest_fix(answer, host))
-        return None
-    problem = _registration_problem(document, host)
-    if problem:
-        chart.add_failure(REGISTRATION, problem, "Serve the registration of mcp_django.oauth.")
-        return None
-    chart.add_ok(REGISTRATION, f"201, method {document.get('token_endpoint_auth_method', 'none')}")
+        said = document or {}
+        text = said.get("error_description") or said.get("error") or ""
+        raise StepFailed(
+            REGISTRATION, f"{answer.status} {text}".strip(), _suggest_fix(answer, host)
+        )
+    if problem := _registration_problem(document, host):
+        raise StepFailed(REGISTRATION, problem, FIX_SERVE_REGISTRATION)
+    probe.add_ok(REGISTRATION, f"201, method {document.get('token_endpoint_auth_method', 'none')}")
     return OAuthClient(
         client_id=str(document["client_id"]), secret=str(document.get("client_secret") or "")
     )
-
-
-def _error_text(answer: ProbeResponse, document: dict[str, Any] | None) -> str:
-    said = (document or {}).get("error_description") or (document or {}).get("error") or ""
-    return f"{answer.status} {said}".strip()
 
 
 def _suggest_fix(answer: ProbeResponse, host: HostProfile) -> str:
@@ -357,16 +322,13 @@ def _suggest_fix(answer: ProbeResponse, host: HostProfile) -> str:
         return f"Wait {seconds} seconds." if seconds else "Wait; registrations are rate limited."
     if document.get("error") == "invalid_redirect_uri":
         apps = [one for one in host.redirects if not one.startswith("http")]
-        return (
-            f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']."
-            if apps
-            else FIX_OPEN_REGISTRATION
-        )
+        fix = f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']."
+        return fix if apps else FIX_OPEN_REGISTRATION
     if answer.status >= 500:
         return FIX_CHECK_LOG
     if 300 <= answer.status < 400:
         return FIX_TRAILING_SLASH
-    return "Serve the registration of mcp_django.oauth."
+    return FIX_SERVE_REGISTRATION
 
 
 def _registration_problem(document: dict[str, Any], host: HostProfile) -> str:
@@ -393,51 +355,40 @@ REJECTIONS = ("invalid_grant", "invalid_client")
 
 
 def diagnose_sign_in(
-    chart: HostReport,
-    transport: HttpTransport,
-    host: HostProfile,
-    client: OAuthClient,
-    found: Discovery,
+    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery
 ) -> None:
     """Test the authorization request up to the sign-in page, and the token endpoint."""
     verifier = secrets.token_urlsafe(48)
-    _check_authorization(chart, transport, host, client, found, verifier)
-    _check_token_endpoint(chart, transport, host, client, found, verifier)
+    for check in (_check_authorization, _check_token_endpoint):
+        # The token endpoint is tested even if the authorization endpoint fails.
+        with probe.recording():
+            check(probe, host, client, found, verifier)
 
 
 def _check_authorization(
-    chart: HostReport,
-    transport: HttpTransport,
-    host: HostProfile,
-    client: OAuthClient,
-    found: Discovery,
-    verifier: str,
+    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
 ) -> None:
     address = found.server["authorization_endpoint"]
-    asked = _authorization_request(host, client, found, verifier)
-    joint = "&" if "?" in address else "?"
-    try:
-        answer = transport.send(
-            get_request(f"{address}{joint}{urlencode(asked)}", Accept="text/html")
-        )
-    except NoResponse as exc:
-        chart.add_failure(AUTHORIZE, str(exc), "Correct the endpoint's URL, or start its server.")
-        return
+    asked = urlencode(_authorization_request(host, client, found, verifier))
+    request = get_request(f"{address}{'&' if '?' in address else '?'}{asked}", Accept="text/html")
+    answer = probe.send(AUTHORIZE, request, FIX_ENDPOINT)
     if answer.location and "error=" not in answer.location:
         where = answer.location.partition("?")[0]
-        chart.add_ok(AUTHORIZE, f"{answer.status}: sends the user to {where}")
+        probe.add_ok(AUTHORIZE, f"{answer.status}: sends the user to {where}")
     elif answer.status == 200:
-        chart.add_ok(AUTHORIZE, "200: a page for the user")
+        probe.add_ok(AUTHORIZE, "200: a page for the user")
     else:
         told = answer.location.partition("?")[2] or str(answer.status)
-        chart.add_failure(AUTHORIZE, f"rejected: {told}", _suggest_authorize_fix(answer))
+        raise StepFailed(AUTHORIZE, f"rejected: {told}", _suggest_authorize_fix(answer))
 
 
 def _authorization_request(
     host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
 ) -> dict[str, str]:
     digest = hashlib.sha256(verifier.encode()).digest()
-    scopes = dict.fromkeys((*found.scopes, *_known(host, found)))
+    # The host itself adds scopes that the authorization server lists.
+    listed = found.server.get("scopes_supported") or ()
+    scopes = dict.fromkeys([*found.scopes, *(one for one in host.scopes if one in listed)])
     asked = {
         "response_type": "code",
         "client_id": client.client_id,
@@ -451,12 +402,6 @@ def _authorization_request(
     return {name: value for name, value in asked.items() if value}
 
 
-def _known(host: HostProfile, found: Discovery) -> tuple[str, ...]:
-    """Return the scopes that the host itself adds, if the authorization server lists them."""
-    listed = found.server.get("scopes_supported") or ()
-    return tuple(scope for scope in host.scopes if scope in listed)
-
-
 def _suggest_authorize_fix(answer: ProbeResponse) -> str:
     if "error=invalid_scope" in answer.location:
         return "Add the scope to MCP_DJANGO['SCOPES']."
@@ -468,12 +413,7 @@ def _suggest_authorize_fix(answer: ProbeResponse) -> str:
 
 
 def _check_token_endpoint(
-    chart: HostReport,
-    transport: HttpTransport,
-    host: HostProfile,
-    client: OAuthClient,
-    found: Discovery,
-    verifier: str,
+    probe: Probe, host: HostProfile, client: OAuthClient, found: Discovery, verifier: str
 ) -> None:
     """Send a made-up code to the token endpoint, which must reject it with a JSON error."""
     form = {
@@ -485,23 +425,19 @@ def _check_token_endpoint(
         **({"client_secret": client.secret} if client.secret else {}),
         **({"resource": found.resource} if host.reads_resource else {}),
     }
-    try:
-        answer = transport.send(form_request(found.server["token_endpoint"], urlencode(form)))
-    except NoResponse as exc:
-        chart.add_failure(TOKEN, str(exc), "Correct the endpoint's URL, or start its server.")
-        return
+    request = form_request(found.server["token_endpoint"], urlencode(form))
+    answer = probe.send(TOKEN, request, FIX_ENDPOINT)
     error = (answer.json() or {}).get("error")
     if answer.status in (400, 401) and error in REJECTIONS:
-        chart.add_ok(TOKEN, f"rejects a made-up code with {answer.status} {error}")
+        probe.add_ok(TOKEN, f"rejects a made-up code with {answer.status} {error}")
     elif answer.location:
-        chart.add_failure(
-            TOKEN, f"{answer.status}: redirects to {answer.location}", FIX_TRAILING_SLASH
-        )
+        what = f"{answer.status}: redirects to {answer.location}"
+        raise StepFailed(TOKEN, what, FIX_TRAILING_SLASH)
     elif answer.status == 429:
-        chart.add_warning(TOKEN, "429: token requests are rate limited", "Wait, and try again.")
+        probe.add_warning(TOKEN, "429: token requests are rate limited", "Wait, and try again.")
     else:
         kind = answer.content_type or "nothing"
-        chart.add_failure(
+        raise StepFailed(
             TOKEN,
             f"{answer.status} {error or kind} instead of 400 invalid_grant as JSON",
             "Serve the token endpoint of mcp_django.oauth, exempt from CSRF and login middleware.",

@@ -26,6 +26,7 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
+from mcp_django.auth.outbound import NoRedirect
 from mcp_django.conf import is_loopback
 from mcp_django.protocol.headers import EVENT_STREAM, FORM, JSON
 
@@ -121,6 +122,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 # The site over HTTP -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTransport:
     """Sends requests over the network, as hosts do, with a timeout of ``timeout`` seconds each.
 
@@ -128,8 +130,7 @@ class NetworkTransport:
     command needs no HTTP client library.
     """
 
-    def __init__(self, *, timeout: float) -> None:
-        self._timeout = timeout
+    timeout: float
 
     def send(self, request: ProbeRequest) -> ProbeResponse:
         """Send a request and return the response, with any status.
@@ -148,7 +149,7 @@ class NetworkTransport:
             method=request.method,
         )
         try:
-            with _opener(parts.hostname).open(sent, timeout=self._timeout) as response:
+            with _opener(parts.hostname).open(sent, timeout=self.timeout) as response:
                 return _read_response(response)
         except urllib.error.HTTPError as exc:
             with exc:
@@ -158,16 +159,10 @@ class NetworkTransport:
             raise NoResponse(f"{request.url} does not respond: {reason}") from None
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Do not follow redirects: a host would lose the body of its POST."""
-
-
 def _opener(host: str) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-    if is_loopback(host):
-        handlers.append(urllib.request.ProxyHandler({}))
-    return urllib.request.build_opener(*handlers)
+    # No proxy for this machine. After a redirect, a host would lose the body of its POST.
+    direct = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
+    return urllib.request.build_opener(NoRedirect(), *direct)
 
 
 def _read_response(response: Any) -> ProbeResponse:
@@ -277,7 +272,11 @@ Verdict = Literal["ok", "failed", "warned", "skipped"]
 MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed(Exception):
+    """A step of a host failed: its name, what was found, and how to fix it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportStep:
     """One step: what was found and, for a failure or a warning, how to fix it."""
 
@@ -300,23 +299,49 @@ class HostReport:
     title: str
     steps: list[ReportStep] = field(default_factory=list)
 
-    def add_ok(self, name: str, found: str) -> None:
-        """Record a step that passed."""
-        self.steps.append(ReportStep(name=name, verdict="ok", found=found))
-
-    def add_failure(self, name: str, found: str, fix: str) -> None:
-        """Record a step that stops the host."""
-        self.steps.append(ReportStep(name=name, verdict="failed", found=found, fix=fix))
-
-    def add_warning(self, name: str, found: str, fix: str) -> None:
-        """Record a problem for some clients that does not stop this host."""
-        self.steps.append(ReportStep(name=name, verdict="warned", found=found, fix=fix))
-
-    def add_skipped(self, name: str, found: str) -> None:
-        """Record a step that was not tried, and why."""
-        self.steps.append(ReportStep(name=name, verdict="skipped", found=found))
-
     @property
     def is_ok(self) -> bool:
         """Whether no step failed (warnings are allowed)."""
         return all(step.verdict != "failed" for step in self.steps)
+
+    def add_ok(self, name: str, found: str) -> None:
+        """Record a step that passed."""
+        self.steps.append(ReportStep(name, "ok", found))
+
+    def add_failure(self, name: str, found: str, fix: str) -> None:
+        """Record a step that stops the host."""
+        self.steps.append(ReportStep(name, "failed", found, fix))
+
+    def add_warning(self, name: str, found: str, fix: str) -> None:
+        """Record a problem for some clients that does not stop this host."""
+        self.steps.append(ReportStep(name, "warned", found, fix))
+
+    def add_skipped(self, name: str, found: str) -> None:
+        """Record a step that was not tried, and why."""
+        self.steps.append(ReportStep(name, "skipped", found))
+
+
+@dataclass(slots=True, kw_only=True)
+class Probe(HostReport):
+    """A report about a site, by what it answers to the requests that are sent to it."""
+
+    transport: HttpTransport
+
+    def send(self, step: str, request: ProbeRequest, fix: str) -> ProbeResponse:
+        """Return the response to a request.
+
+        Raises:
+            StepFailed: no response arrives.
+        """
+        try:
+            return self.transport.send(request)
+        except NoResponse as exc:
+            raise StepFailed(step, str(exc), fix) from None
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the step that fails within the block, which ends there."""
+        try:
+            yield
+        except StepFailed as exc:
+            self.add_failure(*exc.args)

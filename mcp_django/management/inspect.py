@@ -8,11 +8,11 @@ import json
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import Verdict
@@ -37,8 +37,13 @@ from mcp_django.management.lookups import (
     server_permissions,
     server_urls,
 )
-from mcp_django.management.text_output import format_table, output_width
-from mcp_django.management.values import Parameter, Schema, parameters_of
+from mcp_django.management.text_output import (
+    format_table,
+    indented_json,
+    output_width,
+    print_result,
+)
+from mcp_django.management.values import Schema, describe_arguments
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.schema.portable import lint
 from mcp_django.server import MCPServer
@@ -67,30 +72,32 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
-    found = _build_report(
-        server,
-        component,
-        find_revision(options["protocol_version"]),
-        principal=find_principal(options["user"]) if options["user"] else None,
-        username=options["user"] or "",
+    revision, verdict = find_revision(options["protocol_version"]), None
+    if username := options["user"]:
+        verdict = check_access(server, component, find_principal(username), use="list")
+    found = ComponentReport(
+        server=server,
+        component=component,
+        revision=revision,
+        username=username or "",
+        verdict=verdict,
     )
-    if options["json"]:
-        command.stdout.write(json.dumps(found.as_json(), ensure_ascii=False))
-    else:
-        command.stdout.write(_report_text(found, output_width(command.stdout)))
+    text = _report_text(found, output_width(command.stdout))
+    print_result(command, options, found.as_json(), text)
 
 
 def _report_text(found: ComponentReport, width: int) -> str:
     rows = [(label, text) for label, text in found.lines() if text]
+    heading = f"{component_type(found.component).name} {found.component.key}"
     sections = [
-        f"{found.heading}\n{format_table(rows, width=width, indent=INDENT)}",
-        _section("description", _wrapped(found.description, width)),
+        f"{heading}\n{format_table(rows, width=width, indent=INDENT)}",
+        _section("description", _wrapped(str(found.component.description), width)),
         _section("arguments", _arguments_table(found, width)),
         _section("input schema", _schema_if_not_listed(found, "inputSchema", found.input_schema)),
         _section(
             "output schema", _schema_if_not_listed(found, "outputSchema", found.output_schema)
         ),
-        _section(f"on the wire at {found.revision.version}", _pretty(found.wire)),
+        _section(f"on the wire at {found.revision.version}", indented_json(found.wire)),
         _section("portability", _portability(found)),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -110,31 +117,28 @@ def _wrapped(text: str, width: int) -> str:
 
 def _arguments_table(found: ComponentReport, width: int) -> str:
     rows = [
-        (
-            one.name,
-            one.type,
-            "required" if one.required else one.default_text,
-            one.description,
-        )
+        (one["name"], one["type"], _default_text(one), one["description"])
         for one in found.arguments
     ]
     return format_table(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
 
 
+def _default_text(argument: Mapping[str, Any]) -> str:
+    if argument["required"]:
+        return "required"
+    has_default = "default" in argument
+    return f"= {json.dumps(argument['default'], ensure_ascii=False)}" if has_default else ""
+
+
 def _portability(found: ComponentReport) -> str:
-    if "inputSchema" not in found.wire:
-        # Hosts receive the schemas of tools only.
-        return ""
-    return "\n".join(found.portability) or "No problems with known hosts."
+    # Hosts receive the schemas of tools only.
+    is_tool = "inputSchema" in found.wire
+    return "\n".join(found.portability) or "No problems with known hosts." if is_tool else ""
 
 
 def _schema_if_not_listed(found: ComponentReport, member: str, schema: Schema | None) -> str:
     """Return a schema as text; empty if the list entry already shows it."""
-    return "" if schema is None or found.wire.get(member) == schema else _pretty(schema)
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return "" if schema is None or found.wire.get(member) == schema else indented_json(schema)
 
 
 # Where a component's code is ----------------------------------------------------------------------
@@ -195,32 +199,61 @@ def _source_of_class(cls: type) -> Source:
 # What the command prints --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ComponentReport:
-    """The report about one component of one server, for one revision."""
+    """The report about one component of one server, for one revision.
+
+    With a ``verdict``, the report says whether the user may see the component.
+    """
 
     server: MCPServer
     component: Component
     revision: Revision
-    source: Source
-    arguments: tuple[Parameter, ...]
-    input_schema: Schema | None
-    output_schema: Schema | None
-    completes: tuple[str, ...]
-    wire: Schema
-    portability: tuple[str, ...]
     username: str
     verdict: Verdict | None
 
-    @property
-    def heading(self) -> str:
-        """The component's kind and key."""
-        return f"{component_type(self.component).name} {self.component.key}"
+    @cached_property
+    def wire(self) -> Schema:
+        """The component's entry in the list that a client of the revision receives."""
+        return component_type(self.component).wire(self.component, self.revision)
+
+    @cached_property
+    def source(self) -> Source:
+        """Where the component's code is."""
+        return source_of(self.component.callable)
 
     @property
-    def description(self) -> str:
-        """The component's description for models."""
-        return str(self.component.description)
+    def input_schema(self) -> Schema | None:
+        """The schema of the arguments."""
+        arguments = getattr(self.component, "arguments", None)
+        return dict(arguments.json_schema) if arguments is not None else None
+
+    @property
+    def output_schema(self) -> Schema | None:
+        """The schema of a tool's structured results."""
+        output = self.component.output if isinstance(self.component, Tool) else None
+        return output.json_schema if output is not None else None
+
+    @property
+    def arguments(self) -> list[dict[str, Any]]:
+        """The arguments, described without JSON Schema terms."""
+        return describe_arguments(self.input_schema or {})
+
+    @property
+    def completes(self) -> list[str]:
+        """The names of the arguments with completion."""
+        own = (self.component.kind, self.component.key)
+        return [name for *of, name in self.server.declared_catalog.completions if (*of,) == own]
+
+    @property
+    def portability(self) -> list[str]:
+        """The portability problems of a tool's schemas in its list entry."""
+        found = []
+        if "inputSchema" in self.wire:
+            found = [f"input: {text}" for text in lint(dict(self.wire["inputSchema"]))]
+        output = lint(dict(self.wire["outputSchema"])) if "outputSchema" in self.wire else []
+        # Rules for the root are for arguments; outputs are objects where a revision requires it.
+        return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
 
     def lines(self) -> list[tuple[str, str]]:
         """Return (label, text) pairs; pairs with an empty text are not printed."""
@@ -273,76 +306,20 @@ class ComponentReport:
             "urls": server_urls(self.server),
             **component_summary(component),
             "enabled": self._is_offered,
-            "description": self.description,
+            "description": str(component.description),
             "code": asdict(self.source),
             "timeout": component.timeout,
-            "arguments": [one.as_json() for one in self.arguments],
+            "arguments": self.arguments,
             "input_schema": self.input_schema,
             "output_schema": self.output_schema,
-            "completes": list(self.completes),
+            "completes": self.completes,
             "server_permission": permission_names(server_permissions(self.server)),
             "audience": audience_text(self.server, component),
             **seen,
             "protocol_version": self.revision.version,
             "wire": self.wire,
-            "portability": list(self.portability),
+            "portability": self.portability,
         }
-
-
-def _build_report(
-    server: MCPServer,
-    component: Component,
-    revision: Revision,
-    *,
-    principal: Principal | None = None,
-    username: str = "",
-) -> ComponentReport:
-    """Return the report about a component.
-
-    If ``principal`` is given, the report says whether this caller may see the component.
-    """
-    wire = component_type(component).wire(component, revision)
-    schema = getattr(component, "arguments", None)
-    given = dict(schema.json_schema) if schema is not None else None
-    return ComponentReport(
-        server=server,
-        component=component,
-        revision=revision,
-        source=source_of(component.callable),
-        arguments=tuple(parameters_of(given or {})),
-        input_schema=given,
-        output_schema=_output_schema(component),
-        completes=_completed(server, component),
-        wire=wire,
-        portability=tuple(_portability_problems(wire)),
-        username=username,
-        verdict=check_access(server, component, principal, use="list")
-        if principal is not None
-        else None,
-    )
-
-
-def _portability_problems(wire: Schema) -> list[str]:
-    """Return the portability problems of a tool's schemas in its list entry."""
-    found = [f"input: {text}" for text in lint(dict(wire.get("inputSchema", {})))]
-    if "inputSchema" not in wire:
-        found = []
-    output = lint(dict(wire["outputSchema"])) if "outputSchema" in wire else []
-    # Rules for the root apply to arguments only; outputs are objects where a revision requires it.
-    return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
-
-
-def _output_schema(component: Component) -> Schema | None:
-    output = component.output if isinstance(component, Tool) else None
-    return output.json_schema if output is not None else None
-
-
-def _completed(server: MCPServer, component: Component) -> tuple[str, ...]:
-    return tuple(
-        argument
-        for kind, key, argument in server.declared_catalog.completions
-        if (kind, key) == (component.kind, component.key)
-    )
 
 
 def _members(values: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +28,8 @@ from mcp_django.management.lookups import (
     permission_names,
     server_permissions,
     server_urls,
-    total_tokens,
 )
-from mcp_django.management.text_output import format_table, output_width
+from mcp_django.management.text_output import format_table, output_width, print_result
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer
 
@@ -55,27 +53,22 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     servers = find_servers(options["server"])
     principal = find_principal(options["user"]) if options["user"] else None
     kinds = [options["kind"]] if options["kind"] else list(KINDS)
-    shown = [(server, _visible_components(server, principal, kinds)) for server in servers]
-    if options["json"]:
-        described = [_describe_server(server, principal, groups) for server, groups in shown]
-        command.stdout.write(json.dumps(described, ensure_ascii=False))
-        return
+    shown = []
+    for server in servers:
+        may_connect = principal is None or check_connection(server, principal).allowed
+        groups = _visible_components(server, principal, kinds) if may_connect else {}
+        admitted = {} if principal is None else {"admitted": may_connect}
+        shown.append((server, groups, _describe_server(server, groups, admitted)))
     width = output_width(command.stdout)
-    texts = [
-        _server_text(
-            server, groups, width, refused=_rejection_text(server, principal, options["user"])
-        )
-        for server, groups in shown
-    ]
-    command.stdout.write("\n\n".join(texts) or "This site has no MCP server.")
+    texts = [_server_text(*one, width=width, username=options["user"]) for one in shown]
+    text = "\n\n".join(texts) or "This site has no MCP server."
+    print_result(command, options, [described for *_, described in shown], text)
 
 
 def _visible_components(
     server: MCPServer, principal: Principal | None, kinds: Sequence[ComponentType]
 ) -> Grouped:
     """Return the components by kind that the caller may see; all of them if it is ``None``."""
-    if principal is not None and not check_connection(server, principal).allowed:
-        return {}
     return {
         kind: [
             one
@@ -86,54 +79,43 @@ def _visible_components(
     }
 
 
-def _rejection_text(server: MCPServer, principal: Principal | None, username: str) -> str:
-    if principal is None or check_connection(server, principal).allowed:
-        return ""
-    return f"{username} may not use this server."
-
-
 def _describe_server(
-    server: MCPServer, principal: Principal | None, groups: Grouped
+    server: MCPServer, groups: Grouped, admitted: Mapping[str, bool]
 ) -> dict[str, Any]:
-    entries = _entries(server, groups)
-    authorized = (
-        {} if principal is None else {"admitted": check_connection(server, principal).allowed}
-    )
+    entries = [
+        {**component_summary(one), "enabled": is_in_catalog(server, one)}
+        for components in groups.values()
+        for one in components
+    ]
+    # Clients load the enabled components and the instructions.
+    tokens = sum(one["estimated_tokens"] for one in entries if one["enabled"])
+    if server.instructions:
+        tokens += estimate_tokens(server.instructions)
     return {
         "name": server.name,
         "title": str(server.identity().get("title", "")),
         "urls": server_urls(server),
         "permission": permission_names(server_permissions(server)),
         "enabled": server.catalog.is_enabled,
-        **authorized,
-        "estimated_tokens": _total(server, entries),
+        **admitted,
+        "estimated_tokens": tokens,
         "components": entries,
     }
 
 
-def _entries(server: MCPServer, groups: Grouped) -> list[dict[str, Any]]:
-    return [
-        {**component_summary(one), "enabled": is_in_catalog(server, one)}
-        for components in groups.values()
-        for one in components
-    ]
-
-
-def _total(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> int:
-    """Return the token estimate of the enabled components, which are those that clients load."""
-    return total_tokens([one for one in entries if one["enabled"]], server.instructions)
-
-
-def _server_text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> str:
-    entries = _entries(server, groups)
-    title = str(server.identity().get("title", ""))
-    permission = " and ".join(permission_names(server_permissions(server))) or "none"
+def _server_text(
+    server: MCPServer, groups: Grouped, described: Mapping[str, Any], *, width: int, username: str
+) -> str:
+    title, urls = described["title"], described["urls"]
+    size = f"about {described['estimated_tokens']:,} tokens ({ESTIMATE})"
+    if not described.get("admitted", True):
+        size = f"{username} may not use this server."
     head = [
         f"{server.name}: {title}" if title else server.name,
-        *(f"  {url}" for url in server_urls(server) or ["no URL without arguments in the URLconf"]),
-        *([] if server.catalog.is_enabled else [f"  {DISABLED}"]),
-        f"  permission {permission}",
-        f"  {refused}" if refused else f"  about {_total(server, entries):,} tokens ({ESTIMATE})",
+        *(f"  {url}" for url in urls or ["no URL without arguments in the URLconf"]),
+        *([] if described["enabled"] else [f"  {DISABLED}"]),
+        f"  permission {' and '.join(described['permission']) or 'none'}",
+        f"  {size}",
     ]
     tables = [
         _components_table(server, kind, found, width) for kind, found in groups.items() if found

@@ -37,8 +37,8 @@ from mcp_django.exceptions import Busy
 from mcp_django.execution.handlers import prompts, resources, tools
 from mcp_django.execution.policy import Reason, Use, Verdict, explain, explain_connection
 from mcp_django.management.command_errors import TRACEBACK_HINT, describe_exception, safe_str
-from mcp_django.protocol import projection
 from mcp_django.protocol.jsonrpc import encode
+from mcp_django.protocol.projection import project_prompt, project_resource, project_tool
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.protocol.text import similar
 from mcp_django.server import MCPServer, all_servers
@@ -50,6 +50,21 @@ def suggest_similar(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known names that are most similar; empty if none is."""
     found = similar(name, known)
     return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def known_name(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the name of a thing, if it is known.
+
+    Raises:
+        CommandError: it is not.
+    """
+    names = list(known)
+    if name not in names:
+        raise CommandError(
+            f"No {what} named {name!r}.{suggest_similar(name, names)} "
+            f"The {what}s are: {', '.join(names) or 'none'}."
+        )
+    return name
 
 
 def add_component_options(parser: argparse.ArgumentParser) -> None:
@@ -95,14 +110,8 @@ def declared_servers(name: str | None) -> list[MCPServer]:
     known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
         return known
-    found = [server for server in known if server.name == name]
-    if not found:
-        names = [server.name for server in known]
-        raise CommandError(
-            f"No server named {name!r}.{suggest_similar(name, names)} "
-            f"The servers are: {', '.join(names) or 'none'}."
-        )
-    return found
+    known_name("server", name, [server.name for server in known])
+    return [server for server in known if server.name == name]
 
 
 def find_server(name: str | None) -> MCPServer:
@@ -138,8 +147,7 @@ def find_component(
     known = dict.fromkeys(
         text
         for candidate in servers
-        for one in _components_of(candidate)
-        if kind in (None, component_type(one))
+        for one in _components_of(candidate, kind)
         for text in (one.key, one.name)
     )
     what = kind.name if kind else "component"
@@ -153,7 +161,7 @@ def find_component(
 def _matching_components(
     server: MCPServer, name: str, kind: ComponentType | None
 ) -> list[Component]:
-    candidates = [one for one in _components_of(server) if kind in (None, component_type(one))]
+    candidates = _components_of(server, kind)
     found = [one for one in candidates if one.key == name]
     found = found or [one for one in candidates if one.name == name]
     found = found or [one for one in candidates if name in one.aliases]
@@ -215,12 +223,7 @@ def find_revision(version: str) -> Revision:
     Raises:
         CommandError: the revision does not exist.
     """
-    if version not in REVISIONS:
-        raise CommandError(
-            f"No revision named {version!r}.{suggest_similar(version, REVISIONS)} "
-            f"The revisions are: {', '.join(REVISIONS)}."
-        )
-    return REVISIONS[version]
+    return REVISIONS[known_name("revision", version, REVISIONS)]
 
 
 # Catalog and disabled components ------------------------------------------------------------------
@@ -239,10 +242,14 @@ def _load_overrides(server: MCPServer) -> None:
         server.discard_overrides()
 
 
-def _components_of(server: MCPServer) -> list[Component]:
-    """Return all components, with overrides applied; disabled ones as declared."""
+def _components_of(server: MCPServer, kind: ComponentType | None = None) -> list[Component]:
+    """Return all components of a kind, with overrides applied; disabled ones as declared."""
     catalog = server.catalog.by_kind
-    return [catalog[one.kind].get(one.key, one) for one in server.declared_catalog]
+    return [
+        catalog[one.kind].get(one.key, one)
+        for one in server.declared_catalog
+        if kind in (None, component_type(one))
+    ]
 
 
 def is_in_catalog(server: MCPServer, component: Component) -> bool:
@@ -258,23 +265,23 @@ def server_permissions(server: MCPServer) -> tuple[object, ...]:
 # The four kinds of component ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ComponentType:
-    """One kind of component, as named on the command line.
-
-    ``component_kind`` is its name in the specification.
-    """
+    """One kind of component, by its names on the command line and in the specification."""
 
     name: str
-    plural: str
     component_kind: str
     describe: Callable[[Any], dict[str, Any]]
     project: Callable[[Mapping[str, Any], Revision], dict[str, Any]]
 
+    @property
+    def plural(self) -> str:
+        """The name of several components of this kind."""
+        return f"{self.name}s"
+
     def components(self, server: MCPServer) -> list[Component]:
         """Return the components of this kind, in the order of the server's lists."""
-        found = [one for one in _components_of(server) if one.kind == self.component_kind]
-        return sorted(found, key=lambda one: one.key)
+        return sorted(_components_of(server, self), key=lambda one: one.key)
 
     def wire(self, component: Component, revision: Revision) -> dict[str, Any]:
         """Return the component's entry in the list that a client of this revision receives."""
@@ -282,34 +289,10 @@ class ComponentType:
 
 
 KINDS = (
-    ComponentType(
-        name="tool",
-        plural="tools",
-        component_kind="tool",
-        describe=tools.describe_tool,
-        project=projection.project_tool,
-    ),
-    ComponentType(
-        name="resource",
-        plural="resources",
-        component_kind="resource",
-        describe=resources.describe_resource,
-        project=projection.project_resource,
-    ),
-    ComponentType(
-        name="template",
-        plural="templates",
-        component_kind="resource template",
-        describe=resources.describe_template,
-        project=projection.project_resource,
-    ),
-    ComponentType(
-        name="prompt",
-        plural="prompts",
-        component_kind="prompt",
-        describe=prompts.describe,
-        project=projection.project_prompt,
-    ),
+    ComponentType("tool", "tool", tools.describe_tool, project_tool),
+    ComponentType("resource", "resource", resources.describe_resource, project_resource),
+    ComponentType("template", "resource template", resources.describe_template, project_resource),
+    ComponentType("prompt", "prompt", prompts.describe, project_prompt),
 )
 PLURALS = tuple(kind.plural for kind in KINDS)
 
@@ -352,16 +335,16 @@ def flags(component: Component) -> list[str]:
         "slow": component.slow,
         "skill": isinstance(component, SkillFile) and component.frontmatter is not None,
     }
-    lists = {
-        "needs": component.needs,
-        "permission": permission_names(component.permission),
-        "scopes": component.scopes,
+    rules = {
+        "needs": " ".join(component.needs),
+        "permission": " ".join(permission_names(component.permission)),
+        "scopes": " ".join(component.scopes),
+        "rate": ", ".join(map(str, component.rates)),
+        "approval": _approval_of(component),
     }
     return [
         *(word for word, holds in marks.items() if holds),
-        *(f"{word} {' '.join(names)}" for word, names in lists.items() if names),
-        *([f"rate {', '.join(map(str, component.rates))}"] if component.rates else []),
-        *([f"approval {_approval_of(component)}"] if _approval_of(component) else []),
+        *(f"{word} {text}" for word, text in rules.items() if text),
     ]
 
 
@@ -391,12 +374,6 @@ def component_summary(component: Component) -> dict[str, Any]:
     }
 
 
-def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int:
-    """Return the token estimate of all lists of a server and its instructions together."""
-    lists: int = sum(one["estimated_tokens"] for one in entries)
-    return lists + (estimate_tokens(instructions) if instructions else 0)
-
-
 # Addresses of the servers -------------------------------------------------------------------------
 
 # The default address of runserver; other sites set BASE_URL.
@@ -423,14 +400,13 @@ def endpoint_url(server: MCPServer) -> str:
     Raises:
         CommandError: the URLconf has no URL without arguments for the server.
     """
-    try:
-        path = reverse(f"{server.namespace}:endpoint")
-    except NoReverseMatch:
+    paths = server_paths(server)
+    if not paths:
         raise CommandError(
             f"The URLconf has no URL without arguments for server {server.name!r}; pass its URL "
             "with --url, or mount the server: path('mcp', server.urls)."
-        ) from None
-    return urljoin(get_settings().base_url or LOCAL, path)
+        )
+    return urljoin(get_settings().base_url or LOCAL, paths[0])
 
 
 def check_url(url: str) -> str:

@@ -33,6 +33,8 @@ ClientResult = dict[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
+DECLINED = {SAMPLING: "sampling request", ROOTS: "request for roots"}
+"""The requests for which the protocol has no result that says that they are declined."""
 
 # The client requests that a person or a script can answer; sampling with tools is not supported.
 CAPABILITIES: Mapping[str, Any] = {
@@ -179,7 +181,7 @@ NAME_VALUE = re.compile(r"([^\s=\"{\[]+)=(.*)", re.DOTALL)
 
 
 class RequestDeclined(CommandError):
-    """A sampling or roots request was declined, for which the protocol has no result."""
+    """A sampling or roots request was declined."""
 
 
 class OptionAnswerer:
@@ -212,7 +214,7 @@ class OptionAnswerer:
                 return self._filled_in(question)
         if not self._whole:
             return self._fallback.answer(question)
-        return ANSWER_PARSERS[question.kind](self._whole.popleft())
+        return _parse_answer(question.kind, self._whole.popleft())
 
     def unused_text(self) -> str:
         """Return a text that lists the unused answers; empty if all were used."""
@@ -275,55 +277,56 @@ def _root(directory: str) -> dict[str, str]:
     return {"uri": path.as_uri(), "name": path.name or str(path)}
 
 
-def _read_form(text: str) -> ClientResult:
+def _declined(kind: str, action: str) -> ClientResult:
+    """Return the result of a declined elicitation.
+
+    Raises:
+        RequestDeclined: it is another request.
+    """
+    if kind in DECLINED:
+        raise RequestDeclined(f"The {DECLINED[kind]} was declined, so the call ended.")
+    return {"action": action}
+
+
+def _parse_answer(kind: str, text: str) -> ClientResult:
+    """Return the result for a whole request of a kind.
+
+    Raises:
+        CommandError: the text is not valid for it.
+    """
     if text in (DECLINE, CANCEL):
+        return _declined(kind, text)
+    if kind == PAGE:
+        if text != ACCEPT:
+            raise _invalid_answer(text, "a page to visit", "accept, decline or cancel")
         return {"action": text}
-    if text == ACCEPT:
+    if kind == FORM and text == ACCEPT:
         return _accepted({})
-    content = _parse_json(text)
-    if not isinstance(content, dict):
-        raise CommandError(
-            f"--answer {clip(text)} is not valid for a form; write NAME=VALUE for one field, or a "
-            "JSON object, accept, decline or cancel for the whole form."
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        value = None
+    if kind == SAMPLING:
+        return (
+            value
+            if isinstance(value, dict)
+            else _sampled(value if isinstance(value, str) else text)
         )
-    return _accepted(content)
-
-
-def _read_page(text: str) -> ClientResult:
-    if text not in (ACCEPT, DECLINE, CANCEL):
-        raise CommandError(
-            f"--answer {clip(text)} is not valid for a page to visit; write accept, decline or "
-            "cancel."
-        )
-    return {"action": text}
-
-
-def _read_sample(text: str) -> ClientResult:
-    if text in (DECLINE, CANCEL):
-        raise RequestDeclined("The sampling request was declined, so the call ended.")
-    value = _parse_json(text, otherwise=text)
-    return value if isinstance(value, dict) else _sampled(value if isinstance(value, str) else text)
-
-
-def _read_roots(text: str) -> ClientResult:
-    if text in (DECLINE, CANCEL):
-        raise RequestDeclined("The request for roots was declined, so the call ended.")
-    value = _parse_json(text)
+    if kind == FORM:
+        if not isinstance(value, dict):
+            rule = (
+                "NAME=VALUE for one field, or a JSON object, accept, decline or cancel for the "
+                "whole form"
+            )
+            raise _invalid_answer(text, "a form", rule)
+        return _accepted(value)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise CommandError(
-            f"--answer {clip(text)} is not valid for roots; write a JSON array of directories."
-        )
+        raise _invalid_answer(text, "roots", "a JSON array of directories")
     return _rooted(value)
 
 
-def _parse_json(text: str, *, otherwise: Any = None) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError):
-        return otherwise
-
-
-ANSWER_PARSERS = {FORM: _read_form, PAGE: _read_page, SAMPLING: _read_sample, ROOTS: _read_roots}
+def _invalid_answer(text: str, what: str, rule: str) -> CommandError:
+    return CommandError(f"--answer {clip(text)} is not valid for {what}; write {rule}.")
 
 
 # Terminal -----------------------------------------------------------------------------------------
@@ -409,7 +412,7 @@ class TerminalAnswerer:
         for line in _sampling_lines(question.params):
             self._write_line(line)
         if self._choose("Answer?", YES_KEY, NO_KEY) == NO_KEY:
-            raise RequestDeclined("The sampling request was declined, so the call ended.")
+            _declined(question.kind, DECLINE)
         self._write_line("An empty line ends the text.")
         return _sampled("\n".join(self._lines()))
 

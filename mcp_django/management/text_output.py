@@ -16,11 +16,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 
 from mcp_django.protocol.text import clip
 
 Wire = Mapping[str, Any]
+
+
+def print_result(command: BaseCommand, options: Mapping[str, Any], value: Any, text: str) -> None:
+    """Print the result of a command: a value as JSON with ``--json``, else a text."""
+    command.stdout.write(json.dumps(value, ensure_ascii=False) if options["json"] else text)
+
 
 # All control characters except tab, newline and carriage return.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -65,7 +71,7 @@ def _tool_parts(result: Wire) -> Iterator[str]:
         if structured is None or not _is_same_json(block, structured):
             yield _block(block)
     if structured is not None:
-        yield _pretty(structured)
+        yield indented_json(structured)
 
 
 def _is_same_json(block: Wire, structured: Any) -> bool:
@@ -109,7 +115,8 @@ def _size(encoded: str) -> str:
     return f"{len(base64.b64decode(encoded)):,} bytes"
 
 
-def _pretty(value: Any) -> str:
+def indented_json(value: Any) -> str:
+    """Return JSON for people, with a member per line."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 

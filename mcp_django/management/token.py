@@ -29,27 +29,13 @@ def add_arguments(subcommands: Any) -> None:
     make = actions.add_parser("create", help="Create a token and print it; it is not shown again.")
     make.add_argument("user", help="The username of the user that the token authenticates.")
     make.add_argument("--name", default="command line", help="A name that says what it is for.")
-    make.add_argument(
-        "--scope",
-        action="append",
-        default=[],
-        dest="scopes",
-        help="A scope of the token; repeatable.",
-    )
-    make.add_argument(
-        "--server",
-        action="append",
-        default=[],
-        dest="servers",
-        help="A server that the token is valid for; repeatable.",
-    )
-    make.add_argument(
-        "--network",
-        action="append",
-        default=[],
-        dest="networks",
-        help="An IP address or CIDR range that the token is valid from; repeatable.",
-    )
+    repeatable = {
+        "scope": "A scope of the token; repeatable.",
+        "server": "A server that the token is valid for; repeatable.",
+        "network": "An IP address or CIDR range that the token is valid from; repeatable.",
+    }
+    for name, text in repeatable.items():
+        make.add_argument(f"--{name}", action="append", default=[], dest=f"{name}s", help=text)
     until = make.add_mutually_exclusive_group()
     until.add_argument("--days", type=int, help="Days until it expires (default: never).")
     until.add_argument(

@@ -26,8 +26,9 @@ from django.core.management.base import CommandError
 from django.core.validators import validate_email
 from django.utils.dateparse import parse_date, parse_datetime
 
-from mcp_django.management.lookups import suggest_similar
+from mcp_django.management.lookups import known_name
 from mcp_django.protocol.text import clip
+from mcp_django.schema.form_fields import choices_of
 
 Schema = Mapping[str, Any]
 
@@ -126,11 +127,8 @@ def _split(word: str) -> tuple[str, str, str]:
 def _argument_schema(name: str, schema: Schema) -> Schema:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    if name not in known and others is False:
-        names = ", ".join(known) or "none"
-        raise CommandError(
-            f"No argument named {name!r}.{suggest_similar(name, known)} The arguments are: {names}."
-        )
+    if others is False:
+        known_name("argument", name, known)
     member = known.get(name, others)
     return member if isinstance(member, Mapping) else {}
 
@@ -190,10 +188,10 @@ def _choice(text: str, values: Iterable[Any]) -> Any:
     raise ValueError(f"write one of {shown}")
 
 
-def _of(kind: type) -> Callable[[str], Any]:
+def _json_of(*kinds: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = parse_json(text)
-        if not isinstance(value, kind):
+        if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError
         return value
 
@@ -204,13 +202,6 @@ def _boolean(text: str) -> bool:
     if text.lower() not in BOOLEAN_WORDS:
         raise ValueError
     return BOOLEAN_WORDS[text.lower()]
-
-
-def _number(text: str) -> int | float:
-    value = parse_json(text)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    return value
 
 
 def _null(text: str) -> None:
@@ -227,10 +218,10 @@ def _any(text: str) -> Any:
 
 ARGUMENT_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "integer": int,
-    "number": _number,
+    "number": _json_of(int, float),
     "boolean": _boolean,
-    "array": _of(list),
-    "object": _of(dict),
+    "array": _json_of(list),
+    "object": _json_of(dict),
     "null": _null,
     "string": str,
     "any": _any,
@@ -263,13 +254,7 @@ class FormField:
     @property
     def choices(self) -> list[tuple[Any, str]]:
         """The (value, title) pairs to choose from; empty if the field has no choices."""
-        schema = self.schema.get("items", {}) if self.is_multiple else self.schema
-        titled = schema.get("oneOf") or schema.get("anyOf")
-        if titled:
-            return [(one["const"], str(one.get("title", one["const"]))) for one in titled]
-        values = schema.get("enum", [])
-        titles = schema.get("enumNames") or values
-        return [(value, str(title)) for value, title in zip(values, titles, strict=False)]
+        return choices_of(self.schema.get("items", {}) if self.is_multiple else self.schema)
 
     @property
     def is_multiple(self) -> bool:
@@ -465,49 +450,20 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-# Parameters of a schema ---------------------------------------------------------------------------
+# Arguments in words -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """One member of a schema, described without JSON Schema terms."""
-
-    name: str
-    type: str
-    required: bool
-    default: Any = None
-    has_default: bool = False
-    description: str = ""
-
-    @property
-    def default_text(self) -> str:
-        """The default value as text; empty without a default."""
-        return f"= {json.dumps(self.default, ensure_ascii=False)}" if self.has_default else ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the parameter as a JSON object."""
-        default = {"default": self.default} if self.has_default else {}
-        return {
-            "name": self.name,
-            "type": self.type,
-            "required": self.required,
-            **default,
-            "description": self.description,
-        }
-
-
-def parameters_of(schema: Schema) -> list[Parameter]:
-    """Return the members of a schema, in the declared order."""
+def describe_arguments(schema: Schema) -> list[dict[str, Any]]:
+    """Return the members of a schema in the declared order, without JSON Schema terms."""
     required = schema.get("required", ())
     return [
-        Parameter(
-            name=name,
-            type=_type_text(member),
-            required=name in required,
-            default=member.get("default"),
-            has_default="default" in member,
-            description=str(member.get("description", "")),
-        )
+        {
+            "name": name,
+            "type": _type_text(member),
+            "required": name in required,
+            **({"default": member["default"]} if "default" in member else {}),
+            "description": str(member.get("description", "")),
+        }
         for name, member in schema.get("properties", {}).items()
     ]
 

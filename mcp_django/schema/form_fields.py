@@ -65,7 +65,7 @@ def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldSha
     if not isinstance(schema, dict):
         return FieldShape(kind="json", schema={})
     settled, is_nullable = _resolve_schema(schema, root)
-    chosen = _choices_of(settled)
+    chosen = choices_of(settled)
     if chosen and any(value is None for value, _ in chosen):
         is_nullable = True
         chosen = [one for one in chosen if one[0] is not None]
@@ -104,7 +104,7 @@ def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) ->
     return value if is_number else otherwise
 
 
-def _choices_of(schema: Schema) -> list[tuple[Any, str]]:
+def choices_of(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
     """Return the choices as pairs of value and title; empty if the values are not enumerated."""
     if "const" in schema:
         return [(schema["const"], display_text(schema["const"]))]

@@ -152,13 +152,14 @@ def inline_references(schema: Schema) -> Schema:
 def merge_schemas(schema: Schema, beside: Schema) -> Schema:
     """Return a schema that combines two; it has `allOf` only if their keywords conflict."""
     clash = any(
-        keyword in schema and schema[keyword] != value and not _is_annotation(keyword)
+        keyword in schema and schema[keyword] != value and not is_annotation(keyword)
         for keyword, value in beside.items()
     )
     return {"allOf": [schema], **beside} if clash else {**schema, **beside}
 
 
-def _is_annotation(keyword: str) -> bool:
+def is_annotation(keyword: str) -> bool:
+    """Return whether a keyword describes values without constraining them."""
     return keyword in _ANNOTATIONS or keyword.startswith("x-")
 
 

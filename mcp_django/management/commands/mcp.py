@@ -32,6 +32,8 @@ from mcp_django.management.command_errors import command_error, without_tracebac
 from mcp_django.management.text_output import OutputStream
 from mcp_django.storage.call_rows import call_log
 
+SUBCOMMANDS = (list_components, inspect, call, connect, contract, doctor, token, stdio, prune)
+
 
 class Command(BaseCommand):
     """Dispatches to the subcommands."""
@@ -50,15 +52,8 @@ class Command(BaseCommand):
         subcommands = parser.add_subparsers(
             title="subcommands", dest="subcommand", required=True, parser_class=_SubcommandParser
         )
-        list_components.add_arguments(subcommands)
-        inspect.add_arguments(subcommands)
-        call.add_arguments(subcommands)
-        connect.add_arguments(subcommands)
-        contract.add_arguments(subcommands)
-        doctor.add_arguments(subcommands)
-        token.add_arguments(subcommands)
-        stdio.add_arguments(subcommands)
-        prune.add_arguments(subcommands)
+        for module in SUBCOMMANDS:
+            module.add_arguments(subcommands)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command; any exception becomes a ``CommandError`` of one sentence here.

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django.management.contract_schemas import Direction, Level, schema_changes
 
-STR, INT, NUM = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+STR, INT, NUM, NULL = ({"type": one} for one in ("string", "integer", "number", "null"))
 SAFE, APPROVAL, BREAKING = Level.SAFE, Level.APPROVAL, Level.BREAKING
 
 
@@ -36,7 +36,7 @@ def tree(label: dict[str, Any]) -> dict[str, Any]:
 
 
 def kinds(*names: str) -> dict[str, Any]:
-    return {"oneOf": [closed(("kind",), kind={"const": one}) for one in names]}
+    return {"anyOf": [closed(("kind",), kind={"const": one}) for one in names]}
 
 
 INPUTS = [
@@ -61,7 +61,7 @@ INPUTS = [
     (
         closed(a={**INT, "minimum": 1}),
         closed(a={**INT, "exclusiveMinimum": 0}),
-        [(SAFE, "equivalent schema")],
+        [(BREAKING, "exclusiveMinimum was not given, is 0"), (SAFE, "minimum was 1, is not given")],
     ),
     (
         closed(a={**STR, "maxLength": 9}),
@@ -75,11 +75,19 @@ INPUTS = [
     ),
     (
         closed(a={"type": ["integer", "null"]}),
-        closed(a={"anyOf": [NUM, {"type": "null"}]}),
-        [(SAFE, "type was")],
+        closed(a={"anyOf": [NUM, NULL]}),
+        [(BREAKING, "anyOf was not given, is"), (SAFE, "type was")],
     ),
-    (closed(a=kinds("x")), closed(a=kinds("x", "y")), [(SAFE, 'a.kind: values added: "y"')]),
-    (closed(a=kinds("x", "y")), closed(a=kinds("x")), [(BREAKING, 'a.kind: values removed: "y"')]),
+    (closed(a=kinds("x")), closed(a=kinds("x", "y")), [(SAFE, "a: alternatives added: ")]),
+    (closed(a=kinds("x", "y")), closed(a=kinds("x")), [(BREAKING, "a: alternatives removed: ")]),
+    (closed(a=kinds("x")), closed(a=kinds("y")), [(BREAKING, "removed"), (SAFE, "added")]),
+    (closed(a=STR), closed(a={"anyOf": [STR, NULL]}), [(SAFE, "a: alternatives added: ")]),
+    (closed(a={"anyOf": [STR, NULL]}), closed(a=STR), [(BREAKING, "a: alternatives removed: ")]),
+    (
+        closed(a={"anyOf": [tree(INT), NULL]}),
+        closed(a={"anyOf": [NULL, closed(b=INT), STR]}),
+        [(BREAKING, "anyOf is not proven safe")],
+    ),
     (tree(INT), tree(NUM), [(SAFE, "label: type was")]),
     (tree(NUM), tree(INT), [(BREAKING, "label: type was")]),
     (closed(a={"not": STR}), closed(a={"not": INT}), [(BREAKING, "not proven safe")]),
@@ -115,6 +123,117 @@ OUTPUTS = [
 ]
 
 
+WIDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (INT, NUM),
+    (STR, {"type": ["null", "string"]}),
+    (STR, {}),
+    ({"minimum": 1}, {"minimum": 0}),
+    ({"exclusiveMinimum": 1}, {}),
+    ({"maximum": 1}, {"maximum": 2}),
+    ({"exclusiveMaximum": 1}, {"exclusiveMaximum": 1.5}),
+    ({"minLength": 2}, {"minLength": 1}),
+    ({"maxItems": 2}, {"maxItems": 3}),
+    ({"minProperties": 2}, {"minProperties": 1}),
+    ({"uniqueItems": True}, {"uniqueItems": False}),
+    ({"enum": ["a"]}, {"enum": ["b", "a"]}),
+    ({"const": "a"}, {"enum": ["a", "b"]}),
+    ({"const": "a"}, {}),
+    ({"items": False}, {"items": True}),
+    ({"pattern": "^a"}, {}),
+    ({"not": STR}, {}),
+    ({"oneOf": [STR, INT]}, {}),
+    ({"required": ["a", "b"]}, {"required": ["b"]}),
+    (closed(a=INT), closed(a=INT, b=INT)),
+    (closed(a=INT), opened(a=INT)),
+    (closed(a=INT), {**closed(a=NUM), "additionalProperties": STR}),
+    (opened(a=INT), opened()),
+    ({"additionalProperties": INT}, {"additionalProperties": NUM}),
+    ({"additionalProperties": INT}, {"properties": {"a": NUM}, "additionalProperties": INT}),
+    ({"items": INT}, {"items": NUM}),
+    ({"items": INT}, {}),
+    ({"prefixItems": [INT]}, {"prefixItems": [NUM]}),
+    ({"anyOf": [STR]}, {"anyOf": [INT, STR]}),
+    ({"anyOf": [NULL, closed(a=INT)]}, {"anyOf": [closed(a=NUM), NULL]}),
+    ({"not": {}}, {}),
+]
+"""Schemas that accept fewer and more values, by a rule."""
+
+UNKNOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"pattern": "^a"}, {"pattern": "a"}),
+    ({"format": "date"}, {"format": "date-time"}),
+    ({"multipleOf": 4}, {"multipleOf": 2}),
+    ({"not": STR}, {"not": INT}),
+    ({"oneOf": [STR, INT]}, {"oneOf": [STR]}),
+    ({"allOf": [STR]}, {"allOf": [{}]}),
+    (STR, {"type": "integer"}),
+    (STR, {"anyOf": [INT, NULL]}),
+    ({"if": STR, "then": {"minLength": 1}}, {"if": STR}),
+    ({"contains": INT}, {}),
+    ({"minContains": 1}, {"minContains": 0}),
+    ({"prefixItems": [INT]}, {}),
+    ({"patternProperties": {"^a": INT}}, {"patternProperties": {"^a": NUM}}),
+    (
+        {"patternProperties": {"^a": INT}},
+        {"patternProperties": {"^a": INT}, "properties": {"a": NUM}},
+    ),
+    ({"unevaluatedProperties": False}, {"unevaluatedProperties": False, "properties": {"a": INT}}),
+    ({"const": True}, {"const": 1}),
+    ({"minimum": True}, {"minimum": 1}),
+    ({"exclusiveMinimum": 1}, {"exclusiveMinimum": True}),
+    ({"required": True}, {"required": ["a"]}),
+    ({"items": [INT]}, {"items": [NUM]}),
+    ({"const": 1, "enum": [1, 2]}, {"const": 1, "enum": [2]}),
+    ({"type": 5}, {"type": "string"}),
+    ({"$ref": "#/nowhere"}, {"$ref": "#/elsewhere"}),
+    ({"$ref": "https://else.where/schema"}, {}),
+    ({"$dynamicRef": "#a"}, {"$dynamicRef": "#b"}),
+    ({"$id": "a", "items": INT}, {"$id": "a", "items": NUM}),
+    ({"a-keyword-of-the-future": 1}, {"a-keyword-of-the-future": 2}),
+]
+"""Schemas for whose difference there is no rule."""
+
+
+@pytest.mark.parametrize(("fewer", "more"), WIDER)
+def test_a_rule_says_what_is_safe_and_for_whom(fewer: Any, more: Any) -> None:
+    def worst(old: Any, new: Any, direction: Direction) -> Level:
+        return max(level for level, _ in schema_changes(closed(a=old), closed(a=new), direction))
+
+    assert worst(fewer, more, "input") == SAFE
+    assert worst(more, fewer, "input") == BREAKING
+    assert worst(fewer, more, "output") == BREAKING
+    if "properties" not in str(more):
+        # Clients may read a member that is not in the results any more.
+        assert worst(more, fewer, "output") == SAFE
+
+
+@pytest.mark.parametrize(("one", "other"), UNKNOWN)
+@pytest.mark.parametrize("direction", ["input", "output"])
+def test_a_difference_without_a_rule_is_breaking(
+    one: Any, other: Any, direction: Direction
+) -> None:
+    for old, new in ((one, other), (other, one)):
+        found = schema_changes(closed(a=old), closed(a=new), direction)
+        assert BREAKING in {level for level, _ in found}
+
+
+@pytest.mark.parametrize("keyword", ["oneOf", "allOf", "anyOf", "prefixItems"])
+def test_other_texts_of_the_same_constraints_need_approval(keyword: str) -> None:
+    old, new = ({keyword: [{**STR, "description": one}]} for one in ("A name.", "A password."))
+    (change,) = schema_changes(closed(a=old), closed(a=new), "input")
+    assert change[0] == APPROVAL
+
+
+@pytest.mark.parametrize(
+    "part", [{"oneOf": [{"$ref": "#/$defs/Tree"}, NULL]}, {"items": {"$ref": "#/properties/root"}}]
+)
+def test_an_equal_reference_may_lead_to_something_else(part: dict[str, Any]) -> None:
+    old, new = (
+        {**tree(label), "properties": {**tree(label)["properties"], "a": part}}
+        for label in (NUM, INT)
+    )
+    assert BREAKING in {level for level, _ in schema_changes(old, new, "input")}
+
+
 def outline(found: list[tuple[Level, str]], wanted: list[tuple[Level, str]]) -> list[Any]:
     """The levels, with the wanted words where they are there."""
     assert len(found) == len(wanted), found
@@ -138,6 +257,41 @@ def test_a_schema_in_a_dialect_that_is_not_known_is_for_a_person_to_look_at() ->
     old = {"$schema": "http://json-schema.org/draft-04/schema#", **closed(a={**INT, "minimum": 1})}
     new = {**old, **closed(a=INT)}
     assert [level for level, _ in schema_changes(old, new, "input")] == [BREAKING]
+
+
+def test_a_schema_in_an_older_dialect_is_compared_if_it_means_the_same() -> None:
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", **closed(a=INT)}
+    assert schema_changes(old, {**old, **closed(a=NUM)}, "input")[0][0] == SAFE
+    old = {**old, "definitions": {"A": NUM}, "properties": {"a": {"$ref": "#/definitions/A"}}}
+    assert schema_changes(old, {**old, "definitions": {"A": INT}}, "input")[0][0] == BREAKING
+
+
+def test_a_change_of_the_dialect_is_for_a_person_to_look_at() -> None:
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", **closed(a={"prefixItems": [INT]})}
+    new = closed(a={"prefixItems": [INT]})
+    assert schema_changes(old, new, "input")[0][0] == BREAKING
+    assert schema_changes(
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", **new}, new, "input"
+    ) == [(SAFE, "input: equivalent schema")]
+
+
+def test_what_stands_beside_a_reference_is_not_merged_with_what_it_says() -> None:
+    """Alone, `additionalProperties` also means the members that the target describes."""
+    beside = {"$ref": "#/$defs/A", "additionalProperties": False}
+    new = {**closed(a=beside), "$defs": {"A": opened(b=INT)}}
+    assert schema_changes(closed(a=closed(b=INT)), new, "input")[0][0] == BREAKING
+
+
+def test_the_same_in_another_order_is_equivalent() -> None:
+    old = closed(a={"type": ["string", "null"], "enum": ["x", None]}, b={"minimum": 1})
+    new = closed(a={"type": ["null", "string"], "enum": [None, "x"]}, b={"minimum": 1.0})
+    assert schema_changes(old, new, "output") == [(SAFE, "output: equivalent schema")]
+
+
+def test_an_alternative_keeps_its_texts() -> None:
+    part = closed(b={**INT, "description": "How many."})
+    found = schema_changes(closed(a=part), closed(a={"anyOf": [part, NULL]}), "input")
+    assert [level for level, _ in found] == [SAFE]
 
 
 def test_what_has_no_end_is_for_a_person_to_look_at() -> None:

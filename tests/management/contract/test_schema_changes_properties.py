@@ -1,4 +1,4 @@
-"""What is called contained is contained: no value that the inner schema takes is refused."""
+"""No change of a schema is called safe that makes a call or a result invalid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given, settings, strategies as st
 
-from mcp_django.management.contract_containment import gaps_between
+from mcp_django.management.contract_schemas import Direction, Level, schema_changes
 from tests.rings import examples
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -75,13 +75,16 @@ SCHEMAS = st.recursive(
 
 
 @st.composite
-def roots(draw: st.DrawFn) -> Any:
-    """A whole schema, whose references lead somewhere and not round in a ring."""
+def roots(draw: st.DrawFn) -> dict[str, Any]:
+    """A whole schema of one argument, whose references lead somewhere."""
     schema = draw(SCHEMAS)
-    if not isinstance(schema, dict):
-        return schema
     definitions = {"one": draw(SCHEMAS), "two": {"type": "object", "properties": {"a": schema}}}
-    return {**schema, "$defs": definitions}
+    return {
+        "type": "object",
+        "properties": {"v": schema},
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
 
 
 def changed(schema: Any, rng: random.Random) -> Any:
@@ -136,15 +139,17 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
+def argument(rng: random.Random) -> Any:
+    return {"v": values(rng)}
+
+
 def members(rng: random.Random) -> Any:
     """An object of the kind that tools take."""
     names = rng.sample(["a", "b", "c"], rng.randrange(4))
     return {name: rng.choice([1, 1, 2, 0.5, "a"]) for name in names}
 
 
-def refused(
-    inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any] = values
-) -> list[Any]:
+def refused(inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any]) -> list[Any]:
     """Values that the inner schema takes and the outer one does not."""
     mine = jsonschema.Draft202012Validator(inner)
     theirs = jsonschema.Draft202012Validator(outer)
@@ -159,39 +164,53 @@ def refused(
     return found
 
 
-@settings(max_examples=examples(40))
-@given(inner=roots(), seed=st.integers(0, 2**32), steps=st.integers(0, 3))
-def test_nothing_is_contained_that_is_not(inner: Any, seed: int, steps: int) -> None:
-    rng = random.Random(seed)
-    outer = inner
-    for _ in range(steps):
-        outer = changed(outer, rng)
-    found = gaps_between(inner, outer)
-    event("contained" if not found else "not contained")
-    if not found:
-        assert refused(inner, outer, rng) == []
-
-
-@settings(max_examples=examples(40))
-@given(inner=roots(), outer=roots(), seed=st.integers(0, 2**32))
-def test_nor_of_two_that_have_nothing_to_do_with_each_other(
-    inner: Any, outer: Any, seed: int
+def check_not_called_safe(
+    old: Any, new: Any, rng: random.Random, make: Callable[..., Any] = argument
 ) -> None:
-    if not gaps_between(inner, outer):
-        assert refused(inner, outer, random.Random(seed)) == []
+    """No change that is not called breaking makes a call or a result invalid."""
+    directions: tuple[Direction, ...] = ("input", "output")
+    for direction in directions:
+        levels = {level for level, _ in schema_changes(old, new, direction)}
+        event(f"{direction}: {'breaking' if Level.BREAKING in levels else 'not breaking'}")
+        if Level.BREAKING in levels:
+            continue
+        if direction == "input":
+            # Clients send declared arguments only.
+            assert refused({"additionalProperties": False, **old}, new, rng, make) == []
+        else:
+            assert refused(new, old, rng, make) == []
+
+
+@settings(max_examples=examples(40))
+@given(old=roots(), seed=st.integers(0, 2**32), steps=st.integers(1, 3))
+def test_nothing_is_called_safe_that_is_not(old: Any, seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    new = dict(old)
+    for _ in range(steps):
+        part = rng.choice(["properties", "$defs"])
+        name = rng.choice(sorted(new[part]))
+        new[part] = {**new[part], name: changed(new[part][name], rng)}
+    check_not_called_safe(old, new, rng)
+
+
+@settings(max_examples=examples(40))
+@given(old=roots(), new=roots(), seed=st.integers(0, 2**32))
+def test_nor_of_two_that_have_nothing_to_do_with_each_other(old: Any, new: Any, seed: int) -> None:
+    check_not_called_safe(old, new, random.Random(seed))
 
 
 @settings(max_examples=examples(30))
-@given(inner=ARGUMENTS, outer=ARGUMENTS, seed=st.integers(0, 2**32))
-def test_nor_of_the_arguments_of_tools(inner: Any, outer: Any, seed: int) -> None:
+@given(old=ARGUMENTS, other=ARGUMENTS, seed=st.integers(0, 2**32))
+def test_nor_of_the_arguments_of_tools(old: Any, other: Any, seed: int) -> None:
     rng = random.Random(seed)
-    for other in (changed(inner, rng), {**inner, "required": outer["required"]}, outer):
-        if not gaps_between(inner, other):
-            assert refused(inner, other, rng, members) == []
+    for new in (changed(old, rng), {**old, "required": other["required"]}, other):
+        check_not_called_safe(old, new, rng, members)
 
 
 @settings(max_examples=examples(25))
 @given(schema=roots())
-def test_a_schema_contains_itself(schema: Any) -> None:
-    assert gaps_between(schema, schema) == []
-    assert gaps_between(schema, True) == []
+def test_other_words_for_the_same_values_are_not_breaking(schema: Any) -> None:
+    assert schema_changes(schema, schema, "input") == []
+    described = {**schema, "description": "Other words."}
+    levels = {level for level, _ in schema_changes(schema, described, "input")}
+    assert levels == {Level.APPROVAL}
