@@ -157,7 +157,7 @@ class CallRecord:
         component: Component | None,
         about: Identification | None = None,
     ) -> None:
-        """Note the requested name, and the component, even if the caller is told of none.
+        """Note the requested name, and the component, even if the caller does not learn of it.
 
         ``about`` is what ``identify`` returns for the component, if it is known.
         """
@@ -448,7 +448,7 @@ MAX_CACHED_TEXT = 200
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Arguments(NamedTuple):
+class ArgumentSummary(NamedTuple):
     """The arguments of a call, and what the log always says about them."""
 
     values: Any
@@ -459,7 +459,7 @@ class Arguments(NamedTuple):
     argument could be guessed from its digest."""
 
 
-def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> Arguments:
+def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> ArgumentSummary:
     """Return what the log says about the arguments that a client sent."""
     try:
         values = msgspec.json.decode(arguments) if isinstance(arguments, bytes) else {**arguments}
@@ -471,9 +471,9 @@ def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> Arguments:
     try:
         text = _canonical(values)
     except (ValueError, TypeError, RecursionError):
-        return Arguments(values, list(shown), "")
+        return ArgumentSummary(values, list(shown), "")
     digest = hmac.digest(_key(settings.SECRET_KEY), text, "sha256")
-    return Arguments(values, list(shown), digest.hex())
+    return ArgumentSummary(values, list(shown), digest.hex())
 
 
 @lru_cache(maxsize=1024)

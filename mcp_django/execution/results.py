@@ -47,7 +47,7 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.execution.query_limits import WriteRefused
-from mcp_django.protocol import jsonrpc
+from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.content import (
     Audio,
     EmbeddedResource,
@@ -60,7 +60,6 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.protocol.errors import URLElicitationRequired
 from mcp_django.protocol.headers import JSON
-from mcp_django.protocol.projection import project_client_request, project_result
 from mcp_django.protocol.revisions import Revision
 from mcp_django.schema.arguments import ValidationProblem
 from mcp_django.schema.signature import OutputMismatch, TypedOutput
@@ -384,7 +383,7 @@ def encode_result(call: Call, result: Result) -> bytes:
             identity = known.encoded
         else:
             identity = _identity(call)
-    projected = project_result(
+    projected = projection.project_result(
         call.request.method, result, revision, identity=identity, output_schema=schema
     )
     body = jsonrpc.encode(projected)
@@ -514,7 +513,9 @@ def url_elicitation_error(
     For a client of 2025-11-25 that the server cannot send a request to.
     """
     asked = [
-        project_client_request(one["method"], one["params"], revision, elicitation_id=id_of(key))
+        projection.project_client_request(
+            one["method"], one["params"], revision, elicitation_id=id_of(key)
+        )
         for key, one in questions.items()
     ]
     return URLElicitationRequired(
