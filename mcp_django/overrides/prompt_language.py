@@ -350,7 +350,11 @@ def _alone(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class PromptError(ValueError):
-    """A prompt is invalid; the message is for its author."""
+    """A prompt is invalid; the message is for its author, and ``field`` names a column, if any."""
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class TextError(PromptError):

@@ -12,7 +12,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -49,6 +49,7 @@ from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django")
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 # Arguments of a prompt ----------------------------------------------------------------------------
@@ -207,17 +208,6 @@ def matching_choices(choices: Sequence[str], typed: str) -> list[str]:
 # Prompts ------------------------------------------------------------------------------------------
 
 PROMPT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-PROMPT_COLUMNS = (
-    "name",
-    "title",
-    "description",
-    "arguments",
-    "text",
-    "groups",
-    "permissions",
-    "scopes",
-)
-
 Key = tuple[str, str, str]
 
 
@@ -233,6 +223,9 @@ class PromptSpec:
     groups: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+
+
+PROMPT_COLUMNS = tuple(one.name for one in fields(PromptSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,19 +252,20 @@ def parse_prompt_row(row: Mapping[str, Any]) -> PromptSpec:
     Raises:
         PromptError: a column has an invalid value.
     """
-    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
-    for name, value in lists.items():
-        if not is_name_list(value):
+    said = _spec_of(PromptSpec, row, PROMPT_COLUMNS, PromptError)
+    return replace(said, arguments=parse_arguments(said.arguments))
+
+
+def _spec_of(
+    spec_class: type[S], row: Mapping[str, Any], columns: Sequence[str], error: Callable[..., Any]
+) -> S:
+    values = {name: row[name] for name in columns}
+    for name in ("groups", "permissions", "scopes"):
+        if not is_name_list(values[name]):
             # Invalid data must not be read as an empty list, which would give every user access.
-            raise PromptError(_("%(name)s is not a list of names.") % {"name": name})
-    return PromptSpec(
-        name=row["name"],
-        title=row["title"],
-        description=row["description"],
-        arguments=parse_arguments(row["arguments"]),
-        text=row["text"],
-        **{name: tuple(value) for name, value in lists.items()},
-    )
+            raise error(_("%(name)s is not a list of names.") % {"name": name}, field=name)
+        values[name] = tuple(values[name])
+    return spec_class(**values)
 
 
 def build_prompt(said: PromptSpec) -> BuiltPrompt:
@@ -393,17 +387,6 @@ def _log_invalid_row(what: str, server: str, name: str, why: str) -> None:
 
 # Skills -------------------------------------------------------------------------------------------
 
-SKILL_COLUMNS = (
-    "name",
-    "description",
-    "license",
-    "compatibility",
-    "text",
-    "supporting_files",
-    "groups",
-    "permissions",
-    "scopes",
-)
 FIELDS = ("name", "description", "license", "compatibility")
 # Every process keeps the whole skill in memory.
 MAX_CHARACTERS = 500_000
@@ -429,19 +412,16 @@ class SkillSpec:
     scopes: tuple[str, ...] = ()
 
 
+SKILL_COLUMNS = tuple(one.name for one in fields(SkillSpec))
+
+
 def parse_skill_row(row: Mapping[str, Any]) -> SkillSpec:
     """Return the values of a row's columns.
 
     Raises:
         SkillError: a column has an invalid value.
     """
-    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
-    for name, value in lists.items():
-        if not is_name_list(value):
-            # Invalid data must not be read as an empty list, which would give every user access.
-            raise SkillError(_("%(name)s is not a list of names.") % {"name": name}, field=name)
-    given: dict[str, Any] = {name: row[name] for name in SKILL_COLUMNS}
-    return SkillSpec(**{**given, **{name: tuple(value) for name, value in lists.items()}})
+    return _spec_of(SkillSpec, row, SKILL_COLUMNS, SkillError)
 
 
 def _frontmatter_of(said: SkillSpec) -> dict[str, str]:
