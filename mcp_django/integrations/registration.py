@@ -386,7 +386,7 @@ class IntegrationRegistry(RestRegistry, SkillRegistry, ViewRegistry):
 
     generated_scopes: bool | str = False
 
-    def __init__(self, *, generic: Generic = None) -> None:
+    def __init__(self, *, generic: Generic = False) -> None:
         super().__init__()
         self._registrations: dict[ModelComponents[Any], list[Component]] = {}
         self._generic = GenericSet(self, generic)
@@ -395,7 +395,7 @@ class IntegrationRegistry(RestRegistry, SkillRegistry, ViewRegistry):
     def generic(self) -> Generic:
         """The number of models above which one generic set of tools replaces the per-model tools.
 
-        ``True``: always, ``False``: never, ``None``: above eight. It may be set at any time.
+        ``True``: always, ``False``, the default: never. It may be set at any time.
         """
         return self._generic.generic
 

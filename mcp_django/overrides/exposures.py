@@ -224,8 +224,7 @@ class StagingRegistry(IntegrationRegistry):
     """
 
     def __init__(self, name: str, server: Any) -> None:
-        # With generic tools, the names would change with the number of models.
-        super().__init__(generic=False)
+        super().__init__()
         self.name = name
         # Cached for as long as the server exists, so it must not keep the server alive.
         self._reference = None if server is None else weakref.ref(server)
