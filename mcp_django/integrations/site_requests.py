@@ -198,9 +198,15 @@ class URLRoute:
         return found or self.callback
 
     @property
+    def namespace(self) -> str:
+        """The instance namespaces, as in the name."""
+        return ":".join(instance for instance, _ in self.namespaces)
+
+    @property
     def full_name(self) -> str:
         """The name to pass to ``reverse``."""
-        return ":".join((*(instance for instance, _ in self.namespaces), self.name or ""))
+        name = self.name or ""
+        return f"{self.namespace}:{name}" if self.namespaces else name
 
     def matches_name(self, name: str) -> bool:
         """Return whether ``reverse`` could find this pattern by a name."""
@@ -216,6 +222,11 @@ class URLRoute:
         A middleware may select another URLconf for a request.
         """
         return match.func is self.callback or match.view_name == self.full_name
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether ``reverse`` can find the pattern: by name, or by view outside of a namespace."""
+        return bool(self.name) or not self.namespaces
 
     def reverse_path(self, values: Mapping[str, Any]) -> str:
         """Return the path for these values.
@@ -265,11 +276,7 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
     Raises:
         ImproperlyConfigured: there is none, or they have more than one name.
     """
-    found = [
-        one
-        for one in all_routes(urlconf)
-        if one.view is view_class and (one.name or not one.namespaces)
-    ]
+    found = [one for one in all_routes(urlconf) if one.view is view_class and one.is_reversible]
     if not found:
         raise ImproperlyConfigured(
             f"No URL leads to {view_class.__qualname__}; add a named path() for it to the URLconf."
@@ -364,10 +371,13 @@ class SiteRequest:
 
     method: str
     path: str
-    query: Pairs
-    body: Pairs
-    routes: Sequence[URLRoute]
+    query: Pairs = field(default_factory=list)
+    body: Pairs | bytes = b""
+    """The fields of a form, or the body itself, whose type and length are then in ``meta``."""
+    routes: Sequence[URLRoute] = ()
     """The patterns that the path may resolve to; any other one is rejected."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Headers by their WSGI names, in place of the usual ones."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The arguments from which it was built."""
 
@@ -422,6 +432,9 @@ class CallerRequest(WSGIRequest):
         """Ignore the value that the cache middleware sets."""
 
 
+R = TypeVar("R", bound=CallerRequest)
+
+
 @dataclass(frozen=True, slots=True)
 class SiteOrigin:
     """The host, port and scheme of the site for this caller."""
@@ -431,9 +444,9 @@ class SiteOrigin:
     is_secure: bool
 
 
-def build_request(ctx: Context, sending: SiteRequest) -> CallerRequest:
+def build_request(ctx: Context, sending: SiteRequest, request_class: type[R]) -> R:
     """Return the request of a call, with the caller as the user that Django's middleware finds."""
-    request = CallerRequest(_environ(ctx.request, sending))
+    request = request_class(_environ(ctx.request, sending))
     request.routes = sending.routes
     request._cached_user = ctx.user
     request._acached_user = ctx.user
@@ -456,7 +469,8 @@ def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
 
 def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:
     where = _origin(carrier)
-    body = urlencode(sending.body).encode()
+    given = sending.body
+    body = given if isinstance(given, bytes) else urlencode(given).encode()
     prefix = get_script_prefix().rstrip("/")
     path = unquote_to_bytes(sending.path.removeprefix(prefix)).decode("latin-1")
     environ = {
@@ -480,7 +494,7 @@ def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any
     }
     if sending.method == "POST":
         environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
-    return environ
+    return environ | sending.meta
 
 
 def _client_headers(meta: Mapping[str, Any]) -> dict[str, str]:

@@ -258,7 +258,7 @@ def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
         ToolError: a view that runs for a call tries to call another one.
         Exception: any exception of the view.
     """
-    request = build_request(ctx, sending)
+    request = build_request(ctx, sending, CallerRequest)
     return send_isolated(request, partial(_read_view_response, ctx, request))
 
 

@@ -183,7 +183,7 @@ def _register_rest(
     if options.title:
         raise ImproperlyConfigured("The tools of a viewset have no title; leave it empty.")
     wanted = list(dict.fromkeys(actions[method] for method in options.methods))
-    space = ":".join(instance for instance, _ in route.namespaces)
+    space = route.namespace
     base = getattr(route.callback, "initkwargs", {}).get("basename") or ""
     described = dict.fromkeys(wanted, options.description) if options.description else {}
     staging.register_viewset(

@@ -17,38 +17,17 @@ from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.http import Http404
-from django.urls import NoReverseMatch, Resolver404, URLPattern, URLResolver, resolve, reverse
+from django.urls import NoReverseMatch, Resolver404, URLResolver, resolve
 from django.urls.base import get_script_prefix
 from django.urls.resolvers import ResolverMatch
 from rest_framework.settings import api_settings
 
 from mcp_django.integrations.rest.endpoints import RestEndpoint
-from mcp_django.integrations.site_requests import resolver_of
+from mcp_django.integrations.site_requests import URLRoute, all_routes, resolver_of
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.structure import Schema
 
 logger = logging.getLogger("mcp_django")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestRoute:
-    """One URL pattern that leads to an endpoint."""
-
-    callback: Callable[..., Any]
-    name: str
-    namespaces: tuple[str, ...]
-
-    @property
-    def full_name(self) -> str:
-        """The name to pass to ``reverse``."""
-        return ":".join((*self.namespaces, self.name))
-
-    @property
-    def target(self) -> Any:
-        """The name for ``reverse``, or the view if it has no name; ``None`` in a namespace."""
-        if self.name:
-            return self.full_name
-        return None if self.namespaces else self.callback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +53,7 @@ class Routes:
         self._endpoint = endpoint
         self._namespace = namespace
         self._urlconf = urlconf
-        self._found: WeakKeyDictionary[URLResolver, list[RestRoute]] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[URLResolver, list[URLRoute]] = WeakKeyDictionary()
 
     def resolve_view(self, kwargs: Mapping[str, Any]) -> ResolvedView:
         """Return the view and its URL for these URL variables.
@@ -85,7 +64,7 @@ class Routes:
         """
         for route in self._routes(None):
             try:
-                path = reverse(route.target, kwargs=dict(kwargs))
+                path = route.reverse_path(kwargs)
             except NoReverseMatch:
                 continue
             return self._resolve_route(route, path)
@@ -94,7 +73,7 @@ class Routes:
         logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
         raise Http404
 
-    def _resolve_route(self, route: RestRoute, path: str) -> ResolvedView:
+    def _resolve_route(self, route: URLRoute, path: str) -> ResolvedView:
         try:
             match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
         except Resolver404:
@@ -105,16 +84,16 @@ class Routes:
             raise Http404
         return ResolvedView(callback=match.func, path=path, kwargs=match.kwargs, match=match)
 
-    def _routes(self, urlconf: str | None) -> list[RestRoute]:
+    def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
         found = self._found.get(resolver)
         if found is None:
             found = self._found[resolver] = [
                 route
-                for route in _walk_patterns(resolver, ())
-                if _leads_to(self._endpoint, route.callback)
+                for route in all_routes(urlconf)
+                if route.is_reversible
+                and _leads_to(self._endpoint, route.callback)
                 and self._is_wanted(route)
-                and route.target is not None
             ]
         return found
 
@@ -127,13 +106,10 @@ class Routes:
         try:
             if self._routes(self._urlconf):
                 return ""
-        except ModuleNotFoundError as exc:
-            if self._urlconf is None:
-                raise
-            return f"There is no URLconf {self._urlconf!r} ({exc})."
-        every = _walk_patterns(resolver_of(self._urlconf), ())
-        same = [one for one in every if self._is_same(one)]
-        found = {one.full_name for one in same if one.target is not None}
+        except ImproperlyConfigured as exc:
+            return str(exc)
+        same = [one for one in all_routes(self._urlconf) if self._is_same(one)]
+        found = {one.full_name for one in same if one.is_reversible}
         if not found:
             lacking = "a URL with a name" if same else "a URL"
             return f"No URL leads to {self._endpoint}; add {lacking} for it to the URLconf."
@@ -143,7 +119,7 @@ class Routes:
             f"URLconf has {', '.join(sorted(found))}."
         )
 
-    def _is_same(self, route: RestRoute) -> bool:
+    def _is_same(self, route: URLRoute) -> bool:
         """Return whether a pattern leads to the same action of the same class, under any name."""
         if self._endpoint.function is not None:
             return _leads_to(self._endpoint, route.callback)
@@ -153,8 +129,8 @@ class Routes:
         is_routed = actions.get(self._endpoint.method) == self._endpoint.action
         return is_routed or not self._endpoint.is_viewset
 
-    def _is_wanted(self, route: RestRoute) -> bool:
-        if self._namespace and self._namespace != ":".join(route.namespaces):
+    def _is_wanted(self, route: URLRoute) -> bool:
+        if self._namespace and self._namespace != route.namespace:
             return False
         return (
             not self._endpoint.url_name
@@ -179,23 +155,6 @@ def _unwraps_to(callback: Any, function: Any) -> bool:
     while callback is not function and hasattr(callback, "__wrapped__"):
         callback = callback.__wrapped__
     return callback is function
-
-
-def _walk_patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[RestRoute]:
-    for pattern in resolver.url_patterns:
-        if isinstance(pattern, URLResolver):
-            own = (pattern.namespace,) if pattern.namespace else ()
-            yield from _walk_patterns(pattern, namespaces + own)
-        elif not _has_format_suffix(pattern):
-            yield RestRoute(
-                callback=pattern.callback, name=pattern.name or "", namespaces=namespaces
-            )
-
-
-def _has_format_suffix(pattern: URLPattern) -> bool:
-    """Return whether it is the variant with a format suffix (``.json``) for the renderer."""
-    names = {*pattern.pattern.converters, *pattern.pattern.regex.groupindex}
-    return api_settings.FORMAT_SUFFIX_KWARG in names
 
 
 # Variables of the URL -----------------------------------------------------------------------------
