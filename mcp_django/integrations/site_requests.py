@@ -494,7 +494,7 @@ def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any
     }
     if sending.method == "POST":
         environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
-    return environ | sending.meta
+    return {**environ, **sending.meta}
 
 
 def _client_headers(meta: Mapping[str, Any]) -> dict[str, str]:
