@@ -38,7 +38,6 @@ from mcp_django.integrations.models.row_access import (
     ModelPermission,
     codename,
     has_default_permission,
-    has_object_permission,
     overrides_has_permission,
 )
 from mcp_django.integrations.registration import IntegrationRegistry
@@ -322,7 +321,7 @@ class ExposedModel(ModelComponents[M]):
             )
             return all(one.has_permission(ctx.principal) for one in asked)
         return all(
-            has_object_permission(registration, ctx, action, obj)
+            registration.has_permission(ctx, action, obj)
             for registration in self._code_registrations
         )
 

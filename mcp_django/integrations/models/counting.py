@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from django.db.models import Avg, Count, Expression, F, Max, Min, QuerySet, Sum
 from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
 
-from mcp_django.core import declare
 from mcp_django.core.context import Context
 from mcp_django.core.declare import GeneratedArgument
 from mcp_django.core.tool import Tool
@@ -20,7 +19,7 @@ from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath
 from mcp_django.integrations.models.exposed_fields import load_labels
 from mcp_django.integrations.models.filtering import Filters, Search
-from mcp_django.integrations.models.list_get import append_docstring, filter_rows
+from mcp_django.integrations.models.list_get import filter_rows, reading_tool
 from mcp_django.integrations.models.row_access import can_view_all, filter_viewable
 from mcp_django.schema.structure import Schema
 
@@ -40,20 +39,17 @@ _AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
 def count_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the count tool of a declaration."""
     counting = CountFunction(declaration)
-    name = f"count_{declaration.plurals}"
-    return Tool(
-        name=name,
-        description=append_docstring(
-            declaration,
-            f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum "
-            "and maximum.",
-        ),
-        function=declare.build_function(counting.count, name=name),
-        arguments=declare.build_arguments(name, counting.arguments),
-        output=declare.TrustedOutput(counting.schema),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+    words = (
+        f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum and "
+        "maximum."
+    )
+    return reading_tool(
+        declaration,
+        f"count_{declaration.plurals}",
+        words,
+        counting.count,
+        counting.arguments,
+        counting.schema,
     )
 
 

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db.models import (
     AutoField,
-    BigAutoField,
     BooleanField,
     Field,
     Model,
     Prefetch,
     Q,
     QuerySet,
-    SmallAutoField,
     UUIDField,
     Value,
 )
@@ -138,7 +136,7 @@ class ExposedFields:
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
         """Return the queryset, set to load what ``dump`` needs in a fixed number of queries."""
-        return self.tree.prepare(queryset, ctx)
+        return RowLoader(ctx).prepare(queryset, self.tree)
 
     def dump(self, obj: Model, ctx: Context) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON."""
@@ -150,10 +148,6 @@ class ExposedFields:
         rows = [self.tree.dump(obj, blanks) for obj in objects]
         blanks.fill(ctx)
         return rows
-
-    def rows(self, queryset: QuerySet[Any], ctx: Context) -> list[dict[str, Any]]:
-        """Return every object of a queryset as plain JSON."""
-        return self.dump_all(self.prepare(queryset, ctx), ctx)
 
     # Parsing ``fields`` ---------------------------------------------------------------------------
 
@@ -186,7 +180,7 @@ class ExposedFields:
 # The field that identifies one object -------------------------------------------------------------
 
 # The order of such keys reveals at most which row was created first.
-OPAQUE_KEY_FIELDS = (AutoField, BigAutoField, SmallAutoField, UUIDField)
+OPAQUE_KEY_FIELDS = (AutoField, UUIDField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -574,10 +568,6 @@ class Node:
         return {"type": "object", "properties": properties, "required": required}
 
     # Output ---------------------------------------------------------------------------------------
-
-    def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
-        """Return the queryset, set to load what the tree shows."""
-        return RowLoader(ctx).prepare(queryset, self)
 
     def dump(self, obj: Model, blanks: LabelPlaceholders) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""

@@ -28,7 +28,6 @@ from mcp_django.integrations.models.exposed_fields import RowLoader
 from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm, Search
 from mcp_django.integrations.models.row_access import (
     can_view_all,
-    has_object_permission,
     may_view_some_objects,
 )
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, Position
@@ -51,33 +50,35 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
         **ordering.arguments,
         **_paging(declaration.page_size),
     }
-    return Tool(
-        name=name,
-        description=_list_words(declaration),
-        function=declare.build_function(listing.page, name=name),
-        arguments=declare.build_arguments(name, named),
-        output=declare.TrustedOutput(_page_schema(declaration)),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
-    )
+    words, schema = _list_words(declaration), _page_schema(declaration)
+    return reading_tool(declaration, name, words, listing.page, named, schema)
 
 
 def get_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the get tool, which shows one object."""
     key = declaration.lookup
-    name = f"get_{declaration.singular}"
+    name, words = f"get_{declaration.singular}", f"Get one {declaration.noun} by its {key.name}."
+    named = {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
+    schema = declaration.exposed.schema
+    return reading_tool(declaration, name, words, partial(_get, declaration), named, schema)
+
+
+def reading_tool(
+    declaration: ModelTools[Any],
+    name: str,
+    words: str,
+    function: Callable[..., Any],
+    arguments: Mapping[str, GeneratedArgument],
+    schema: Schema,
+) -> Tool:
+    """Return a tool that reads; its description ends with the docstring of the declaration."""
     return Tool(
         name=name,
-        description=append_docstring(declaration, f"Get one {declaration.noun} by its {key.name}."),
-        function=declare.build_function(partial(_get, declaration), name=name),
-        arguments=declare.build_arguments(
-            name, {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
-        ),
-        output=declare.TrustedOutput(declaration.exposed.schema),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+        description=f"{words} {declaration.doc}".strip(),
+        function=declare.build_function(function, name=name),
+        arguments=declare.build_arguments(name, arguments),
+        output=declare.TrustedOutput(schema),
+        **declaration.access("view"),
     )
 
 
@@ -101,7 +102,7 @@ def get_permitted_object(
     """
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)
-    if obj is None or not has_object_permission(declaration, ctx, action, obj):
+    if obj is None or not declaration.has_permission(ctx, action, obj):
         raise ToolError(
             f"There is no {declaration.noun} with {name} "
             f"{to_json_text(given[name])}{_see(declaration)}."
@@ -209,7 +210,7 @@ class ListFunction:
             return []
         found: list[Model] = []
         for obj in self._iterate_rows(rows, terms, behind, wanted):
-            if has_object_permission(self._declaration, ctx, "view", obj):
+            if self._declaration.has_permission(ctx, "view", obj):
                 found.append(obj)
             if len(found) == wanted:
                 break
@@ -367,9 +368,4 @@ def _list_words(declaration: ModelTools[Any]) -> str:
         if getattr(declaration, option)
     ]
     how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
-    return append_docstring(declaration, f"List {declaration.nouns}.{how}")
-
-
-def append_docstring(declaration: ModelTools[Any], words: str) -> str:
-    """Return the description of a tool: these words and the docstring of the declaration."""
-    return f"{words} {declaration.doc}" if declaration.doc else words
+    return f"List {declaration.nouns}.{how}"

@@ -60,7 +60,13 @@ def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
 def build_completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
     """Yield a completion for each URI variable of each template and prompt."""
     for component in build_components(declaration):
-        yield from _completions_of_fields(declaration, component)
+        for name in declaration.variables.paths:
+            yield Completion(
+                kind="prompt" if isinstance(component, Prompt) else "resource template",
+                key=component.key,
+                argument=name,
+                function=_function(declaration, name),
+            )
 
 
 def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
@@ -78,10 +84,8 @@ def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
         arguments=declaration.variables,
         mime_type=JSON,
         subscribe=declaration.subscribe,
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
         entries=listed.page if declaration.list else None,
+        **declaration.access("view"),
     )
 
 
@@ -146,9 +150,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+        **declaration.access("view"),
     )
 
 
@@ -348,19 +350,6 @@ TEXT = CharField(max_length=40)
 HEX_DIGITS = 32
 
 
-def _completions_of_fields(
-    declaration: ModelResource[Any], component: Component
-) -> Iterator[Completion]:
-    """Yield a completion for each variable of a template or prompt."""
-    for name in declaration.variables.paths:
-        yield Completion(
-            kind="prompt" if isinstance(component, Prompt) else "resource template",
-            key=component.key,
-            argument=name,
-            function=_function(declaration, name),
-        )
-
-
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
     """Return a function whose first parameter is the typed value; the others are chosen values."""
     made = declare.build_function(partial(complete_values, declaration, name), name=name)
@@ -384,7 +373,8 @@ def complete_values(
     if beginning is None:
         return []
     rows = beginning(declaration.rows(ctx)).filter(wanted).order_by(path.expression)
-    return _to_texts(_values(declaration, ctx, rows, path))
+    values = map(str, _values(declaration, ctx, rows, path))
+    return [text for text in dict.fromkeys(values) if text]
 
 
 def _values(
@@ -396,10 +386,6 @@ def _values(
         value_of(obj, path)
         for obj in viewable_rows(declaration, ctx, rows, MAX_SUGGESTIONS, paths=[path])
     ]
-
-
-def _to_texts(values: list[Any]) -> list[str]:
-    return [text for text in dict.fromkeys(map(str, values)) if text]
 
 
 def _other_values_condition(
@@ -514,9 +500,7 @@ class ObjectPrompt:
             description=self._render({"object": f"one {declaration.noun}"}),
             function=declare.build_function(self.messages, name=self._name),
             arguments=declaration.variables,
-            permission=declaration.permissions_for("view"),
-            scopes=declaration.needed_scopes("view"),
-            read_only=True,
+            **declaration.access("view"),
         )
 
     def messages(self, ctx: Context, values: Mapping[str, Any]) -> list[Message]:

@@ -133,17 +133,14 @@ class FormInputs(FormArguments):
 
     def _form(self, call: Any, instance: Any) -> forms.BaseModelForm[Any]:
         make: Any = self._form_class
-        if instance is None:
-            form: forms.BaseModelForm[Any] = make(data=self._values(call))
-            return form
-        if not issubclass(self._form_class, WriteForm):
-            data = {**self._values(call), **self._current(make(instance=instance), call)}
-            whole: forms.BaseModelForm[Any] = make(data=data, instance=instance)
-            return whole
-        part: forms.BaseModelForm[Any] = make(
-            data=self._values(call), instance=instance, only=call.written
-        )
-        return part
+        data = self._values(call)
+        options: dict[str, Any] = {} if instance is None else {"instance": instance}
+        if instance is not None and issubclass(self._form_class, WriteForm):
+            options["only"] = call.written
+        elif instance is not None:
+            data |= self._current(make(instance=instance), call)
+        form: forms.BaseModelForm[Any] = make(data=data, **options)
+        return form
 
     def _values(self, call: Any) -> dict[str, Any]:
         """Return what the caller sent as form data, as the form's widgets expect it."""
@@ -165,7 +162,8 @@ class FormInputs(FormArguments):
 
 def _form_class(declaration: Any) -> Any:
     if declaration.form is None:
-        return _write_form(declaration.model, writable_fields(declaration))
+        fields = writable_fields(declaration)
+        return forms.modelform_factory(declaration.model, form=WriteForm, fields=fields)
     form = declaration.form
     is_fit = isinstance(form, type) and issubclass(form, forms.ModelForm)
     model = form._meta.model if is_fit else None
@@ -231,14 +229,6 @@ def _as_stored(value: Any) -> Any:
 
 # It validates what Django's own model forms validate. An update has only some fields, so rules
 # about several fields are checked with the current values of the others.
-
-
-def _write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
-    """Return a form class for these fields of a model."""
-    made: type[forms.ModelForm[Any]] = forms.modelform_factory(
-        model, form=WriteForm, fields=list(fields)
-    )
-    return made
 
 
 class WriteForm(_ModelForm):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
-from django.db.models import AutoField, BigAutoField, FileField, Model, SmallAutoField
+from django.db.models import AutoField, FileField, Model
 from django.db.models.deletion import ProtectedError, RestrictedError
 from django.utils.translation import override
 from pydantic import Field as Rule
@@ -35,7 +35,6 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import validate_storable_text
 from mcp_django.integrations.models.exposed_fields import Key
 from mcp_django.integrations.models.list_get import get_permitted_object
-from mcp_django.integrations.models.row_access import has_object_permission
 from mcp_django.integrations.models.write_effects import (
     NOT_SHOWN,
     Counts,
@@ -250,9 +249,6 @@ def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
 
 # Writing ------------------------------------------------------------------------------------------
 
-# Keys from a database sequence, which also advances if the row is rolled back.
-SEQUENCE_KEYS = (AutoField, BigAutoField, SmallAutoField)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWriter:
@@ -426,14 +422,15 @@ class ObjectWriter:
                 f"Nothing was changed: you would lose access to this {declaration.noun}. Leave "
                 "out, or change, the field that sets its owner."
             )
-        if not has_object_permission(declaration, ctx, "view", found):
+        if not declaration.has_permission(ctx, "view", found):
             return None
         return declaration.exposed.dump(found, ctx)
 
     def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Return the data without a generated key, which is another one when it is saved."""
         key = self.declaration.model._meta.pk
-        is_counted = isinstance(key, SEQUENCE_KEYS)
+        # A key from a database sequence, which also advances if the row is rolled back.
+        is_counted = isinstance(key, AutoField)
         return {
             name: value for name, value in shown.items() if not (is_counted and name == key.name)
         }
@@ -477,53 +474,28 @@ _IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
 
 def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that saves a new object."""
-    name = name or f"create_{declaration.singular}"
     inputs = _inputs(declaration, is_change=False)
     check_required_columns(declaration, inputs.properties)
-    return Tool(
-        **_common(declaration, name, "add"),
-        description=_words(declaration, f"Create one {declaration.noun}."),
-        function=build_function(
-            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).create, name=name
-        ),
-        arguments=WriteArguments(name, key=None, inputs=inputs, files=_files(declaration)),
-        output=TrustedOutput(_object_schema(declaration, inputs)),
-        destructive=False,
-        idempotent=False,
-    )
+    name = name or f"create_{declaration.singular}"
+    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
+    words = f"Create one {declaration.noun}."
+    return _tool(writer, "add", writer.create, words, destructive=False, idempotent=False)
 
 
 def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that changes some fields of an object."""
+    inputs = _inputs(declaration, is_change=True, without=declaration.lookup.name)
     name = name or f"update_{declaration.singular}"
-    key = declaration.lookup
-    inputs = _inputs(declaration, is_change=True, without=key.name)
+    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
     words = f"Change the fields of one {declaration.noun} that are sent, and no others."
-    return Tool(
-        **_common(declaration, name, "change"),
-        description=_words(declaration, words),
-        function=build_function(
-            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).update, name=name
-        ),
-        arguments=WriteArguments(name, key=key, inputs=inputs, files=_files(declaration)),
-        output=TrustedOutput(_object_schema(declaration, inputs)),
-        destructive=True,
-        idempotent=True,
-    )
+    return _tool(writer, "change", writer.update, words, destructive=True, idempotent=True)
 
 
 def delete_tool(declaration: WriteHooks[Any]) -> Tool:
     """Return the tool that deletes an object."""
-    name = f"delete_{declaration.singular}"
+    writer = ObjectWriter(declaration=declaration, tool=f"delete_{declaration.singular}")
     words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
-    return Tool(
-        **_common(declaration, name, "delete"),
-        description=_words(declaration, words),
-        function=build_function(ObjectWriter(declaration=declaration, tool=name).delete, name=name),
-        arguments=WriteArguments(name, key=declaration.lookup, inputs=None),
-        output=TrustedOutput(_DELETED),
-        destructive=True,
-    )
+    return _tool(writer, "delete", writer.delete, words, destructive=True)
 
 
 _DELETED: Schema = {
@@ -540,17 +512,30 @@ _DELETED: Schema = {
 }
 
 
-def _common(declaration: WriteHooks[Any], name: str, action: Any) -> dict[str, Any]:
+def _tool(
+    writer: ObjectWriter,
+    action: WriteAction,
+    function: Callable[..., Any],
+    words: str,
+    **hints: Any,
+) -> Tool:
+    declaration, inputs, name = writer.declaration, writer.inputs, writer.tool
+    key = None if action == "add" else declaration.lookup
+    columns = declaration.exposed.columns if inputs is not None else {}
+    files = [name for name, field in columns.items() if isinstance(field, FileField)]
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
-    return {
-        "name": name,
-        "permission": declaration.permissions_for(action),
-        "scopes": declaration.needed_scopes(action),
-        "read_only": False,
-        "dry_run": WriteDryRun(),
+    return Tool(
+        name=name,
+        description=" ".join(part for part in (words, PREVIEWED, declaration.doc) if part),
+        function=build_function(function, name=name),
+        arguments=WriteArguments(name, key=key, inputs=inputs, files=files),
+        output=TrustedOutput(_DELETED if inputs is None else _object_schema(declaration, inputs)),
+        dry_run=WriteDryRun(),
         # On another database, only the writer itself opens a transaction.
-        "atomic": True if on_default else None,
-    }
+        atomic=True if on_default else None,
+        **declaration.access(action),
+        **hints,
+    )
 
 
 def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> WriteInputs:
@@ -581,11 +566,6 @@ def _reader(declaration: WriteHooks[Any]) -> Any:
     return SerializerInputs
 
 
-def _files(declaration: WriteHooks[Any]) -> list[str]:
-    columns = declaration.exposed.columns
-    return [name for name, field in columns.items() if isinstance(field, FileField)]
-
-
 def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.schema
@@ -595,19 +575,7 @@ def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
                 f"fields has {name!r}, which is a member of the preview of a write tool; remove it "
                 "from fields, or remove the write tools."
             )
-    return {
-        "type": "object",
-        "properties": {**schema["properties"], **_of_preview(declaration, inputs)},
-    }
-
-
-def _of_preview(declaration: WriteHooks[Any], inputs: WriteInputs) -> dict[str, Schema]:
-    """Return the properties of a preview, which replace the fields."""
-    found = {PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
-    return found | (
-        {NOT_SHOWN: _NOT_SHOWN} if hidden_fields(declaration, inputs.properties) else {}
-    )
-
-
-def _words(declaration: WriteHooks[Any], words: str) -> str:
-    return " ".join(part for part in (words, PREVIEWED, declaration.doc) if part)
+    properties = {**schema["properties"], PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
+    if hidden_fields(declaration, inputs.properties):
+        properties[NOT_SHOWN] = _NOT_SHOWN
+    return {"type": "object", "properties": properties}
