@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Protocol, Required, TypeVar
+from typing import Annotated, Any, Required, TypeAlias, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -30,13 +30,24 @@ from typing_extensions import TypedDict
 from mcp_django.integrations.site_requests import Pairs, SiteRequest, URLRoute, resolver_of
 from mcp_django.integrations.site_responses import current_value, is_value_resent
 from mcp_django.protocol.text import did_you_mean
-from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    InvalidArguments,
+    ValidationProblem,
+    invalid_argument,
+)
 from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain_errors
 from mcp_django.schema.signature import error_reason, json_schema_of
 from mcp_django.schema.structure import Schema, inline_references
-from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
+from mcp_django.schema.values import (
+    decode_arguments,
+    drop_nulls,
+    drop_optional_nulls,
+    jsonable,
+    unknown_members,
+)
 
 # Values of a form ---------------------------------------------------------------------------------
 
@@ -200,23 +211,6 @@ HINTS: Mapping[type, Any] = {
 }
 
 
-class RequestValues(Protocol):
-    """A part of a request: the schema of its values, and how they are sent."""
-
-    @property
-    def json_schema(self) -> Schema:
-        """The schema of the arguments that go into this part."""
-        ...
-
-    def pairs(self, arguments: dict[str, Any]) -> Pairs:
-        """Return the names and texts to send.
-
-        Raises:
-            InvalidArguments: the arguments are not valid; the model can correct the call.
-        """
-        ...
-
-
 class TypedValues:
     """Values that are declared by name and type.
 
@@ -260,6 +254,10 @@ class TypedValues:
             for name, value in self.validate(arguments).items()
             for text in _query_texts(jsonable(value))
         ]
+
+
+RequestValues: TypeAlias = FormValues | TypedValues
+"""A part of a request: the schema of its values, and how they are sent."""
 
 
 def path_variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
@@ -419,7 +417,8 @@ class ViewArguments:
         """
         layout = self.layout
         shape = layout.json_schema
-        known = _without_nulls(drop_nulls(arguments, shape, shape), shape)
+        optional = shape["properties"].keys() - shape.get("required", ())
+        known = drop_optional_nulls(drop_nulls(arguments, shape, shape), optional)
         problems = [*islice(unknown_members(known, shape), MAX_KEPT_PROBLEMS)]
         values = _read_part(layout.variables, layout.variables.validate, known, problems) or {}
         query, body = (
@@ -440,7 +439,7 @@ class ViewArguments:
         )
 
     def _declared_schema(self) -> Schema:
-        parts = [part.json_schema for part in (self._query,) if part is not None]
+        parts = [] if self._query is None else [self._query.json_schema]
         named = {name: {"type": "string"} for name in self._template or ()}
         return _merge_schemas([{"properties": named}, *parts])
 
@@ -485,16 +484,6 @@ class ViewArguments:
                 )
 
 
-def _without_nulls(arguments: Mapping[str, Any], shape: Schema) -> dict[str, Any]:
-    """Return the arguments without optional ones that are ``null``, which would empty a field."""
-    optional = shape["properties"].keys() - shape.get("required", ())
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name not in optional
-    }
-
-
 def _read_part(
     part: RequestValues,
     read: Callable[[dict[str, Any]], T],
@@ -524,10 +513,7 @@ def _reverse_path(route: URLRoute, values: Mapping[str, Any]) -> str:
         return route.reverse_path(values)
     except NoReverseMatch:
         names = ", ".join(values) or "values"
-        problem = ValidationProblem(
-            path="", message=f"no URL of the site accepts the given {names}"
-        )
-        raise InvalidArguments([problem]) from None
+        raise invalid_argument("", f"no URL of the site accepts the given {names}") from None
 
 
 def _merge_schemas(schemas: Sequence[Schema]) -> Schema:

@@ -89,6 +89,7 @@ def view_component(
     source = ViewRunner(
         lambda: routes_by_name(target, urlconf),
         verb=verb,
+        kind=kind,
         query=_query(target, query),
         make_form=lambda route: FormValues(form) if form is not None else None,
         template=template.variables if template is not None else None,
@@ -161,15 +162,22 @@ def _query(target: str, query: Any) -> RequestValues | None:
 
 # The view behind the function of a component ------------------------------------------------------
 
+CONVERTERS: Mapping[str, Callable[..., Any]] = {
+    "tool": site_responses.tool_result,
+    "resource": site_responses.resource_contents,
+    "prompt": site_responses.prompt_messages,
+}
+
 
 class ViewRunner:
-    """A view of the site that handles calls; its methods are the functions of components."""
+    """A view of the site that handles calls: the function of a component."""
 
     def __init__(
         self,
         find: Callable[[], Sequence[URLRoute]],
         *,
         verb: str,
+        kind: ViewComponentType = "tool",
         query: RequestValues | None = None,
         make_form: Callable[[URLRoute], FormValues | None] = lambda route: None,
         template: Sequence[str] | None = None,
@@ -185,25 +193,12 @@ class ViewRunner:
             urlconf=urlconf,
         )
         self._verb = verb
+        self._to_result = CONVERTERS[kind]
         self._is_readable = is_readable
 
-    def run_tool(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the result of a tool."""
-        return site_responses.tool_result(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
-
-    def run_resource(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the contents of a resource."""
-        return site_responses.resource_contents(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
-
-    def run_prompt(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the messages of a prompt."""
-        return site_responses.prompt_messages(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
+    def __call__(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
+        """Call the view, and return its response as the result of the component."""
+        return self._to_result(self._get_response(ctx, sending), is_readable=self._is_readable)
 
     def description(self) -> str:
         """Return the docstring of the view; those of Django's own views are too general to use."""
@@ -233,9 +228,8 @@ class ViewRunner:
         sending = sending or self.arguments.build_request({})
         answer = self.send(ctx, sending)
         form = self.arguments.layout.form
-        if form is not None and (
-            problems := form.problems(_context_form(answer), sending.arguments)
-        ):
+        problems = form.problems(_context_form(answer), sending.arguments) if form else ()
+        if problems:
             raise ToolError(
                 str(InvalidArguments(problems)) + site_responses.messages_suffix(answer)
             )
@@ -312,26 +306,26 @@ def _build_component(
         if isinstance(given.get(listed), str):
             raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
         given[listed] = tuple(given.get(listed, ()))
-    common = {**given, "atomic": False, "enforce": False}
+    common = {
+        **given,
+        "function": ComponentFunction(function=source, is_async=False, context_parameter="ctx"),
+        "atomic": False,
+        "enforce": False,
+    }
     found: Component
     if kind == "tool":
         hints = {"read_only": True} if verb == "GET" else {}
-        found = Tool(
-            **{**hints, **common}, function=_function(source.run_tool), arguments=source.arguments
-        )
+        found = Tool(**{**hints, **common}, arguments=source.arguments)
     elif kind == "prompt":
         _reject_tool_options(Prompt, common)
-        found = Prompt(**common, function=_function(source.run_prompt), arguments=source.arguments)
+        found = Prompt(**common, arguments=source.arguments)
     else:
         assert template is not None
         _reject_tool_options(Resource, common)
-        function = _function(source.run_resource)
         if template.variables:
-            found = ResourceTemplate(
-                **common, function=function, template=template, arguments=source.arguments
-            )
+            found = ResourceTemplate(**common, template=template, arguments=source.arguments)
         else:
-            found = Resource(**common, function=function, uri=template.template)
+            found = Resource(**common, uri=template.template)
     source.arguments.is_published = True
     return found
 
@@ -344,10 +338,6 @@ class _ViewDescription:
 
     def __str__(self) -> str:
         return self._source.description()
-
-
-def _function(method: Callable[..., Any]) -> ComponentFunction:
-    return ComponentFunction(function=method, is_async=False, context_parameter="ctx")
 
 
 def _reject_tool_options(kind: type[Component], options: Mapping[str, Any]) -> None:

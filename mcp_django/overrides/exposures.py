@@ -203,7 +203,7 @@ def file_fields_of(component: Component) -> frozenset[str]:
 
 def _component_problem(component: Component) -> str:
     """Return why a component of a view cannot or must not be called, or ``""``."""
-    source: Any = getattr(component.callable, "__self__", component.callable)
+    source: Any = component.callable
     problem = getattr(source, "configuration_problem", None)
     found = str(problem()) if callable(problem) else ""
     form = source.arguments.layout.form if not found and isinstance(source, ViewRunner) else None

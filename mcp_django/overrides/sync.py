@@ -256,11 +256,10 @@ def origin_of(component: Component) -> str:
 
 def _declaring_object(function: Callable[..., Any]) -> Any:
     """Return the site's own code behind a function; for the component of a view, the view."""
-    source = getattr(function, "__self__", None)
-    if not isinstance(source, ViewRunner):
+    if not isinstance(function, ViewRunner):
         return function
     try:
-        view: Any = source.arguments.layout.route.view
+        view: Any = function.arguments.layout.route.view
     except ImproperlyConfigured:
         # The URLconf no longer has this view; a system check reports that.
         return function

@@ -34,6 +34,7 @@ from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
     ValidationProblem,
+    invalid_argument,
     to_json_text,
     unknown_argument_problem,
 )
@@ -238,9 +239,7 @@ class GenericArguments:
         close = nearest(name, names)
         hint = f"; did you mean {to_json_text(close)}?" if close else ""
         known = ", ".join(names)
-        raise InvalidArguments(
-            [ValidationProblem(path="model", value=name, message=f"must be one of {known}{hint}")]
-        )
+        raise invalid_argument("model", f"must be one of {known}{hint}", value=name)
 
     def _names(self) -> list[str]:
         return sorted(name for name, one in self._members.items() if self._shows(one))
@@ -298,10 +297,7 @@ class _Translation:
     def _inner(self, piece: bytes) -> Raws:
         within = self._operation.within
         if not piece.startswith(b"{"):
-            value = json.loads(piece)
-            raise InvalidArguments(
-                [ValidationProblem(path=within, value=value, message="must be an object")]
-            )
+            raise invalid_argument(within, "must be an object", value=json.loads(piece))
         pieces = _raws(piece)
         known = [
             one for one in self._taken if one not in self._operation.plain and one != self._key
@@ -344,8 +340,7 @@ def _raws(raw: bytes) -> Raws:
     try:
         found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as exc:
-        problem = ValidationProblem(path="", message=f"the arguments are not valid JSON: {exc}")
-        raise InvalidArguments([problem]) from exc
+        raise invalid_argument("", f"the arguments are not valid JSON: {exc}") from exc
     return {name: bytes(one).strip() for name, one in found.items()}
 
 

@@ -22,6 +22,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
+from mcp_django.integrations.models.declaration import snake_case
 from mcp_django.protocol.text import did_you_mean
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
@@ -404,12 +405,9 @@ def basename_of(viewset: Any, basename: str | None) -> str:
 
 def snake(name: str) -> str:
     """Return the name of a view class in snake case: ``sales_report`` for ``SalesReportView``."""
-    for suffix in SUFFIXES:
-        if name.endswith(suffix) and name != suffix:
-            name = name.removesuffix(suffix)
-            break
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return slug(spaced)
+    suffix = next((one for one in SUFFIXES if name.endswith(one) and name != one), "")
+    name = name.removesuffix(suffix)
+    return slug(snake_case(name))
 
 
 def slug(text: str) -> str:

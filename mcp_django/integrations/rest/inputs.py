@@ -20,7 +20,6 @@ from django.core.exceptions import ImproperlyConfigured
 from rest_framework import fields, serializers
 from rest_framework.filters import OrderingFilter, SearchFilter
 from rest_framework.generics import GenericAPIView
-from rest_framework.pagination import BasePagination
 from rest_framework.parsers import BaseParser
 from rest_framework.utils.mediatypes import media_type_matches
 
@@ -33,7 +32,12 @@ from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import enum_rule, type_error_rule
 from mcp_django.schema.serializers import serializer_schema, writable_fields
 from mcp_django.schema.structure import Schema, accepts_null
-from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+from mcp_django.schema.values import (
+    decode_arguments,
+    drop_nulls,
+    drop_optional_nulls,
+    unknown_members,
+)
 
 MAX_DIGITS = 18
 FILE_PROBLEM = "is a file, which arguments cannot contain; upload it through the site itself"
@@ -153,7 +157,9 @@ class RestArguments:
 
     def _clear(self) -> dict[str, Schema]:
         names = [name for name, own in self._names.items() if own in self._empty_values]
-        return {CLEAR: _clear_schema(names)} if names else {}
+        items = {"type": "string", "enum": names}
+        schema = {"type": "array", "items": items, "description": "Fields to empty."}
+        return {CLEAR: schema} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the grouped arguments under the key ``values``.
@@ -191,11 +197,7 @@ class RestArguments:
             return known
         # The schema of a member without a type allows null, too, which would empty the member.
         optional = self._names.keys() - self._shape["required"]
-        return {
-            name: value
-            for name, value in known.items()
-            if value is not None or name not in optional
-        }
+        return drop_optional_nulls(known, optional)
 
     def _problems(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name in self.files & arguments.keys():
@@ -380,21 +382,14 @@ def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]
     for parameter in _openapi_parameters(paginator, view):
         schema = parameter.schema
         if schema.get("type") == "integer":
-            schema = {**schema, "minimum": 0 if _is_offset(paginator, parameter.name) else 1}
-        if _is_cursor(paginator, parameter.name):
+            is_offset = parameter.name == getattr(paginator, "offset_query_param", None)
+            schema = {**schema, "minimum": 0 if is_offset else 1}
+        if parameter.name == getattr(paginator, "cursor_query_param", None):
             schema = {"type": "string", "description": _CURSOR.format(name=parameter.name)}
         yield QueryParameter(name=parameter.name, schema=schema)
 
 
 _CURSOR = "Cursor of the page: the value of {name} in the URL next of the previous page."
-
-
-def _is_offset(paginator: BasePagination, name: str) -> bool:
-    return name == getattr(paginator, "offset_query_param", None)
-
-
-def _is_cursor(paginator: BasePagination, name: str) -> bool:
-    return name == getattr(paginator, "cursor_query_param", None)
 
 
 def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
@@ -504,15 +499,6 @@ def empty_values(
         elif getattr(field, "allow_blank", False):
             found[name] = ""
     return found
-
-
-def _clear_schema(names: list[str]) -> Schema:
-    """Return the schema of the argument ``clear``."""
-    return {
-        "type": "array",
-        "items": {"type": "string", "enum": names},
-        "description": "Fields to empty.",
-    }
 
 
 def _clear_conflicts(arguments: Mapping[str, Any], clear: Any) -> Iterator[ValidationProblem]:

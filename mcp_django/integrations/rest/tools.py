@@ -34,7 +34,7 @@ from mcp_django.integrations.rest.routing import Routes
 from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import JSONSchemaOutput
-from mcp_django.schema.django_forms import key_schema
+from mcp_django.schema.django_forms import constant_schema, key_schema
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
 
@@ -317,13 +317,10 @@ def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
                 for name in ("get_paginated_response", "paginate_queryset")
             )
             # Without a default page size, it may return the list without an envelope.
-            size = getattr(paginator, "default_limit", None) or getattr(
-                paginator, "page_size", None
-            )
+            size = getattr(paginator, "default_limit", 0) or getattr(paginator, "page_size", 0)
             if not is_own or not size:
                 return None
-            described = paginator.get_paginated_response_schema(several)
-            wrapped: Schema = _to_json_schema(described)
+            wrapped: Schema = _to_json_schema(paginator.get_paginated_response_schema(several))
             return wrapped
     return None
 
@@ -380,10 +377,6 @@ def _field_schema(field: Any) -> Schema:
     return {}
 
 
-def _constant_schema(**schema: Any) -> Callable[[Any], Schema]:
-    return lambda field: dict(schema)
-
-
 def _decimal(field: Any) -> Schema:
     as_text = getattr(field, "coerce_to_string", True) or field.localize
     return {"type": "string" if as_text else "number"}
@@ -435,27 +428,27 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
         "type": "array",
         "items": _field_schema(field.child),
     },
-    fields.BooleanField: _constant_schema(type="boolean"),
-    fields.CharField: _constant_schema(type="string"),
+    fields.BooleanField: constant_schema(type="boolean"),
+    fields.CharField: constant_schema(type="string"),
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
-    fields.IntegerField: _constant_schema(type="integer"),
+    fields.IntegerField: constant_schema(type="integer"),
     # Not every release of REST framework has it.
     getattr(fields, "BigIntegerField", fields.IntegerField): _big,
-    fields.FloatField: _constant_schema(type="number"),
+    fields.FloatField: constant_schema(type="number"),
     fields.DecimalField: _decimal,
-    fields.DateTimeField: _constant_schema(type="string"),
-    fields.DateField: _constant_schema(type="string"),
-    fields.TimeField: _constant_schema(type="string"),
-    fields.DurationField: _constant_schema(type="string"),
+    fields.DateTimeField: constant_schema(type="string"),
+    fields.DateField: constant_schema(type="string"),
+    fields.TimeField: constant_schema(type="string"),
+    fields.DurationField: constant_schema(type="string"),
     fields.ListField: lambda field: _list_of(field.child),
-    fields.DictField: _constant_schema(type="object"),
+    fields.DictField: constant_schema(type="object"),
     fields.ChoiceField: _choice,
     # The URL of the file; without a file it is null, although the column is not.
-    fields.FileField: _constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
-    relations.StringRelatedField: _constant_schema(type="string"),
+    fields.FileField: constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
+    relations.StringRelatedField: constant_schema(type="string"),
     relations.PrimaryKeyRelatedField: _related_key_schema,
     relations.SlugRelatedField: _slug,
-    relations.HyperlinkedRelatedField: _constant_schema(type="string"),
+    relations.HyperlinkedRelatedField: constant_schema(type="string"),
     relations.ManyRelatedField: lambda field: {
         "type": "array",
         "items": _field_schema(field.child_relation),
