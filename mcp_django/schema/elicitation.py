@@ -26,7 +26,7 @@ from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, format_hint
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.structure import Schema, without_null
 
 # Types are usually created once; the limit protects the memory if a tool creates one per call.
 MAX_CACHED_FORMS = 256
@@ -282,8 +282,9 @@ def flat_form(schema: Schema) -> Schema:
     given = schema.get("properties", {})
     if schema.get("type") != "object" or schema.get("additionalProperties", False) is not False:
         raise NotFlatError("a form must be an object with named fields and no others")
+    # In a form, an empty field means null.
     properties = {name: _form_field(name, member) for name, member in given.items()}
-    may_be_null = {name for name, member in given.items() if _without_null(member) != member}
+    may_be_null = {name for name, member in given.items() if without_null(member) != member}
     required = [n for n in schema.get("required", ()) if n in properties and n not in may_be_null]
     form: Schema = {"type": "object", "properties": properties}
     return {**form, "required": required} if required else form
@@ -316,7 +317,7 @@ def _check_keywords(odd: Iterable[str], place: str) -> None:
 
 
 def _form_field(name: str, member: Any) -> Schema:
-    member = _normalize_choices(_without_null(member)) if isinstance(member, dict) else {}
+    member = _normalize_choices(without_null(member)) if isinstance(member, dict) else {}
     if asks_for_secret(name, member):
         raise NotFlatError(
             f"{name} looks like a secret, which must not pass through the client; send the user "
@@ -342,20 +343,6 @@ def _form_field(name: str, member: Any) -> Schema:
     if kind == "array":
         kept["items"] = _choice_items(name, member.get("items"))
     return _inclusive_bounds(kept, member) if kind == "integer" else kept
-
-
-def _without_null(member: Any) -> Any:
-    """Return the only alternative to null; in a form, an empty field means null."""
-    alternatives = member.get("anyOf", ()) if isinstance(member, dict) else ()
-    others = [one for one in alternatives if not _is_null(one)]
-    if len(others) != 1 or len(others) == len(alternatives) or not isinstance(others[0], dict):
-        return member
-    around = {key: value for key, value in member.items() if key != "anyOf"}
-    return {**others[0], **around}
-
-
-def _is_null(alternative: Any) -> bool:
-    return isinstance(alternative, dict) and alternative.get("type") == "null"
 
 
 def _normalize_choices(member: Schema) -> Schema:

@@ -84,12 +84,10 @@ def display_text(value: Any) -> str:
 
 def number_bounds(shape: FieldShape) -> tuple[float, float]:
     """Return the minimum and the maximum of a numeric shape."""
-    schema, whole = shape.schema, shape.kind == "integer"
-    low, high = (
-        number_keyword(schema, "minimum", -math.inf),
-        number_keyword(schema, "maximum", math.inf),
-    )
-    if whole:
+    schema = shape.schema
+    low = number_keyword(schema, "minimum", -math.inf)
+    high = number_keyword(schema, "maximum", math.inf)
+    if shape.kind == "integer":
         above = number_keyword(schema, "exclusiveMinimum", -math.inf)
         below = number_keyword(schema, "exclusiveMaximum", math.inf)
         low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
@@ -215,11 +213,7 @@ def _is_null(schema: Any) -> bool:
 
 def input_parser(shape: FieldShape) -> Callable[[str], Any]:
     """Return a function that parses the entered text for a shape."""
-
-    def read(text: str) -> Any:
-        return _PARSERS[shape.kind](text, shape)
-
-    return read
+    return lambda text: _PARSERS[shape.kind](text, shape)
 
 
 def _integer(text: str, shape: FieldShape) -> int:
@@ -280,10 +274,6 @@ def _parse_with(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     return found
 
 
-def _typed_text(text: str, shape: FieldShape) -> str:
-    return text.strip()
-
-
 def _boolean(text: str, shape: FieldShape) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise ValidationError(_("Enter true or false."))
@@ -331,11 +321,6 @@ def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def _unvalidated_json(text: str, shape: FieldShape) -> Any:
-    # Not validated here, so that the user can see how the server rejects invalid arguments.
-    return _parse_json(text)
-
-
 def _mixed(text: str, shape: FieldShape) -> Any:
     """Return the text parsed as JSON if its type is allowed, else the text: `"5"` is a string."""
     members = shape.schema.get("anyOf") or shape.schema.get("oneOf")
@@ -368,10 +353,11 @@ _PARSERS: Mapping[str, Callable[[str, FieldShape], Any]] = {
     "date": _date,
     "datetime": _datetime,
     "time": _time,
-    "email": _typed_text,
-    "uri": _typed_text,
+    "email": lambda text, shape: text.strip(),
+    "uri": lambda text, shape: text.strip(),
     "lines": _lines,
     "json": _json,
-    "whole": _unvalidated_json,
+    # Not validated here, so that the user can see how the server rejects invalid arguments.
+    "whole": lambda text, shape: _parse_json(text),
     "mixed": _mixed,
 }

@@ -126,6 +126,15 @@ def accepts_null(root: Schema, schema: Any) -> bool:
     return "null" in (kind if isinstance(kind, list) else [kind])
 
 
+def without_null(schema: Any) -> Any:
+    """Return the only alternative to `null`, else the schema."""
+    found = schema.get("anyOf", ()) if isinstance(schema, dict) else ()
+    others = [one for one in found if not (isinstance(one, dict) and one.get("type") == "null")]
+    if len(others) != 1 or len(others) == len(found) or not isinstance(others[0], dict):
+        return schema
+    return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
+
+
 # Inlining local references ------------------------------------------------------------------------
 
 # Local references are replaced by their targets, because some hosts drop tools whose schema has a
