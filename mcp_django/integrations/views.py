@@ -19,7 +19,7 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404
 from django.utils import timezone
-from django.utils.functional import lazystr
+from django.utils.functional import lazy
 from django.views.generic.edit import (
     BaseCreateView,
     BaseUpdateView,
@@ -271,15 +271,12 @@ def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
     """
     if 200 <= response.status_code < 300:
         return
-    if isinstance(request.view_exception, Resolver404) or _is_not_found(request.view_response):
+    is_missing = getattr(request.view_response, "status_code", 0) in {404, 410}
+    if isinstance(request.view_exception, Resolver404) or is_missing:
         # The message of Resolver404 lists every pattern that was tried.
         raise Http404("Not found.") from request.view_exception
     if request.view_exception is not None:
         raise request.view_exception
-
-
-def _is_not_found(response: HttpResponseBase | None) -> bool:
-    return response is not None and response.status_code in {404, 410}
 
 
 # From a view to a component -----------------------------------------------------------------------
@@ -301,7 +298,8 @@ def _build_component(
     """
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("name", name)
-    given["description"] = given.get("description") or lazystr(_ViewDescription(source))
+    # Read from the view when it is used, because the URLconf is loaded later.
+    given["description"] = given.get("description") or lazy(source.description, str)()
     for listed in ("scopes", "icons"):
         if isinstance(given.get(listed), str):
             raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
@@ -328,16 +326,6 @@ def _build_component(
             found = Resource(**common, uri=template.template)
     source.arguments.is_published = True
     return found
-
-
-class _ViewDescription:
-    """The description of a component, taken from the view when it is read."""
-
-    def __init__(self, source: ViewRunner) -> None:
-        self._source = source
-
-    def __str__(self) -> str:
-        return self._source.description()
 
 
 def _reject_tool_options(kind: type[Component], options: Mapping[str, Any]) -> None:

@@ -62,7 +62,8 @@ class ExposedFields:
     ) -> None:
         self.model = model
         self._declaration = declaration
-        self.paths = {text: self._resolve(text) for text in self._names(fields)}
+        label = f"{declaration}: fields"
+        self.paths = {text: resolve_path(model, text, label=label) for text in self._names(fields)}
         self.tree = Node(model, declaration.server)
         for path in self.paths.values():
             self.tree.add(path)
@@ -165,9 +166,6 @@ class ExposedFields:
             )
         return list(fields)
 
-    def _resolve(self, text: str) -> FieldPath:
-        return resolve_path(self.model, text, label=f"{self._declaration}: fields")
-
     def _is_other_name(self, path: FieldPath) -> bool:
         """Return whether ``fields`` has a foreign key under its other name: relation or column."""
         return any(
@@ -207,19 +205,18 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
         ImproperlyConfigured: no exposed column is unique, or ``key`` is not one of them.
     """
     unique = _unique_columns(declaration)
-    if declaration.key:
-        if declaration.key not in unique:
-            raise ImproperlyConfigured(
-                f"{declaration}: key = {declaration.key!r} is not a unique column in fields; "
-                f"unique columns: {', '.join(unique) or 'none'}."
-            )
-        return _key(declaration, declaration.key)
-    if not unique:
+    name = declaration.key or next(iter(unique), "")
+    if declaration.key and name not in unique:
+        raise ImproperlyConfigured(
+            f"{declaration}: key = {name!r} is not a unique column in fields; unique columns: "
+            f"{', '.join(unique) or 'none'}."
+        )
+    if not name:
         raise ImproperlyConfigured(
             f"{declaration}: no field in fields identifies one {declaration.noun}: "
             f"{_add(declaration)}, or write tools = ['count']."
         )
-    return _key(declaration, unique[0])
+    return Key(name=name, field=declaration.exposed.columns[name])
 
 
 def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
@@ -259,10 +256,6 @@ def _has_opaque_key(model: type[Model]) -> bool:
     while key.is_relation:
         key = key.target_field
     return isinstance(key, OPAQUE_KEY_FIELDS)
-
-
-def _key(declaration: ModelComponents[Any], name: str) -> Key:
-    return Key(name=name, field=declaration.exposed.columns[name])
 
 
 def _add(declaration: ModelComponents[Any]) -> str:
@@ -436,9 +429,7 @@ class LabelPlaceholders:
 
     def __init__(self, server: IntegrationRegistry) -> None:
         self._server = server
-        self._blanks: defaultdict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(
-            list
-        )
+        self._blanks: dict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(list)
 
     def add(self, model: type[Model], column: str, blank: LabelPlaceholder) -> None:
         """Add a placeholder whose key is a value of ``column`` of the model."""
@@ -596,11 +587,8 @@ def _relation_schema(relation: Relation) -> Schema:
         schema["required"] = list(dict.fromkeys(["id", *schema["required"]]))
     if relation.is_many:
         return {"type": "array", "items": schema}
-    return {"anyOf": [schema, {"type": "null"}]} if _may_be_null(relation) else schema
-
-
-def _may_be_null(relation: Relation) -> bool:
-    return not relation.field.concrete or bool(relation.field.null)
+    is_nullable = not relation.field.concrete or relation.field.null
+    return {"anyOf": [schema, {"type": "null"}]} if is_nullable else schema
 
 
 def _dump_one(

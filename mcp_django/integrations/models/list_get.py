@@ -103,16 +103,12 @@ def get_permitted_object(
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)
     if obj is None or not declaration.has_permission(ctx, action, obj):
+        listing = f"list_{declaration.plurals}"
+        see = f"; see {listing}" if listing in declaration.server.tools else ""
         raise ToolError(
-            f"There is no {declaration.noun} with {name} "
-            f"{to_json_text(given[name])}{_see(declaration)}."
+            f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{see}."
         )
     return obj
-
-
-def _see(declaration: ModelComponents[Any]) -> str:
-    name = f"list_{declaration.plurals}"
-    return f"; see {name}" if name in declaration.server.tools else ""
 
 
 def _paging(size: int) -> dict[str, GeneratedArgument]:

@@ -73,10 +73,11 @@ def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
     """Return the template that reads an object as JSON."""
     # Created even if it is not used, since it validates its options.
     listed = ObjectListing(declaration)
+    names = ", ".join(declaration.exposed.tree.members)
     return ResourceTemplate(
         name=declaration.singular,
         title=declaration.noun.capitalize(),
-        description=declaration.doc or _description(declaration),
+        description=declaration.doc or f"One {declaration.noun} as JSON: {names}.",
         function=declare.build_function(
             partial(read_resource, declaration), name=declaration.singular
         ),
@@ -96,11 +97,6 @@ def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     return declaration.exposed.dump(get_object(declaration, ctx, values), ctx)
-
-
-def _description(declaration: ModelResource[Any]) -> str:
-    names = ", ".join(declaration.exposed.tree.members)
-    return f"One {declaration.noun} as JSON: {names}."
 
 
 def _check(declaration: ModelResource[Any]) -> None:
@@ -239,8 +235,9 @@ class ObjectListing:
 
     def _rows(self, ctx: Context) -> QuerySet[Model]:
         rows: QuerySet[Model] = self._declaration.rows(ctx)
-        rows = rows.filter(has_values_condition(self._variables.paths.values()))
-        texts = [path for path in self._variables.paths.values() if _is_text(path)]
+        paths = self._variables.paths.values()
+        texts = [path for path in paths if Column(path.column).kind == "text"]
+        rows = rows.filter(has_values_condition(paths))
         room = MAX_LISTED_TEXT // max(len(texts), 1)
         for number, path in enumerate(texts):
             if (path.column.max_length or room + 1) > room:
@@ -327,10 +324,6 @@ def _column(
     if path.is_many or path.is_relation or Column(path.field).kind not in kinds:
         declaration.refuse(f"{option} = {name!r}; name one field of type {' or '.join(kinds)}.")
     return path
-
-
-def _is_text(path: FieldPath) -> bool:
-    return Column(path.column).kind == "text"
 
 
 def _aware(moment: dt.datetime) -> dt.datetime:

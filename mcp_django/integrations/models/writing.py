@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
@@ -70,6 +70,7 @@ from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_membe
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import WriteHooks
+    from mcp_django.integrations.models.serializer_inputs import SerializerInputs
 
 logger = logging.getLogger("mcp_django")
 
@@ -116,24 +117,8 @@ class WriteDryRun:
         return {**arguments, "call": replace(arguments["call"], preview=True)}
 
 
-class WriteInputs(Protocol):
-    """Validates the values, by a form or a serializer."""
-
-    properties: dict[str, Schema]
-    required: list[str]
-    emptiable: list[str]
-
-    def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
-        """Yield problems of the values that can be found without the database."""
-        ...
-
-    def bind(self, ctx: Context, call: WriteCall, instance: Any) -> Any:
-        """Return the valid form or serializer, for a new object or an existing one.
-
-        Raises:
-            InvalidArguments: a value is not valid; the caller can correct it.
-        """
-        ...
+WriteInputs: TypeAlias = "FormInputs | SerializerInputs"
+"""Validates the values, by a form or a serializer."""
 
 
 class WriteArguments:
@@ -182,7 +167,11 @@ class WriteArguments:
             read = self._head.parse(json.dumps(head).encode())
         except InvalidArguments as exc:
             raise InvalidArguments([*exc.problems, *problems]) from exc
-        problems += _contradictions(values, read.get(CLEAR, ()))
+        problems += [
+            ValidationProblem(path=name, message="has a value and is also in clear; send only one")
+            for name in read.get(CLEAR, ())
+            if name in values
+        ]
         if problems:
             raise InvalidArguments(problems)
         call = WriteCall(
@@ -221,14 +210,6 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, GeneratedArgum
         default=False,
     )
     return named
-
-
-def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[ValidationProblem]:
-    for name in clear:
-        if name in values:
-            yield ValidationProblem(
-                path=name, message="has a value and is also in clear; send only one"
-            )
 
 
 def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
@@ -274,7 +255,7 @@ class ObjectWriter:
             shown = self._shown(ctx, obj, alias)
             if call.preview:
                 changes = difference({}, self._without_key(shown or {}))
-                return _preview(changes=changes, **self._not_shown(call))
+                return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(ctx, obj, obj.pk, "add", tool=self.tool)
         return _unseen("It was saved.") if shown is None else shown
 
@@ -295,7 +276,7 @@ class ObjectWriter:
             shown = self._shown(ctx, obj, alias)
             if call.preview:
                 changes = difference(before or {}, shown or {})
-                return _preview(changes=changes, **self._not_shown(call))
+                return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(
                 ctx, obj, obj.pk, "change", tool=self.tool, fields=written.changed(obj)
             )
@@ -316,7 +297,7 @@ class ObjectWriter:
                 raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
             gone = self._actual_counts(ctx, kept, gone, alias)
             if call.preview:
-                return _preview(cascade=gone.pop("deleted", {}), **gone)
+                return {PREVIEW: True, "cascade": gone.pop("deleted", {}), **gone}
             self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
         return {"deleted": {}, **gone}
 
@@ -341,7 +322,9 @@ class ObjectWriter:
             with around:
                 acquire_sqlite_write_lock(alias, self.declaration.model)
                 yield alias
-                _check_deferred(alias)
+                if connections[alias].vendor == "postgresql":
+                    # Check deferred constraints while an error can still be reported to the caller.
+                    connections[alias].check_constraints()
         except (IntegrityError, DataError) as exc:
             logger.warning("The database rejected what %s wrote.", self.tool, exc_info=exc)
             raise ToolError(
@@ -436,18 +419,8 @@ class ObjectWriter:
         }
 
 
-def _preview(**found: Any) -> dict[str, Any]:
-    return {"preview": True, **found}
-
-
 def _unseen(words: str) -> ToolResult:
     return ToolResult(f"{words} You may not view it.", structured={})
-
-
-def _check_deferred(alias: str) -> None:
-    """Check deferred constraints now, while an error can still be reported to the caller."""
-    if connections[alias].vendor == "postgresql":
-        connections[alias].check_constraints()
 
 
 # Tools that write ---------------------------------------------------------------------------------

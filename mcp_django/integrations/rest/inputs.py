@@ -234,7 +234,9 @@ def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[Validatio
     if rule is not None:
         yield ValidationProblem(path=name, value=value, message=rule + _list_example(value, schema))
         return
-    if schema.get("type") == "integer" and _has_too_many_digits(value):
+    # A number may be sent as text, and be too large for a database.
+    digits = str(value).strip().lstrip("+-0")
+    if schema.get("type") == "integer" and len(digits) > MAX_DIGITS:
         yield ValidationProblem(path=name, value=value, message="must have at most 18 digits")
         return
     items = value if isinstance(value, list) else [value]
@@ -254,11 +256,6 @@ def _list_example(value: Any, schema: Schema) -> str:
     if schema.get("type") != "array" or not choices:
         return ""
     return f", as in {json.dumps([value if value in choices else choices[0]])}"
-
-
-def _has_too_many_digits(value: Any) -> bool:
-    """Return whether a number is too large for a database; it may be sent as text."""
-    return len(str(value).strip().lstrip("+-0")) > MAX_DIGITS
 
 
 def _is_text(value: str) -> bool:
