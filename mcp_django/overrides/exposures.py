@@ -396,10 +396,8 @@ class ExposedModel(ModelComponents[M]):
             if own:
                 self.refuse(
                     f"operations: code has rules for writing {self.model._meta.label} "
-                    ""
                     f"({type(registration).__name__}: {', '.join(own)}); declare create, update "
-                    "and delete "
-                    "there."
+                    "and delete there."
                 )
 
 

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -161,29 +161,23 @@ class TextArguments:
             InvalidArguments: an argument is invalid; the client can correct it.
         """
         given = decode_arguments(raw)
+        known = {name: value for name, value in given.items() if name in self._arguments}
         problems = [
             *(
                 unknown_argument_problem(name, self._arguments)
                 for name in given
-                if self._is_unknown(name)
+                if name not in known
             ),
             *(
                 ValidationProblem(path=one.name, message="is required")
                 for one in self._arguments.values()
                 if one.required and given.get(one.name, "") == ""
             ),
-            *(
-                problem
-                for name, value in given.items()
-                if not self._is_unknown(name) and (problem := self._problem(name, value))
-            ),
+            *filter(None, (self._problem(name, value) for name, value in known.items())),
         ]
         if problems:
             raise InvalidArguments(problems)
         return {name: value for name, value in given.items() if value != ""}
-
-    def _is_unknown(self, name: str) -> bool:
-        return name not in self._arguments
 
     def _problem(self, name: str, value: Any) -> ValidationProblem | None:
         choices = self._arguments[name].choices
@@ -294,10 +288,8 @@ def build_prompt(said: PromptSpec) -> BuiltPrompt:
         )
     except ImproperlyConfigured as exc:
         raise PromptError(str(exc)) from None
-    return BuiltPrompt(
-        prompt=prompt,
-        completions=dict(map(partial(_completion, prompt), _arguments_with_choices(said))),
-    )
+    completions = dict(_completion(prompt, one) for one in said.arguments if one.choices)
+    return BuiltPrompt(prompt=prompt, completions=completions)
 
 
 def _check_sendable(said: PromptSpec) -> None:
@@ -321,10 +313,6 @@ def _function(messages: tuple[MessageText, ...]) -> ComponentFunction:
 def _as_component(function: Any) -> ComponentFunction:
     function.declared_by = ADMIN_ORIGIN
     return ComponentFunction(function=function, is_async=False, context_parameter=None)
-
-
-def _arguments_with_choices(said: PromptSpec) -> Iterable[TextArgument]:
-    return (one for one in said.arguments if one.choices)
 
 
 def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion]:

@@ -266,10 +266,6 @@ def _unsupported_type(value: Any, path: Path, instead: str) -> TypeError:
     )
 
 
-def _unchanged(value: Any, path: Path) -> Any:
-    return value
-
-
 def _float(value: float, path: Path) -> float:
     if not math.isfinite(value):
         raise ValueError(
@@ -346,10 +342,7 @@ def _rejecter(instead: str) -> _Converter:
 
 
 _EXACT: Mapping[type, _Converter] = {
-    type(None): _unchanged,
-    bool: _unchanged,
-    int: _unchanged,
-    str: _unchanged,
+    **dict.fromkeys((type(None), bool, int, str), lambda value, path: value),
     float: _float,
     dict: _mapping,
     list: _items,

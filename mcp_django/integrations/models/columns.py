@@ -539,17 +539,7 @@ _DEFAULT: Mapping[ColumnKind, tuple[str, ...]] = {
     "uuid": ("exact", "in"),
 }
 _EXTRA_LOOKUPS: Mapping[ColumnKind, tuple[str, ...]] = {
-    "text": (
-        "iexact",
-        "contains",
-        "istartswith",
-        "endswith",
-        "iendswith",
-        "gt",
-        "gte",
-        "lt",
-        "lte",
-    ),
+    "text": ("iexact", "contains", "istartswith", "endswith", "iendswith", *_ORDERED[1:]),
     "date": ("year", "month", "day"),
     "datetime": ("date", "year", "month", "day"),
 }
