@@ -366,18 +366,8 @@ def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
 
 
 def _copy(prompt: PromptText, server: str) -> PromptText:
-    return PromptText(
-        server=server,
-        name=prompt.name,
-        is_enabled=False,
-        title=prompt.title,
-        description=prompt.description,
-        arguments=prompt.arguments,
-        text=prompt.text,
-        groups=prompt.groups,
-        permissions=prompt.permissions,
-        scopes=prompt.scopes,
-    )
+    copied = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
+    return PromptText(server=server, is_enabled=False, **copied)
 
 
 # Preview of a skill -------------------------------------------------------------------------------

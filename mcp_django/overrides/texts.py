@@ -12,7 +12,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -74,12 +74,7 @@ class TextArgument:
 
     def as_json(self) -> dict[str, Any]:
         """Return the argument as the row stores it."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "required": self.required,
-            "choices": list(self.choices),
-        }
+        return {**asdict(self), "choices": list(self.choices)}
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -237,16 +237,9 @@ class ModelComponents(Generic[M]):
 
     def _check_spelling(self) -> None:
         """Reject a misspelled option, which would otherwise be ignored silently."""
-        known = {
-            name for cls in type(self).__mro__ for name in _public(cls) if _is_package_class(cls)
-        }
-        written = [
-            name
-            for cls in type(self).__mro__
-            for name in _public(cls)
-            if not _is_package_class(cls)
-        ]
-        for name in written:
+        classes = type(self).__mro__
+        known = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
+        for name in (name for cls in classes for name in _public(cls)):
             if name in known or callable(getattr(type(self), name)):
                 continue
             if close := nearest(name, known, cutoff=0.8):

@@ -413,25 +413,22 @@ def _problem(model: type[Model], name: str) -> str:
         known = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
         hint = did_you_mean(name, known, f"choices: {', '.join(known)}")
         return f"is not a field of {options.label}; {hint}"
+    is_many = isinstance(field, ManyToManyField)
     # Whether many-to-many fields are concrete depends on Django's version.
-    if field.auto_created or not (field.concrete or isinstance(field, ManyToManyField)):
+    if field.auto_created or not (field.concrete or is_many):
         return "is not a column of the model; write it on the related model"
     if isinstance(field, FileField):
         return (
             "is a file, which JSON cannot contain; leave it out, or accept its content in a field "
             "of your own form (form = …)"
         )
-    if isinstance(field, ManyToManyField) and not _is_plain(field):
+    if is_many and not field.remote_field.through._meta.auto_created:
         return "has its own intermediate model (through=…); expose that model, and write its rows"
     if not field.editable or getattr(field, "generated", False):
         return _NOT_EDITABLE
     if field.formfield() is None:
         return "has no form field; set a form that has one (form = …)"
     return ""
-
-
-def _is_plain(field: Any) -> bool:
-    return bool(field.remote_field.through._meta.auto_created)
 
 
 # Required columns that callers do not write -------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import set_urlconf
+from django.urls import ResolverMatch, set_urlconf
 from django.utils.crypto import salted_hmac
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
@@ -29,7 +29,7 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.rest.endpoints import RestEndpoint
 from mcp_django.integrations.rest.inputs import RestArguments, RestValues, encode_body
-from mcp_django.integrations.rest.routing import ResolvedView, Routes
+from mcp_django.integrations.rest.routing import Routes
 from mcp_django.integrations.site_requests import (
     CallerRequest,
     SiteHandler,
@@ -84,7 +84,7 @@ class RestCall:
         return send_isolated(request, read, handler_class=RestHandler)
 
     def _build_request(self, ctx: Context, values: RestValues) -> RestRequest:
-        place = self._routes.resolve_view({**self._fixed, **values.url})
+        path, match = self._routes.resolve_view({**self._fixed, **values.url})
         body, content_type = b"", ""
         if values.body is not None and self._media_type:
             body, content_type = encode_body(values.body, self._media_type)
@@ -96,13 +96,13 @@ class RestCall:
         }
         sending = SiteRequest(
             method=self.endpoint.method.upper(),
-            path=place.path,
+            path=path,
             query=[*self._query, *values.query],
             body=body,
             meta=meta,
         )
         request = build_request(ctx, sending, RestRequest)
-        request.resolved, request.authorization_mark = place, _caller_mark(ctx.principal)
+        request.resolved, request.authorization_mark = match, _caller_mark(ctx.principal)
         _authenticate(request, ctx.principal)
         return request
 
@@ -161,9 +161,9 @@ class RestHandler(SiteHandler):
         if hasattr(request, "urlconf"):
             # The URLconf of the host, which a middleware selected.
             set_urlconf(request.urlconf)
-        request.resolver_match = request.resolved.match
+        match = request.resolver_match = request.resolved
         request.META["HTTP_AUTHORIZATION"] = request.authorization_mark
-        return request.resolved.callback, (), dict(request.resolved.kwargs)
+        return match.func, (), dict(match.kwargs)
 
     def _get_response(self, request: Any) -> HttpResponseBase:
         try:
@@ -195,7 +195,7 @@ class RestRequest(CallerRequest):
     header. It is not a valid credential.
     """
 
-    resolved: ResolvedView
+    resolved: ResolverMatch
     authorization_mark: str
 
 

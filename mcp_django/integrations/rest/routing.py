@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
@@ -30,16 +29,6 @@ from mcp_django.schema.structure import Schema
 logger = logging.getLogger("mcp_django")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedView:
-    """The view that is called for one request, and its URL."""
-
-    callback: Callable[..., Any]
-    path: str
-    kwargs: Mapping[str, Any]
-    match: ResolverMatch
-
-
 class Routes:
     """The patterns of one endpoint in the current URLconf.
 
@@ -55,8 +44,8 @@ class Routes:
         self._urlconf = urlconf
         self._found: WeakKeyDictionary[URLResolver, list[URLRoute]] = WeakKeyDictionary()
 
-    def resolve_view(self, kwargs: Mapping[str, Any]) -> ResolvedView:
-        """Return the view and its URL for these URL variables.
+    def resolve_view(self, kwargs: Mapping[str, Any]) -> tuple[str, ResolverMatch]:
+        """Return the URL of the view for these URL variables, and the match.
 
         Raises:
             Http404: no URL accepts the values.
@@ -67,13 +56,13 @@ class Routes:
                 path = route.reverse_path(kwargs)
             except NoReverseMatch:
                 continue
-            return self._resolve_route(route, path)
+            return path, self._resolve_route(route, path)
         if problem := self.routing_problem():
             raise ImproperlyConfigured(problem)
         logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
         raise Http404
 
-    def _resolve_route(self, route: URLRoute, path: str) -> ResolvedView:
+    def _resolve_route(self, route: URLRoute, path: str) -> ResolverMatch:
         try:
             match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
         except Resolver404:
@@ -82,7 +71,7 @@ class Routes:
         if match.func is not route.callback:
             # The object's key makes the URL that of another action.
             raise Http404
-        return ResolvedView(callback=match.func, path=path, kwargs=match.kwargs, match=match)
+        return match
 
     def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
@@ -108,7 +97,8 @@ class Routes:
                 return ""
         except ImproperlyConfigured as exc:
             return str(exc)
-        same = [one for one in all_routes(self._urlconf) if self._is_same(one)]
+        every = all_routes(self._urlconf)
+        same = [one for one in every if _leads_to(self._endpoint, one.callback, by_any_name=True)]
         found = {one.full_name for one in same if one.is_reversible}
         if not found:
             lacking = "a URL with a name" if same else "a URL"
@@ -118,16 +108,6 @@ class Routes:
             f"{self._endpoint} is registered for the URL name {wanted}, which does not exist; the "
             f"URLconf has {', '.join(sorted(found))}."
         )
-
-    def _is_same(self, route: URLRoute) -> bool:
-        """Return whether a pattern leads to the same action of the same class, under any name."""
-        if self._endpoint.function is not None:
-            return _leads_to(self._endpoint, route.callback)
-        if getattr(route.callback, "cls", None) is not self._endpoint.view_class:
-            return False
-        actions = getattr(route.callback, "actions", None) or {}
-        is_routed = actions.get(self._endpoint.method) == self._endpoint.action
-        return is_routed or not self._endpoint.is_viewset
 
     def _is_wanted(self, route: URLRoute) -> bool:
         if self._namespace and self._namespace != route.namespace:
@@ -139,15 +119,17 @@ class Routes:
         )
 
 
-def _leads_to(endpoint: RestEndpoint, callback: Any) -> bool:
+def _leads_to(endpoint: RestEndpoint, callback: Any, *, by_any_name: bool = False) -> bool:
+    """Return whether a view is the endpoint: the same action of the same class."""
     if endpoint.function is not None:
         return _unwraps_to(callback, endpoint.function)
     if getattr(callback, "cls", None) is not endpoint.view_class:
         return False
     if not endpoint.is_viewset:
         return True
-    is_same = callback.actions.get(endpoint.method) == endpoint.action
-    return is_same and callback.initkwargs.get("basename") in {None, endpoint.basename}
+    is_same = (getattr(callback, "actions", None) or {}).get(endpoint.method) == endpoint.action
+    is_named = by_any_name or callback.initkwargs.get("basename") in {None, endpoint.basename}
+    return is_same and is_named
 
 
 def _unwraps_to(callback: Any, function: Any) -> bool:

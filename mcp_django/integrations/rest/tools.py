@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db.models import CharField
-from rest_framework import fields, mixins, relations, serializers
+from rest_framework import fields, relations, serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.pagination import CursorPagination, LimitOffsetPagination, PageNumberPagination
 from rest_framework.renderers import JSONRenderer
@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.rest.calls import RestCall
 from mcp_django.integrations.rest.endpoints import (
+    STANDARD_ACTIONS,
     RestEndpoint,
     api_view_endpoints,
     api_view_tool_name,
@@ -260,13 +261,6 @@ def api_view_tools(
 # does not match it. A tool has none if the site overrides a method, if the serializer has its own
 # output, if a renderer renames fields or if the paginator has its own envelope.
 
-MIXINS: Mapping[str, type] = {
-    "list": mixins.ListModelMixin,
-    "retrieve": mixins.RetrieveModelMixin,
-    "create": mixins.CreateModelMixin,
-    "update": mixins.UpdateModelMixin,
-    "partial_update": mixins.UpdateModelMixin,
-}
 # The methods that each of these actions uses for its response.
 RESPONSE_METHODS = ("get_serializer", "paginate_queryset", "get_paginated_response")
 PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
@@ -289,13 +283,15 @@ def output_schema(endpoint: RestEndpoint) -> Schema | None:
 
 
 def _has_certain_output(endpoint: RestEndpoint) -> bool:
-    base = MIXINS.get(endpoint.action)
-    if base is None or endpoint.is_extra or not issubclass(endpoint.view_class, GenericAPIView):
+    standard = STANDARD_ACTIONS.get(endpoint.action)
+    if standard is None or endpoint.is_extra or endpoint.action == "destroy":
+        return False
+    if not issubclass(endpoint.view_class, GenericAPIView):
         return False
     own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
     renderers = endpoint.renderers()
     return (
-        endpoint.inherits_unchanged(base, *own)
+        endpoint.inherits_unchanged(standard.mixin, *own)
         and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
         and endpoint.inherits_unchanged(APIView, "finalize_response")
         and endpoint.has_fixed_serializer
