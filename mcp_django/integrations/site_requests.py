@@ -489,7 +489,7 @@ def _proxy_ssl_header(*, is_secure: bool) -> dict[str, str]:
 
 
 def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
-    """Return host, port and whether it is HTTPS: of the request, ``BASE_URL`` or an allowed host."""
+    """Return the host, the port and whether it is HTTPS: of the request, else of the settings."""
     if carrier is not None:
         try:
             return carrier.get_host(), str(carrier.get_port()), carrier.is_secure()

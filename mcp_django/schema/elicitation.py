@@ -83,13 +83,22 @@ def _build_form(declared: Any, *_key: Any) -> ElicitationForm:
 _build_form_cached = lru_cache(MAX_CACHED_FORMS)(_build_form)
 
 
-class _NoFields:
-    """A form without fields, which the user only accepts or declines."""
+class _Form:
+    """Base class of the forms."""
 
     uses_database = False
+    json_schema: Schema
+
+    def _known_members(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        known = self.json_schema.get("properties", {})
+        return {name: value for name, value in content.items() if name in known}
+
+
+class _NoFields(_Form):
+    """A form without fields, which the user only accepts or declines."""
 
     def __init__(self) -> None:
-        self.json_schema: Schema = {"type": "object", "properties": {}}
+        self.json_schema = {"type": "object", "properties": {}}
 
     def parse_answer(self, content: Mapping[str, Any]) -> None:
         """Return `None`, because an accepted form without fields has no value."""
@@ -98,10 +107,8 @@ class _NoFields:
 _NO_FIELDS = _NoFields()
 
 
-class _TypedForm:
+class _TypedForm(_Form):
     """A form declared by a Python type."""
-
-    uses_database = False
 
     def __init__(self, hint: Any) -> None:
         self._is_single = not _has_fields(hint)
@@ -118,9 +125,7 @@ class _TypedForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> Any:
         """Return an instance of the type."""
-        known = self.json_schema["properties"]
-        given = {name: value for name, value in content.items() if name in known}
-        filled = {**self._null_members, **given}
+        filled = {**self._null_members, **self._known_members(content)}
         raw = json.dumps(filled if self._is_single else {FIELD: filled}).encode()
         try:
             return self._arguments.parse(raw)[FIELD]
@@ -133,7 +138,7 @@ class _TypedForm:
         return dataclasses.replace(problem, path=path)
 
 
-class _DjangoForm:
+class _DjangoForm(_Form):
     """A form declared by a Django form; the answer becomes the bound, valid form."""
 
     uses_database = True
@@ -149,16 +154,13 @@ class _DjangoForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> BaseForm:
         """Return the bound, valid form."""
-        known = self.json_schema["properties"]
-        given = {name: value for name, value in content.items() if name in known}
-        form: BaseForm = self._arguments.parse(json.dumps(given).encode())["form"]
+        raw = json.dumps(self._known_members(content)).encode()
+        form: BaseForm = self._arguments.parse(raw)["form"]
         return form
 
 
-class _HandwrittenForm:
+class _HandwrittenForm(_Form):
     """A form declared by a hand-written schema, which the host receives unchanged."""
-
-    uses_database = False
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._compiled = CompiledSchema(schema, what="The form's schema")
@@ -170,8 +172,7 @@ class _HandwrittenForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer unchanged, without members that have no field."""
-        known = self.json_schema.get("properties", {})
-        given = {name: value for name, value in content.items() if name in known}
+        given = self._known_members(content)
         if problems := self._compiled.find_problems(given):
             raise InvalidArguments(problems)
         return given

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import Action, ModelComponents
     from mcp_django.integrations.registration import IntegrationRegistry
 
-    _ModelIterable = ModelIterable[Any]
-else:
-    # Generic in the stubs only.
-    _ModelIterable = ModelIterable
-
 logger = logging.getLogger("mcp_django")
 
 # The number of objects that are checked at most if permissions are per object.
@@ -129,7 +124,7 @@ def _with_object_checks(
     ``count()`` on it.
     """
 
-    class Asking(_ModelIterable):
+    class Asking(ModelIterable):  # type: ignore[type-arg]  # generic in the stubs only
         def __iter__(self) -> Iterator[Any]:
             return (
                 one for one in super().__iter__() if declaration.has_permission(ctx, "view", one)

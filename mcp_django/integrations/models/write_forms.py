@@ -45,11 +45,6 @@ from mcp_django.schema.structure import Schema
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import WriteHooks
 
-    _ModelForm = forms.ModelForm[Any]
-else:
-    # Generic in the stubs only.
-    _ModelForm = forms.ModelForm
-
 FLAGS = ("true", "false")
 
 
@@ -231,7 +226,7 @@ def _as_stored(value: Any) -> Any:
 # about several fields are checked with the current values of the others.
 
 
-class WriteForm(_ModelForm):
+class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
     """Validates a new object, or an update of those fields of an object that are in ``only``."""
 
     def __init__(self, *, only: Sequence[str] | None = None, **options: Any) -> None:

@@ -146,13 +146,11 @@ class RestEndpoint:
     @property
     def model(self) -> Any:
         """The model of the view, or ``None`` if the class does not define it."""
-        queryset = self.initkwargs.get("queryset", getattr(self.view_class, "queryset", None))
+        queryset = self._setting("queryset")
         if hasattr(queryset, "model"):
             return queryset.model
-        serializer = self.initkwargs.get(
-            "serializer_class", getattr(self.view_class, "serializer_class", None)
-        )
-        return getattr(getattr(serializer, "Meta", None), "model", None)
+        meta = getattr(self._setting("serializer_class"), "Meta", None)
+        return getattr(meta, "model", None)
 
     @property
     def lookup(self) -> tuple[str, str] | None:
