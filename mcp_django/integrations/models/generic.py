@@ -24,7 +24,7 @@ from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.core.declare import TrustedOutput, build_function
-from mcp_django.core.tool import Tool
+from mcp_django.core.tool import DryRun, Tool
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.integrations.models.declaration import ModelTools
@@ -164,14 +164,6 @@ _FIRST = re.compile(r"[^.\[]*")
 _NUMBER = re.compile(rb"-?\d")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenericCall:
-    """The model's own tool and its parsed arguments."""
-
-    tool: Tool
-    arguments: Mapping[str, Any]
-
-
 class GenericArguments:
     """Parses the arguments of a generic tool, for the models that a principal may see."""
 
@@ -204,7 +196,7 @@ class GenericArguments:
         )
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return the ``call`` to make, or the ``member`` to describe.
+        """Return the model's own ``tool`` and its ``arguments``, or the ``member`` to describe.
 
         Raises:
             InvalidArguments: an argument is not valid; the caller can correct it.
@@ -220,7 +212,10 @@ class GenericArguments:
             return {"member": member}
         tool = member.tools[self._operation.key]
         authorize(self._principal, tool)
-        return {"call": _Translation(self._operation, member, tool).call(pieces)}
+        return {
+            "tool": tool,
+            "arguments": _Translation(self._operation, member, tool).parse(pieces),
+        }
 
     def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
         known = ["model", *self._operation.properties]
@@ -262,18 +257,17 @@ class _Translation:
         self._taken: Mapping[str, Schema] = tool.arguments.json_schema["properties"]
         self._key = operation.key_of(member)
 
-    def call(self, pieces: Raws) -> GenericCall:
-        """Return the call of the model's own tool.
+    def parse(self, pieces: Raws) -> Mapping[str, Any]:
+        """Return the arguments of the model's own tool.
 
         Raises:
             InvalidArguments: the model's tool does not accept the arguments.
         """
         raw = _joined(self._translated(pieces))
         try:
-            arguments = self._tool.arguments.parse(raw)
+            return self._tool.arguments.parse(raw)
         except InvalidArguments as exc:
             raise InvalidArguments([self._with_outer_path(one) for one in exc.problems]) from exc
-        return GenericCall(tool=self._tool, arguments=arguments)
 
     def _translated(self, pieces: Raws) -> Raws:
         found: Raws = {}
@@ -609,17 +603,15 @@ class _GenericDryRun:
     """The dry run of the model's own tool."""
 
     def is_dry_run(self, arguments: Mapping[str, Any]) -> bool:
-        call: GenericCall = arguments["call"]
-        return call.tool.dry_run is not None and call.tool.dry_run.is_dry_run(call.arguments)
+        dry_run = arguments["tool"].dry_run
+        return dry_run is not None and bool(dry_run.is_dry_run(arguments["arguments"]))
 
     def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        call: GenericCall = arguments["call"]
-        assert call.tool.dry_run is not None
-        dry = replace(call, arguments=call.tool.dry_run.to_dry_run(call.arguments))
-        return {**arguments, "call": dry}
+        dry_run: DryRun = arguments["tool"].dry_run
+        return {**arguments, "arguments": dry_run.to_dry_run(arguments["arguments"])}
 
 
 def _run_model_tool(ctx: Context, given: dict[str, Any]) -> Any:
     """Call the function of the model's own tool."""
-    call: GenericCall = given["call"]
-    return call.tool.function.bind(dict(call.arguments), ctx)()
+    tool: Tool = given["tool"]
+    return tool.function.bind(dict(given["arguments"]), ctx)()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import islice
-from types import ModuleType
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -328,19 +327,18 @@ def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
             )
     elif isinstance(backend, OrderingFilter):
         yield from _ordering(backend, view)
-    elif (filtersets := _filtersets()) is not None and filtersets.is_filterset_backend(backend):
-        yield from filtersets.filterset_parameters(backend, view)
+    elif _is_filterset_backend(backend):
+        from mcp_django.integrations.rest.filtersets import filterset_parameters
+
+        yield from filterset_parameters(backend, view)
     else:
         yield from _openapi_parameters(backend, view)
 
 
-def _filtersets() -> ModuleType | None:
-    """Return the module that reads filtersets, if django-filter is installed."""
-    if find_spec("django_filters") is None:
-        return None
-    from mcp_django.integrations.rest import filtersets
-
-    return filtersets
+def _is_filterset_backend(backend: Any) -> bool:
+    """Return whether the backend is that of django-filter, which is optional."""
+    module = sys.modules.get("django_filters.rest_framework")
+    return module is not None and isinstance(backend, module.DjangoFilterBackend)
 
 
 def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:

@@ -350,15 +350,20 @@ def _nullable(field: Any) -> Schema:
 
 def _is_never_null(field: Any) -> bool:
     """Return whether the field is for a column that is never null."""
-    model = getattr(getattr(field.parent, "Meta", None), "model", None)
-    if model is None or field.allow_null:
-        return False
-    try:
-        column = model._meta.get_field(field.source)
-    except FieldDoesNotExist:
+    column = _model_field(field)
+    if column is None or field.allow_null:
         return False
     is_many = bool(column.many_to_many or column.one_to_many)
     return is_many or not getattr(column, "null", True)
+
+
+def _model_field(field: Any) -> Any:
+    """Return the field of the serializer's model that a field shows, or ``None``."""
+    model = getattr(getattr(field.parent, "Meta", None), "model", None)
+    try:
+        return None if model is None else model._meta.get_field(field.source)
+    except FieldDoesNotExist:
+        return None
 
 
 def _field_schema(field: Any) -> Schema:
@@ -399,17 +404,10 @@ def _slug(field: Any) -> Schema:
 def _related_key_schema(field: Any) -> Schema:
     if field.pk_field is not None:
         return {}
-    model = getattr(getattr(field.parent, "Meta", None), "model", None)
-    source = field.source
-    if isinstance(field.parent, relations.ManyRelatedField):
-        model = getattr(getattr(field.parent.parent, "Meta", None), "model", None)
-        source = field.parent.source
     if field.queryset is not None:
         return key_schema(field.queryset.model._meta.pk)
-    try:
-        related = model._meta.get_field(source).related_model if model is not None else None
-    except FieldDoesNotExist:
-        related = None
+    is_many = isinstance(field.parent, relations.ManyRelatedField)
+    related = getattr(_model_field(field.parent if is_many else field), "related_model", None)
     return {} if related is None else key_schema(related._meta.pk)
 
 
