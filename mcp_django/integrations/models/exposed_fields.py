@@ -193,10 +193,6 @@ class Key:
         """The type of the argument."""
         return Column(self.field).argument()
 
-    def value(self, obj: Model) -> Any:
-        """Return the key of an object, as it is in results."""
-        return Column(self.field).dump(getattr(obj, self.name))
-
 
 def find_key(declaration: ModelComponents[Any]) -> Key:
     """Return the ``key`` of the declaration, or the most suitable unique field.
@@ -282,20 +278,16 @@ def _list_attribute(name: str) -> str:
 
 
 @dataclass(slots=True)
-class _Plan:
-    columns: set[str] = field(default_factory=lambda: {"pk"})
-    joins: set[str] = field(default_factory=set)
-    prefetches: list[Prefetch[Any]] = field(default_factory=list)
-
-
 class RowLoader:
-    """Loads rows for one caller, whose permission for related objects decides about their labels.
+    """Loads rows once for one caller, whose permission for related objects decides about labels.
 
     The number of queries does not depend on the number of rows.
     """
 
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+    ctx: Context
+    columns: set[str] = field(default_factory=lambda: {"pk"})
+    joins: set[str] = field(default_factory=set)
+    prefetches: list[Prefetch[Any]] = field(default_factory=list)
 
     def prepare(
         self,
@@ -309,42 +301,41 @@ class RowLoader:
 
         With ``whole`` it loads every column of a row, otherwise also the columns in ``also``.
         """
-        plan = _Plan()
-        plan.columns |= also
-        self._plan_node(plan, node, "", "")
-        if plan.joins:
-            queryset = queryset.select_related(*sorted(plan.joins))
+        self.columns |= also
+        self._plan_node(node, "", "")
+        if self.joins:
+            queryset = queryset.select_related(*sorted(self.joins))
         if not (whole or node.needs_all_columns):
-            queryset = queryset.only(*sorted(plan.columns))
-        return queryset.prefetch_related(*plan.prefetches)
+            queryset = queryset.only(*sorted(self.columns))
+        return queryset.prefetch_related(*self.prefetches)
 
-    def _plan_node(self, plan: _Plan, node: Node, lookup: str, attribute: str) -> None:
+    def _plan_node(self, node: Node, lookup: str, attribute: str) -> None:
         """Plan one node; its prefixes differ if a reverse relation's accessor is not its name."""
-        plan.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
+        self.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
         for name, relation in node.relations.items():
             source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
-                plan.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
+                self.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
                 related = self._many(relation)
-                plan.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
+                self.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
                 continue
             if relation.field.concrete:
-                plan.columns.add(f"{lookup}{name}")
+                self.columns.add(f"{lookup}{name}")
             if relation.is_joined:
-                self._join(plan, relation, f"{lookup}{name}", source)
+                self._join(relation, f"{lookup}{name}", source)
 
-    def _join(self, plan: _Plan, relation: Relation, lookup: str, attribute: str) -> None:
-        plan.joins.add(lookup)
-        plan.columns.add(f"{lookup}__{relation.node.model._meta.pk.name}")
+    def _join(self, relation: Relation, lookup: str, attribute: str) -> None:
+        self.joins.add(lookup)
+        self.columns.add(f"{lookup}__{relation.node.model._meta.pk.name}")
         if not relation.field.concrete:
             # ``select_related`` cannot follow a reverse relation whose column is deferred.
-            plan.columns.add(f"{lookup}__{relation.field.field.name}")
-        self._plan_node(plan, relation.node, f"{lookup}__", f"{attribute}__")
+            self.columns.add(f"{lookup}__{relation.field.field.name}")
+        self._plan_node(relation.node, f"{lookup}__", f"{attribute}__")
 
     def _many(self, relation: Relation) -> QuerySet[Any]:
         node = relation.node
         # Only a relation that is named alone is limited to the rows that the caller may see.
-        named = related_rows(node.server, node.model, self._ctx) if relation.labelled else None
+        named = related_rows(node.server, node.model, self.ctx) if relation.labelled else None
         rows = node.model._default_manager.all() if named is None else named.rows
         is_labelled = named is not None and named.has_labels
         is_asked = named is not None and named.is_checked
@@ -352,7 +343,7 @@ class RowLoader:
             rows = rows.annotate(**{LABEL_ANNOTATION: _TRUE})
         # ``__str__`` and object permission checks may use any column.
         also = _target_columns(relation.field)
-        rows = self.prepare(rows, node, whole=is_labelled or is_asked, also=also)
+        rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_asked, also=also)
         rows = rows.order_by(*_order(relation))
         if hasattr(relation.field, "object_id_field_name"):
             # Django cannot slice a generic relation for each object.
