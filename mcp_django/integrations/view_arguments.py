@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any, Required, TypeAlias, TypeVar
 from uuid import UUID
@@ -333,6 +333,7 @@ class RequestLayout:
         return self.routes[0]
 
 
+@dataclass(eq=False, kw_only=True)
 class ViewArguments:
     """Parses the arguments of a call to a view.
 
@@ -340,25 +341,17 @@ class ViewArguments:
     case any argument can be passed.
     """
 
-    def __init__(
-        self,
-        *,
-        find: Callable[[], Sequence[URLRoute]],
-        method: str,
-        query: RequestValues | None,
-        make_form: Callable[[URLRoute], FormValues | None],
-        template: Sequence[str] | None,
-        urlconf: str | None = None,
-    ) -> None:
-        self._urlconf = urlconf
-        self._find = find
-        self._verb = method
-        self._query = query
-        self._make_form = make_form
-        self._template = template
-        self._layouts: WeakKeyDictionary[URLResolver, RequestLayout] = WeakKeyDictionary()
-        self.is_published = False
-        """Whether the component is declared completely, so that the URLconf can be loaded."""
+    find: Callable[[], Sequence[URLRoute]]
+    method: str
+    query: RequestValues | None = None
+    make_form: Callable[[URLRoute], FormValues | None]
+    template: Sequence[str] | None = None
+    urlconf: str | None = None
+    is_published: bool = False
+    """Whether the component is declared completely, so that the URLconf can be loaded."""
+    _layouts: WeakKeyDictionary[URLResolver, RequestLayout] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     @property
     def json_schema(self) -> Schema:
@@ -379,7 +372,7 @@ class ViewArguments:
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
         """
-        resolver = resolver_of(self._urlconf)
+        resolver = resolver_of(self.urlconf)
         found = self._layouts.get(resolver)
         if found is None:
             found = self._layouts[resolver] = self._build_layout()
@@ -428,7 +421,7 @@ class ViewArguments:
         if problems:
             raise InvalidArguments(problems)
         return SiteRequest(
-            method=self._verb,
+            method=self.method,
             path=_reverse_path(
                 layout.route, {layout.names[name]: one for name, one in values.items()}
             ),
@@ -439,16 +432,16 @@ class ViewArguments:
         )
 
     def _declared_schema(self) -> Schema:
-        parts = [] if self._query is None else [self._query.json_schema]
-        named = {name: {"type": "string"} for name in self._template or ()}
+        parts = [] if self.query is None else [self.query.json_schema]
+        named = {name: {"type": "string"} for name in self.template or ()}
         return _merge_schemas([{"properties": named}, *parts])
 
     def _build_layout(self) -> RequestLayout:
-        routes = self._find()
+        routes = self.find()
         for route in routes:
             _check_route(route)
-        form = self._make_form(routes[0]) if self._verb == "POST" else None
-        others = [part for part in (self._query, form) if part is not None]
+        form = self.make_form(routes[0]) if self.method == "POST" else None
+        others = [part for part in (self.query, form) if part is not None]
         taken = {name for part in others for name in part.json_schema["properties"]}
         found = {name: one for route in routes for name, one in route.converters.items()}
         # A form may have a field with the name of a URL variable, such as a new slug.
@@ -464,21 +457,21 @@ class ViewArguments:
             routes=routes,
             variables=path,
             names=names,
-            query=self._query,
+            query=self.query,
             form=form,
             json_schema=schema,
         )
 
     def _check_template(self, schema: Schema) -> None:
-        if self._template is None:
+        if self.template is None:
             return
         properties = schema["properties"]
-        for name in self._template:
+        for name in self.template:
             if name not in properties:
                 hint = did_you_mean(name, properties, "remove it from the URI.")
                 raise ImproperlyConfigured(f"The URL has no variable {name!r}; {hint}")
         for name in schema.get("required", ()):
-            if name not in self._template:
+            if name not in self.template:
                 raise ImproperlyConfigured(
                     f"The URL needs {name!r}, which the URI does not have; add {{{name}}} to it."
                 )

@@ -86,23 +86,20 @@ def view_component(
     verb = _http_method(target, method, form)
     kind = _check_kind(target, kind, uri, verb)
     template = _template(uri)
-    source = ViewRunner(
-        lambda: routes_by_name(target, urlconf),
-        verb=verb,
-        kind=kind,
+    arguments = ViewArguments(
+        find=lambda: routes_by_name(target, urlconf),
+        method=verb,
         query=_query(target, query),
         make_form=lambda route: FormValues(form) if form is not None else None,
         template=template.variables if template is not None else None,
         urlconf=urlconf,
-        is_readable=readable,
     )
+    source = ViewRunner(arguments, kind=kind, is_readable=readable)
     name = target.rpartition(":")[2].replace("-", "_")
     if form is not None:
         # Errors in the form are found without the URLconf.
         FormValues(form)
-    return _build_component(
-        source, kind=kind, name=name, template=template, verb=verb, options=options
-    )
+    return _build_component(source, kind=kind, name=name, template=template, options=options)
 
 
 def _http_method(target: str, method: str, form: FormClass | None) -> str:
@@ -174,25 +171,12 @@ class ViewRunner:
 
     def __init__(
         self,
-        find: Callable[[], Sequence[URLRoute]],
+        arguments: ViewArguments,
         *,
-        verb: str,
         kind: ViewComponentType = "tool",
-        query: RequestValues | None = None,
-        make_form: Callable[[URLRoute], FormValues | None] = lambda route: None,
-        template: Sequence[str] | None = None,
-        urlconf: str | None = None,
         is_readable: bool = False,
     ) -> None:
-        self.arguments = ViewArguments(
-            find=find,
-            method=verb,
-            query=query,
-            make_form=make_form,
-            template=template,
-            urlconf=urlconf,
-        )
-        self._verb = verb
+        self.arguments = arguments
         self._to_result = CONVERTERS[kind]
         self._is_readable = is_readable
 
@@ -233,7 +217,7 @@ class ViewRunner:
             raise ToolError(
                 str(InvalidArguments(problems)) + site_responses.messages_suffix(answer)
             )
-        site_responses.check_status(answer, method=self._verb)
+        site_responses.check_status(answer, method=self.arguments.method)
         return answer
 
 
@@ -287,7 +271,6 @@ def _build_component(
     *,
     kind: ViewComponentType,
     name: str,
-    verb: str,
     options: Mapping[str, Any],
     template: URITemplate | None = None,
 ) -> Component:
@@ -312,7 +295,7 @@ def _build_component(
     }
     found: Component
     if kind == "tool":
-        hints = {"read_only": True} if verb == "GET" else {}
+        hints = {"read_only": True} if source.arguments.method == "GET" else {}
         found = Tool(**{**hints, **common}, arguments=source.arguments)
     elif kind == "prompt":
         _reject_tool_options(Prompt, common)
@@ -411,15 +394,15 @@ def form_component(
             _check_view(route.view)
         return found
 
-    source = FormViewRunner(
-        find,
-        verb="POST",
+    arguments = ViewArguments(
+        find=find,
+        method="POST",
         query=TypedValues(query) if query is not None else None,
         make_form=lambda route: _form_values(route, form),
         urlconf=urlconf,
-        is_readable=True,
     )
-    return _build_component(source, kind="tool", name=name, verb="POST", options=options)
+    source = FormViewRunner(arguments, is_readable=True)
+    return _build_component(source, kind="tool", name=name, options=options)
 
 
 def _tool_hints(view: type[Any]) -> dict[str, bool]:

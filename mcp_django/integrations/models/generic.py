@@ -164,23 +164,17 @@ _FIRST = re.compile(r"[^.\[]*")
 _NUMBER = re.compile(rb"-?\d")
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GenericArguments:
     """Parses the arguments of a generic tool, for the models that a principal may see."""
 
-    def __init__(
-        self,
-        operation: GenericOperation,
-        members: Mapping[str, GenericModel],
-        *,
-        principal: Principal | None = None,
-    ) -> None:
-        self._operation = operation
-        self._members = members
-        self._principal = principal
+    operation: GenericOperation
+    members: Mapping[str, GenericModel]
+    principal: Principal | None = None
 
     def for_caller(self, principal: Principal) -> GenericArguments:
         """Return the arguments with the models that this caller may see."""
-        return GenericArguments(self._operation, self._members, principal=principal)
+        return replace(self, principal=principal)
 
     @property
     def json_schema(self) -> Schema:
@@ -189,8 +183,8 @@ class GenericArguments:
         return portable_input(
             {
                 "type": "object",
-                "properties": {"model": model, **self._operation.properties},
-                "required": ["model", *self._operation.required],
+                "properties": {"model": model, **self.operation.properties},
+                "required": ["model", *self.operation.required],
                 "additionalProperties": False,
             }
         )
@@ -202,27 +196,27 @@ class GenericArguments:
             InvalidArguments: an argument is not valid; the caller can correct it.
             InsufficientScope: the user has the permission, but the credential lacks a scope.
         """
-        if self._principal is None:
+        if self.principal is None:
             return self.for_caller(anonymous_principal()).parse(raw)
         pieces = _split_arguments(raw)
         if problems := list(self._name_problems(pieces)):
             raise InvalidArguments(problems[:MAX_KEPT_PROBLEMS])
         member = self._member(json.loads(pieces.pop("model")))
-        if self._operation is DESCRIBE:
+        if self.operation is DESCRIBE:
             return {"member": member}
-        tool = member.tools[self._operation.key]
-        authorize(self._principal, tool)
+        tool = member.tools[self.operation.key]
+        authorize(self.principal, tool)
         return {
             "tool": tool,
-            "arguments": _Translation(self._operation, member, tool).parse(pieces),
+            "arguments": _Translation(self.operation, member, tool).parse(pieces),
         }
 
     def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
-        known = ["model", *self._operation.properties]
+        known = ["model", *self.operation.properties]
         for name in pieces:
             if name not in known:
                 yield unknown_argument_problem(name, known)
-        for name in ("model", *self._operation.required):
+        for name in ("model", *self.operation.required):
             if name not in pieces:
                 yield ValidationProblem(path=name, message="is required")
 
@@ -230,21 +224,21 @@ class GenericArguments:
         """Return the model of this name; a hidden one is treated as if it did not exist."""
         names = self._names()
         if name in names:
-            return self._members[name]
+            return self.members[name]
         close = nearest(name, names)
         hint = f"; did you mean {to_json_text(close)}?" if close else ""
         known = ", ".join(names)
         raise invalid_argument("model", f"must be one of {known}{hint}", value=name)
 
     def _names(self) -> list[str]:
-        return sorted(name for name, one in self._members.items() if self._shows(one))
+        return sorted(name for name, one in self.members.items() if self._shows(one))
 
     def _shows(self, member: GenericModel) -> bool:
-        if self._principal is None:
+        if self.principal is None:
             return True
-        if self._operation is DESCRIBE:
-            return bool(member.visible(self._principal))
-        return is_visible(self._principal, member.tools[self._operation.key])
+        if self.operation is DESCRIBE:
+            return bool(member.visible(self.principal))
+        return is_visible(self.principal, member.tools[self.operation.key])
 
 
 class _Translation:
@@ -546,7 +540,10 @@ OPERATIONS: Mapping[str, GenericOperation] = {
 def _generic_tools(members: Mapping[str, GenericModel]) -> list[Tool]:
     """Return ``describe_model`` and the tools that at least one of the models supports."""
     describe = _tool(
-        DESCRIBE, _describe_model, GenericArguments(DESCRIBE, members), _tools(members.values())
+        DESCRIBE,
+        _describe_model,
+        GenericArguments(operation=DESCRIBE, members=members),
+        _tools(members.values()),
     )
     return [describe, *_record_tools(members)]
 
@@ -559,7 +556,7 @@ def _record_tools(members: Mapping[str, GenericModel]) -> Iterator[Tool]:
             yield _tool(
                 operation,
                 _run_model_tool,
-                GenericArguments(operation, able),
+                GenericArguments(operation=operation, members=able),
                 tools,
                 atomic=True if any(tool.atomic for tool in tools) else None,
                 dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools) else None,

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django import forms
@@ -135,9 +136,9 @@ def count_cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[
     for fast in collector.fast_deletes:
         deleted.add(fast.model, fast)
     detached = _RowCounter(alias, server, ctx)
-    for (field, _), batches in collector.field_updates.items():
+    for (column, _), batches in collector.field_updates.items():
         for batch in batches:
-            detached.add(field.model, _keys(batch))
+            detached.add(column.model, _keys(batch))
     found = {"deleted": +deleted.counts, "detached": +detached.counts}
     return {name: dict(counts) for name, counts in found.items() if counts}
 
@@ -158,14 +159,14 @@ def protected_error(
     return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
 
 
+@dataclass(slots=True)
 class _RowCounter:
     """Counts rows that the caller may see, by model."""
 
-    def __init__(self, alias: str, server: Any, ctx: Context) -> None:
-        self.counts: Counter[str] = Counter()
-        self._alias = alias
-        self._server = server
-        self._ctx = ctx
+    alias: str
+    server: Any
+    ctx: Context
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, model: type[Model], rows: QuerySet[Any] | Iterable[Any]) -> None:
         """Count the rows (a queryset or keys of rows) that the caller may see."""
@@ -175,9 +176,9 @@ class _RowCounter:
         keys = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
         for some in keys:
             among = Q(pk__in=some)
-            visible = rows_with_visible_labels(self._server, model, self._ctx, among=among)
+            visible = rows_with_visible_labels(self.server, model, self.ctx, among=among)
             if visible is not None:
-                number = visible.using(self._alias).filter(among).count()
+                number = visible.using(self.alias).filter(among).count()
                 self.counts[model._meta.label] += number
 
 

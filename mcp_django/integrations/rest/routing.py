@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
@@ -29,6 +30,7 @@ from mcp_django.schema.structure import Schema
 logger = logging.getLogger("mcp_django")
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Routes:
     """The patterns of one endpoint in the current URLconf.
 
@@ -36,13 +38,12 @@ class Routes:
     host without these URLs gets "not found".
     """
 
-    def __init__(
-        self, endpoint: RestEndpoint, *, namespace: str = "", urlconf: str | None = None
-    ) -> None:
-        self._endpoint = endpoint
-        self._namespace = namespace
-        self._urlconf = urlconf
-        self._found: WeakKeyDictionary[URLResolver, list[URLRoute]] = WeakKeyDictionary()
+    endpoint: RestEndpoint
+    namespace: str = ""
+    urlconf: str | None = None
+    _found: WeakKeyDictionary[URLResolver, list[URLRoute]] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     def resolve_view(self, kwargs: Mapping[str, Any]) -> tuple[str, ResolverMatch]:
         """Return the URL of the view for these URL variables, and the match.
@@ -59,7 +60,7 @@ class Routes:
             return path, self._resolve_route(route, path)
         if problem := self.routing_problem():
             raise ImproperlyConfigured(problem)
-        logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
+        logger.info("No URL of %s accepts %r.", self.endpoint, dict(kwargs))
         raise Http404
 
     def _resolve_route(self, route: URLRoute, path: str) -> ResolverMatch:
@@ -81,7 +82,7 @@ class Routes:
                 route
                 for route in all_routes(urlconf)
                 if route.is_reversible
-                and _leads_to(self._endpoint, route.callback)
+                and _leads_to(self.endpoint, route.callback)
                 and self._is_wanted(route)
             ]
         return found
@@ -93,29 +94,29 @@ class Routes:
         called at one of its URLs.
         """
         try:
-            if self._routes(self._urlconf):
+            if self._routes(self.urlconf):
                 return ""
         except ImproperlyConfigured as exc:
             return str(exc)
-        every = all_routes(self._urlconf)
-        same = [one for one in every if _leads_to(self._endpoint, one.callback, by_any_name=True)]
+        every = all_routes(self.urlconf)
+        same = [one for one in every if _leads_to(self.endpoint, one.callback, by_any_name=True)]
         found = {one.full_name for one in same if one.is_reversible}
         if not found:
             lacking = "a URL with a name" if same else "a URL"
-            return f"No URL leads to {self._endpoint}; add {lacking} for it to the URLconf."
-        wanted = ":".join(filter(None, (self._namespace, self._endpoint.expected_url_name)))
+            return f"No URL leads to {self.endpoint}; add {lacking} for it to the URLconf."
+        wanted = ":".join(filter(None, (self.namespace, self.endpoint.expected_url_name)))
         return (
-            f"{self._endpoint} is registered for the URL name {wanted}, which does not exist; the "
+            f"{self.endpoint} is registered for the URL name {wanted}, which does not exist; the "
             f"URLconf has {', '.join(sorted(found))}."
         )
 
     def _is_wanted(self, route: URLRoute) -> bool:
-        if self._namespace and self._namespace != route.namespace:
+        if self.namespace and self.namespace != route.namespace:
             return False
         return (
-            not self._endpoint.url_name
-            or self._endpoint.is_viewset
-            or (self._endpoint.url_name in {route.name, route.full_name})
+            not self.endpoint.url_name
+            or self.endpoint.is_viewset
+            or (self.endpoint.url_name in {route.name, route.full_name})
         )
 
 

@@ -97,7 +97,7 @@ def _rest_tool(
         endpoint,
         arguments,
         routes=Routes(
-            endpoint,
+            endpoint=endpoint,
             namespace=namespace or _version_namespace(endpoint, options),
             urlconf=options.urlconf,
         ),
