@@ -26,7 +26,7 @@ from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, format_hint
-from mcp_django.schema.structure import Schema, without_null
+from mcp_django.schema.structure import Schema, number_bounds, without_null
 
 # Types are usually created once; the limit protects the memory if a tool creates one per call.
 MAX_CACHED_FORMS = 256
@@ -385,9 +385,6 @@ def _is_default(value: Any, kind: str) -> bool:
 
 def _inclusive_bounds(kept: Schema, member: Schema) -> Schema:
     """Return the schema of an integer with exclusive bounds converted to inclusive ones."""
-    bounds = dict(kept)
-    if isinstance(low := member.get("exclusiveMinimum"), int | float):
-        bounds["minimum"] = max(math.floor(low) + 1, kept.get("minimum", -math.inf))
-    if isinstance(high := member.get("exclusiveMaximum"), int | float):
-        bounds["maximum"] = min(math.ceil(high) - 1, kept.get("maximum", math.inf))
-    return bounds
+    low, high = number_bounds(member)
+    bounds = {"minimum": low, "maximum": high}
+    return {**kept, **{name: bound for name, bound in bounds.items() if math.isfinite(bound)}}

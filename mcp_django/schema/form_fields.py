@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.compiled import CompiledSchema
-from mcp_django.schema.structure import Schema, resolve_reference
+from mcp_django.schema.structure import Schema, number_bounds, resolve_reference
 from mcp_django.schema.values import finite_float, is_too_deep
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
@@ -80,26 +80,6 @@ def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldSha
 def display_text(value: Any) -> str:
     """Return a value as text for display."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def number_bounds(shape: FieldShape) -> tuple[float, float]:
-    """Return the minimum and the maximum of a numeric shape."""
-    schema = shape.schema
-    low = number_keyword(schema, "minimum", -math.inf)
-    high = number_keyword(schema, "maximum", math.inf)
-    if shape.kind == "integer":
-        above = number_keyword(schema, "exclusiveMinimum", -math.inf)
-        below = number_keyword(schema, "exclusiveMaximum", math.inf)
-        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
-        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
-    return low, high
-
-
-def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
-    """Return the number that a schema has for a keyword, or a default."""
-    value = schema.get(keyword, otherwise)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else otherwise
 
 
 def _choices_of(schema: Schema) -> list[tuple[Any, str]]:
@@ -237,7 +217,7 @@ def _float(text: str, shape: FieldShape) -> float:
 
 
 def _check_bounds(value: float, shape: FieldShape) -> float:
-    low, high = number_bounds(shape)
+    low, high = number_bounds(shape.schema)
     if value < low:
         raise ValidationError(_("Enter a number of at least %(limit)s."), params={"limit": low})
     if value > high:
