@@ -136,7 +136,7 @@ def without_null(schema: Any) -> Any:
     return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
 
 
-# Bounds of numbers ------------------------------------------------------------------------------
+# Bounds of numbers --------------------------------------------------------------------------------
 
 
 def number_bounds(schema: Schema) -> tuple[float, float]:
