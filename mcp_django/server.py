@@ -54,7 +54,7 @@ class ManagedRegistry(IntegrationRegistry):
         self,
         name: str,
         *,
-        generic: Generic = None,
+        generic: Generic = False,
         rate: str | Sequence[str] = (),
         log_arguments: bool | None = None,
     ) -> None:
@@ -133,10 +133,10 @@ class MCPServer(ManagedRegistry):
     URL that tokens are issued for, needed if the URLconf of this site does not contain the
     endpoint. ``page_size`` is the number of entries per page of a list. If more than ``generic``
     models are registered, one generic set of tools replaces the per-model tools (``True``:
-    always, ``False``: never). ``upstream`` names a provider of ``OAUTH["UPSTREAM"]`` that users
-    must connect before a client gets a token for this server. ``rate`` contains the rate limits
-    of the whole server. ``log_arguments`` adds the values of arguments to the call log. Both
-    override the settings of the same name.
+    always, ``False``, the default: never). ``upstream`` names a provider of
+    ``OAUTH["UPSTREAM"]`` that users must connect before a client gets a token for this server.
+    ``rate`` contains the rate limits of the whole server. ``log_arguments`` adds the values of
+    arguments to the call log. Both override the settings of the same name.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class MCPServer(ManagedRegistry):
         generated_scopes: bool | str = False,
         resource_url: str = "",
         page_size: int | None = None,
-        generic: bool | int | None = None,
+        generic: bool | int = False,
         upstream: str = "",
         rate: str | Sequence[str] = (),
         log_arguments: bool | None = None,

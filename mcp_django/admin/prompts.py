@@ -23,14 +23,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext, ngettext_lazy
 
 from mcp_django.admin.override_forms import GroupsField, PermissionsField
-from mcp_django.admin.texts import TextAdmin, TextForm, TextType
+from mcp_django.admin.texts import AdminTextType, TextAdmin, TextForm
 from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.handlers.prompts import describe
 from mcp_django.execution.handlers.resources import skill_entry
-from mcp_django.integrations.yaml_core import SkillError
 from mcp_django.models import PromptText, Skill
-from mcp_django.overrides import prompt_versions, skill_versions
+from mcp_django.overrides import text_versions
 from mcp_django.overrides.prompt_language import PromptError, parse_messages
 from mcp_django.overrides.texts import (
     MAX_ARGUMENTS,
@@ -38,12 +37,8 @@ from mcp_django.overrides.texts import (
     PROMPT_NAME,
     SKILL_COLUMNS,
     TextArgument,
-    build_prompt,
-    build_skill,
     is_skill_name_taken as is_of_code,
     parse_arguments,
-    parse_prompt_row,
-    parse_skill_row,
 )
 from mcp_django.protocol import projection
 from mcp_django.protocol.content import Message, Text
@@ -150,9 +145,7 @@ _NOT_RESUBMITTED = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", 
 
 def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Return the context of the preview: messages for sample values, and the list entry."""
-    built = build_prompt(
-        parse_prompt_row({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
-    ).prompt
+    built = text_versions.PROMPTS.build(prompt).prompt
     arguments = parse_arguments(prompt.arguments)
     values = {one.name: data.get(f"{SAMPLE}{one.name}", _sample(one)) for one in arguments}
     refused, shown = "", []
@@ -210,11 +203,9 @@ def _is_prompt_taken(server: str, name: str) -> bool:
     return any(one.name == server and one.find_by_name("prompt", name) for one in all_servers())
 
 
-PROMPTS = TextType(
+PROMPTS = AdminTextType(
     noun="prompt",
-    list_name="prompts",
-    versions=prompt_versions,
-    error=PromptError,
+    text_type=text_versions.PROMPTS,
     is_taken=_is_prompt_taken,
     preview_context=_prompt_preview_context,
     invalid_message=_("The prompt is invalid: %(why)s"),
@@ -339,7 +330,7 @@ class PromptTextAdmin(TextAdmin):
                     known.add(prompt.name)
                     copied.append(_copy(prompt, target))
             for copy in copied:
-                prompt_versions.save_row(copy, author=request.user, based_on=0)
+                text_versions.PROMPTS.save(copy, author=request.user, based_on=0)
                 self.log_addition(request, copy, _now("Duplicated from another server."))
         self._tell_of_copies(request, len(copied), left=queryset.count() - len(copied))
         return None
@@ -375,18 +366,8 @@ def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
 
 
 def _copy(prompt: PromptText, server: str) -> PromptText:
-    return PromptText(
-        server=server,
-        name=prompt.name,
-        is_enabled=False,
-        title=prompt.title,
-        description=prompt.description,
-        arguments=prompt.arguments,
-        text=prompt.text,
-        groups=prompt.groups,
-        permissions=prompt.permissions,
-        scopes=prompt.scopes,
-    )
+    copied = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
+    return PromptText(server=server, is_enabled=False, **copied)
 
 
 # Preview of a skill -------------------------------------------------------------------------------
@@ -394,8 +375,7 @@ def _copy(prompt: PromptText, server: str) -> PromptText:
 
 def _skill_preview_context(skill: Skill, _data: Any) -> dict[str, Any]:
     """Return the context of the preview: the files that clients read, and the list entry."""
-    files = build_skill(parse_skill_row({name: getattr(skill, name) for name in SKILL_COLUMNS}))
-    files.sort(key=lambda one: one.uri)
+    files = sorted(text_versions.SKILLS.build(skill), key=lambda one: one.uri)
     entry = skill_entry(next(one for one in files if one.frontmatter is not None), files)
     return {
         "entry": json.dumps(entry, indent=2, ensure_ascii=False),
@@ -411,11 +391,9 @@ def _is_skill_taken(server: str, name: str) -> bool:
     return any(one.name == server and is_of_code(one.resources, name) for one in all_servers())
 
 
-SKILLS = TextType(
+SKILLS = AdminTextType(
     noun="skill",
-    list_name="resources",
-    versions=skill_versions,
-    error=SkillError,
+    text_type=text_versions.SKILLS,
     is_taken=_is_skill_taken,
     preview_context=_skill_preview_context,
     invalid_message=_("The skill is invalid: %(why)s"),

@@ -1,14 +1,14 @@
 """Base classes for prompts and skills written in the admin: list, form, preview and versions.
 
-``TextType`` has what differs between prompts and skills.
+``AdminTextType`` has what differs between prompts and skills.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from django import forms
 from django.contrib import admin, messages
@@ -26,9 +26,14 @@ from django.utils.translation import gettext, gettext_lazy as _
 from mcp_django.admin.base import OptimisticLockForm
 from mcp_django.admin.override_forms import ScopesField
 from mcp_django.admin_base import MCPModelAdmin
-from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, ComparedLine, VersionConflict
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import catalog_rows
+from mcp_django.overrides.text_versions import (
+    MAX_COMPARED_LINES,
+    ComparedLine,
+    TextType,
+    VersionConflict,
+)
 from mcp_django.server import all_servers
 
 if TYPE_CHECKING:
@@ -38,43 +43,15 @@ if TYPE_CHECKING:
 # What differs between prompts and skills ----------------------------------------------------------
 
 
-class VersionModule(Protocol):
-    """The interface of the modules that save the rows of a kind and their versions."""
-
-    def validate(self, row: Any, /) -> None:
-        """Check that the row can be built into components."""
-
-    def save_row(self, row: Any, /, *, author: Any, based_on: int) -> bool:
-        """Save the row, with a new version if its content has changed."""
-
-    def newest_version(self, pk: Any, /) -> int | None:
-        """Return the number of the current version."""
-
-    def versions_of(self, row: Any, /) -> QuerySet[Any]:
-        """Return all versions of the row."""
-
-    def restore_version(self, row: Any, version: Any, /, *, author: Any, based_on: int) -> bool:
-        """Restore the content of a version."""
-
-    def content_lines(self, content: Any, /) -> list[str]:
-        """Return the content of a version as lines."""
-
-    def compare_versions(self, before: Any, after: Any, /) -> Iterator[ComparedLine]:
-        """Yield the lines of a comparison of two versions."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class TextType:
-    """What is specific to prompts or to skills.
+class AdminTextType:
+    """What the admin says of prompts or of skills, beyond ``text_type``.
 
     Texts may contain the noun as a placeholder, which stands for the name of the row.
     """
 
     noun: Literal["prompt", "skill"]
-    list_name: Literal["prompts", "resources"]
-    versions: VersionModule
-    error: type[ValueError]
-    """The exception for a row that is invalid; its ``field``, if any, names the form field."""
+    text_type: TextType
     is_taken: Callable[[str, str], bool]
     """Whether code has one of this name on this server, which takes precedence."""
     preview_context: Callable[[Any, Any], dict[str, Any]]
@@ -102,7 +79,7 @@ class TextForm(OptimisticLockForm):
     prompt or skill in code takes precedence.
     """
 
-    kind: ClassVar[TextType]
+    kind: ClassVar[AdminTextType]
     multiline_fields: ClassVar[tuple[str, ...]] = ("text",)
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
@@ -140,7 +117,7 @@ class TextForm(OptimisticLockForm):
         """Check fields that depend on each other, beyond what ``validate`` of the kind checks."""
 
     def _check_version(self, cleaned: dict[str, Any]) -> None:
-        newest = self.kind.versions.newest_version(self.instance.pk)
+        newest = self.kind.text_type.newest_version(self.instance.pk)
         if newest is None or cleaned.get("based_on") == newest:
             return
         # Saving again after this error overwrites the newer version.
@@ -154,8 +131,8 @@ class TextForm(OptimisticLockForm):
         if self.errors:
             return
         try:
-            self.kind.versions.validate(self.instance)
-        except self.kind.error as exc:
+            self.kind.text_type.build(self.instance)
+        except self.kind.text_type.error as exc:
             field = getattr(exc, "field", "")
             if field in self.fields:
                 self.add_error(field, str(exc))
@@ -171,7 +148,7 @@ PAGE_SIZE = 50
 class TextPages(MCPModelAdmin):
     """A ``ModelAdmin`` with additional pages: preview, versions and restore."""
 
-    kind: ClassVar[TextType]
+    kind: ClassVar[AdminTextType]
 
     def get_urls(self) -> list[URLPattern]:
         """Return the URLs, including those of the additional pages."""
@@ -225,7 +202,7 @@ class TextPages(MCPModelAdmin):
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show all versions, the newest first."""
         row = self._viewed(request, object_id)
-        rows = self.kind.versions.versions_of(row).defer("content")
+        rows = self.kind.text_type.versions_of(row).defer("content")
         page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("p"))
         title = self.kind.versions_title % {self.kind.noun: row}
         return self._page(request, "text_versions", title, row, versions=list(page), page=page)
@@ -236,12 +213,12 @@ class TextPages(MCPModelAdmin):
         version = self._version(row, number)
         wanted = request.GET.get("with", "")
         before = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else number - 1
-        versions = self.kind.versions
-        other = versions.versions_of(row).filter(number=before).first()
+        text_type = self.kind.text_type
+        other = text_type.versions_of(row).filter(number=before).first()
         lines = (
-            versions.compare_versions(other.content, version.content)
+            text_type.differences(other.content, version.content)
             if other is not None
-            else (ComparedLine("same", text) for text in versions.content_lines(version.content))
+            else (ComparedLine("same", text) for text in text_type.content_lines(version.content))
         )
         title = self.kind.version_title % {"number": number, self.kind.noun: row}
         return self._page(
@@ -267,7 +244,7 @@ class TextPages(MCPModelAdmin):
         based_on_version = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
         try:
             with transaction.atomic(using=row._state.db):
-                self.kind.versions.restore_version(
+                self.kind.text_type.restore(
                     row, version, author=request.user, based_on=based_on_version
                 )
                 catalog_rows.write_after_commit()
@@ -277,7 +254,7 @@ class TextPages(MCPModelAdmin):
         except VersionConflict:
             self.message_user(request, str(self.kind.conflict_message), messages.ERROR)
             return redirect(self.url_of("version", row.pk, number))
-        except self.kind.error as exc:
+        except self.kind.text_type.error as exc:
             text = gettext("Version %(number)d cannot be restored: %(why)s")
             self.message_user(request, text % {"number": number, "why": exc}, messages.ERROR)
             return redirect(self.url_of("version", row.pk, number))
@@ -301,7 +278,7 @@ class TextPages(MCPModelAdmin):
         return row
 
     def _version(self, row: Any, number: int) -> Any:
-        version = self.kind.versions.versions_of(row).filter(number=number).first()
+        version = self.kind.text_type.versions_of(row).filter(number=number).first()
         if version is None:
             raise Http404
         return version
@@ -407,8 +384,8 @@ class TextAdmin(TextPages):
         if self.kind.is_taken(row.server, row.name):
             return str(self.kind.shadowed_message)
         try:
-            self.kind.versions.validate(row)
-        except self.kind.error as exc:
+            self.kind.text_type.build(row)
+        except self.kind.text_type.error as exc:
             return self.kind.invalid_message % {"why": exc}
         return ""
 
@@ -417,7 +394,7 @@ class TextAdmin(TextPages):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, with a new version if its content has changed."""
         based_on = form.cleaned_data.get("based_on") or 0
-        self.kind.versions.save_row(obj, author=request.user, based_on=based_on)
+        self.kind.text_type.save(obj, author=request.user, based_on=based_on)
         catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
@@ -451,5 +428,5 @@ class TextAdmin(TextPages):
         )
 
     def _publish_change(self, servers: set[str]) -> None:
-        publish_change((server, self.kind.list_name) for server in sorted(servers))
+        publish_change((server, self.kind.text_type.list_name) for server in sorted(servers))
         catalog_rows.write_after_commit()

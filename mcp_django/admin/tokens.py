@@ -7,7 +7,7 @@ but not deleted. The security log is read-only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -36,11 +36,6 @@ from mcp_django.server import all_servers
 from mcp_django.storage import databases
 
 # The form that creates a token --------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    _ModelForm = forms.ModelForm[AccessToken]
-else:
-    _ModelForm = forms.ModelForm
 
 
 def _server_choices() -> list[tuple[str, str]]:
@@ -78,7 +73,7 @@ class LabeledDateTime(AdminSplitDateTime):
             widget.attrs["aria-label"] = label
 
 
-class TokenForm(_ModelForm):
+class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
     """The data of a new token; ``AccessTokenAdmin.save_model`` creates the token itself."""
 
     username = forms.CharField(

@@ -228,9 +228,8 @@ def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _view_problem(function: Any) -> str:
+def _view_problem(source: Any) -> str:
     # Found by its module, since an isinstance() check would import REST framework.
-    source: Any = getattr(function, "__self__", function)
     is_ours = type(source).__module__.startswith("mcp_django.integrations.")
     return (
         source.configuration_problem()

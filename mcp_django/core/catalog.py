@@ -324,6 +324,10 @@ class Server(Protocol):
         """Whether the call log contains the values of arguments."""
 
     @property
+    def declared_catalog(self) -> Catalog:
+        """The catalog before overrides."""
+
+    @property
     def catalog(self) -> Catalog:
         """The catalog: what code declares, with the site owner's overrides applied."""
 

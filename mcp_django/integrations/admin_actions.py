@@ -244,11 +244,9 @@ def admin_request(
     sending = SiteRequest(
         method="GET" if data is None else "POST",
         path=changelist_path(model_admin),
-        query=[],
         body=data or [],
-        routes=(),
     )
-    request = build_request(ctx, sending)
+    request = build_request(ctx, sending, CallerRequest)
     request.user = ctx.user
     request._messages = CollectedMessages(request)  # type: ignore[attr-defined]  # of the message framework
     with suppress(Resolver404):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import unescape
 from urllib.parse import urlsplit
@@ -272,44 +272,22 @@ class _TextExtractor:
             self.text(f" {given['alt']} ")
 
     def _start(self, tag: str, given: dict[str, str]) -> None:
-        writer = self._writer
         if tag == "a":
             self._links.append(_link_target(given.get("href", "")))
-            writer.text("[" if self._links[-1] else "")
+            self._writer.text("[" if self._links[-1] else "")
         elif tag in HEADINGS:
-            writer.heading(HEADINGS[tag])
+            self._writer.heading(HEADINGS[tag])
         elif tag in {"ul", "ol"}:
-            writer.begin_list(is_ordered=tag == "ol")
-        elif tag == "li":
-            writer.item()
-        elif tag == "pre":
-            writer.begin_code()
-        elif tag == "table":
-            writer.begin_table()
-        elif tag == "tr":
-            writer.row()
-        elif tag in {"td", "th"}:
-            writer.cell()
-        elif tag in BLOCKS:
-            writer.block()
+            self._writer.begin_list(is_ordered=tag == "ol")
+        elif tag in _STARTS:
+            _STARTS[tag](self._writer)
 
     def _end(self, tag: str) -> None:
-        writer = self._writer
         if tag == "a":
             address = self._links.pop() if self._links else ""
-            writer.text(f"]({address})" if address else "")
-        elif tag in {"ul", "ol"}:
-            writer.end_list()
-        elif tag == "pre":
-            writer.end_code()
-        elif tag == "table":
-            writer.end_table()
-        elif tag in {"td", "th"}:
-            writer.end_cell()
-        elif tag == "caption":
-            writer.caption()
-        elif tag in BLOCKS or tag in HEADINGS or tag == "li":
-            writer.block()
+            self._writer.text(f"]({address})" if address else "")
+        elif tag in _ENDS:
+            _ENDS[tag](self._writer)
 
 
 def _is_hidden(given: dict[str, str]) -> bool:
@@ -506,3 +484,22 @@ class MarkdownWriter:
         lines = "".join(self._pieces).split("\0")
         self._pieces.clear()
         return "\n".join(" ".join(line.split()) for line in lines).strip()
+
+
+# What the writer does at the start and at the end of an element.
+_STARTS: Mapping[str, Callable[[MarkdownWriter], None]] = {
+    **dict.fromkeys(BLOCKS, MarkdownWriter.block),
+    "li": MarkdownWriter.item,
+    "pre": MarkdownWriter.begin_code,
+    "table": MarkdownWriter.begin_table,
+    "tr": MarkdownWriter.row,
+    **dict.fromkeys(("td", "th"), MarkdownWriter.cell),
+}
+_ENDS: Mapping[str, Callable[[MarkdownWriter], None]] = {
+    **dict.fromkeys((*BLOCKS, *HEADINGS, "li"), MarkdownWriter.block),
+    **dict.fromkeys(("ul", "ol"), MarkdownWriter.end_list),
+    "pre": MarkdownWriter.end_code,
+    "table": MarkdownWriter.end_table,
+    **dict.fromkeys(("td", "th"), MarkdownWriter.end_cell),
+    "caption": MarkdownWriter.caption,
+}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field as dataclass_field
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -37,14 +36,13 @@ from mcp_django.integrations.admin_actions import action_tool, admin_request, su
 from mcp_django.integrations.html_text import strip_markup
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.columns import (
-    SHORT_TEXT,
     Column,
     FieldPath,
     default_lookups,
     resolve_path,
 )
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
-from mcp_django.integrations.models.exposed_fields import ExposedFields
+from mcp_django.integrations.models.exposed_fields import ExposedFields, fits_in_cursor
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.site_requests import CallerRequest
 from mcp_django.protocol.text import nearest
@@ -67,33 +65,21 @@ PREFIXES = "^=@"
 DATE_PARTS = ("year", "month", "day")
 
 
-@dataclass(slots=True)
-class DerivedOptions:
-    """The derived options, and in ``left_out`` what could not be derived."""
+def _derive_options(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> dict[str, Any]:
+    """Return the options of a ``ModelAdmin``; ``fields`` replaces the fields that it shows.
 
-    fields: list[str]
-    search_fields: list[str] = dataclass_field(default_factory=list)
-    filter_fields: dict[str, list[str]] = dataclass_field(default_factory=dict)
-    ordering_fields: list[str] = dataclass_field(default_factory=list)
-    ordering: list[str] = dataclass_field(default_factory=list)
-    left_out: list[str] = dataclass_field(default_factory=list)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def _derive_options(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> DerivedOptions:
-    """Return the options of a ``ModelAdmin``; ``fields`` replaces the fields that it shows."""
+    ``left_out`` lists what could not be derived.
+    """
     reading = _OptionReader(model_admin)
     shown = list(fields) if fields is not None else list(reading.fields())
-    found = DerivedOptions(fields=shown, left_out=reading.left_out)
-    found.search_fields = list(reading.search_fields(shown))
-    found.filter_fields = reading.filter_fields(shown)
-    found.ordering_fields = list(reading.ordering_fields(shown))
-    found.ordering = list(reading.ordering(shown))
-    return found
+    return {
+        "fields": shown,
+        "search_fields": list(reading.search_fields(shown)),
+        "filter_fields": reading.filter_fields(shown),
+        "ordering_fields": list(reading.ordering_fields(shown)),
+        "ordering": list(reading.ordering(shown)),
+        "left_out": reading.left_out,
+    }
 
 
 class _OptionReader:
@@ -197,16 +183,12 @@ class _OptionReader:
             return False
         if path.is_relation and not path.field.concrete:
             return False
-        length = getattr(path.column, "max_length", None) or SHORT_TEXT + 1
-        return Column(path.column).kind != "text" or length <= SHORT_TEXT
+        return fits_in_cursor(path.column)
 
     # Helpers --------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> FieldPath | None:
-        try:
-            return resolve_path(self._model, name, label=type(self._admin).__name__)
-        except ImproperlyConfigured:
-            return None
+        return _find_path(self._model, name)
 
     def _without_lookup(self, name: str) -> str:
         """Return a search field without its lookup: ``email`` for ``email__icontains``."""
@@ -269,7 +251,7 @@ class AdminFields(ExposedFields):
 
     def _is_computed(self, model: type[Model], name: Any) -> bool:
         """Return whether the site's admin or model defines a method or property of this name."""
-        if not isinstance(name, str) or name.startswith("_") or _is_field_path(model, name):
+        if not isinstance(name, str) or name.startswith("_") or _find_path(model, name):
             return False
         own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
         # Not save(), delete() and the other attributes of every model.
@@ -292,12 +274,11 @@ class AdminFields(ExposedFields):
             return str(value)
 
 
-def _is_field_path(model: type[Model], name: str) -> bool:
+def _find_path(model: type[Model], name: str) -> FieldPath | None:
     try:
-        resolve_path(model, name, label="fields")
-    except (ImproperlyConfigured, FieldDoesNotExist):
-        return False
-    return True
+        return resolve_path(model, name, label="fields")
+    except ImproperlyConfigured:
+        return None
 
 
 # Finding the ModelAdmin and its site --------------------------------------------------------------
@@ -331,14 +312,10 @@ def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
     return found
 
 
-def _registry_of(site: AdminSite) -> dict[type[Model], ModelAdmin[Any]]:
-    return site._registry
-
-
 def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     if issubclass(target, Model):
-        return _registry_of(site).get(target)
-    found = [one for one in _registry_of(site).values() if type(one) is target]
+        return site._registry.get(target)
+    found = [one for one in site._registry.values() if type(one) is target]
     if len(found) > 1:
         names = ", ".join(one.model.__name__ for one in found)
         raise ImproperlyConfigured(
@@ -348,7 +325,7 @@ def _find_registered(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
 
 
 def _not_registered_message(target: type, site: AdminSite) -> str:
-    known = _registry_of(site)
+    known = site._registry
     names = [model.__name__ for model in known]
     if not issubclass(target, Model):
         names = [type(one).__name__ for one in known.values()]
@@ -578,9 +555,9 @@ def admin_declaration(
     derived = _derive_options(model_admin, given.get("fields"))
     if not given.get("tools"):
         # Without tools for the rows, nothing is missing from them.
-        derived.left_out.clear()
+        derived["left_out"] = []
     bases = (AdminTools, ModelResource) if "uri" in given else (AdminTools,)
-    members = {**derived.options, **given, "model_admin": model_admin}
+    members = {**derived, **given, "model_admin": model_admin}
     # Without the docstring of the admin's class, which is written for its developers.
     cls: type[AdminTools[Any]] = type(type(model_admin).__name__, bases, members)
     return model_admin.model, cls

@@ -36,15 +36,21 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
     from rest_framework.viewsets import ViewSetMixin
 
-# Views of REST framework --------------------------------------------------------------------------
+C = TypeVar("C", bound=type[ModelComponents[Any]])
 
 
-class RestRegistry(Registry):
-    """A registry with the methods that register REST views."""
+class IntegrationRegistry(Registry):
+    """A registry that also registers models, views, forms, REST views and folders of skills."""
 
-    def __init__(self) -> None:
+    generated_scopes: bool | str = False
+
+    def __init__(self, *, generic: Generic = False) -> None:
         super().__init__()
         self._rest: dict[Any, list[Tool]] = {}
+        self._registrations: dict[ModelComponents[Any], list[Component]] = {}
+        self._generic = GenericSet(self, generic)
+
+    # Views of REST framework ----------------------------------------------------------------------
 
     def register_viewset(
         self,
@@ -180,12 +186,7 @@ class RestRegistry(Registry):
                 super().unregister(tool)
         return True
 
-
-# Views and forms of the site ----------------------------------------------------------------------
-
-
-class ViewRegistry(Registry):
-    """A registry with the methods that register views and forms."""
+    # Views and forms of the site ------------------------------------------------------------------
 
     def register_view(
         self,
@@ -304,24 +305,7 @@ class ViewRegistry(Registry):
             return
         self.add(form_component(target, form=form, query=query, urlconf=urlconf, options=options))
 
-
-def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
-    """Raise an error for options that do not apply to the registered view or form."""
-    found = [name for name, value in others.items() if value is not None]
-    if found:
-        name = getattr(target, "__name__", target)
-        kind, other = ("form", "view") if is_form else ("view", "model form")
-        raise ImproperlyConfigured(
-            f"register_form({name}): {', '.join(found)} can only be used with a {other}, but "
-            f"{name} is a {kind}; remove it, or register a {other}."
-        )
-
-
-# Folders of skills --------------------------------------------------------------------------------
-
-
-class SkillRegistry(Registry):
-    """A registry with the method that registers folders of skills."""
+    # Folders of skills ---------------------------------------------------------------------------
 
     def register_skills(
         self,
@@ -375,27 +359,13 @@ class SkillRegistry(Registry):
         for one in found:
             self.add(one)
 
-
-# Registration -------------------------------------------------------------------------------------
-
-C = TypeVar("C", bound=type[ModelComponents[Any]])
-
-
-class IntegrationRegistry(RestRegistry, SkillRegistry, ViewRegistry):
-    """A registry that also registers models, views, forms, REST views and folders of skills."""
-
-    generated_scopes: bool | str = False
-
-    def __init__(self, *, generic: Generic = None) -> None:
-        super().__init__()
-        self._registrations: dict[ModelComponents[Any], list[Component]] = {}
-        self._generic = GenericSet(self, generic)
+    # Generic tools --------------------------------------------------------------------------------
 
     @property
     def generic(self) -> Generic:
         """The number of models above which one generic set of tools replaces the per-model tools.
 
-        ``True``: always, ``False``: never, ``None``: above eight. It may be set at any time.
+        ``True``: always, ``False``, the default: never. It may be set at any time.
         """
         return self._generic.generic
 
@@ -574,3 +544,15 @@ class IntegrationRegistry(RestRegistry, SkillRegistry, ViewRegistry):
             "scopes": scopes,
         }
         self._register(*admin_declaration(target, site, options))
+
+
+def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
+    """Raise an error for options that do not apply to the registered view or form."""
+    found = [name for name, value in others.items() if value is not None]
+    if found:
+        name = getattr(target, "__name__", target)
+        kind, other = ("form", "view") if is_form else ("view", "model form")
+        raise ImproperlyConfigured(
+            f"register_form({name}): {', '.join(found)} can only be used with a {other}, but "
+            f"{name} is a {kind}; remove it, or register a {other}."
+        )

@@ -180,13 +180,14 @@ Namespaces = tuple[tuple[str, str], ...]
 class URLRoute:
     """One URL pattern; ``converters`` has ``None`` for a variable of a regular expression."""
 
-    name: str | None
-    namespaces: Namespaces
+    name: str | None = None
+    namespaces: Namespaces = ()
     """The instance namespace and the application namespace of each level."""
-    callback: Callable[..., Any]
-    converters: Mapping[str, Any]
-    required: frozenset[str]
-    reverse_problem: str
+    callback: Any = None
+    """The view, ``None`` for a level above it."""
+    converters: Mapping[str, Any] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    reverse_problem: str = ""
     """Why the pattern cannot be reversed, empty if it can."""
     urlconf: str | None = None
     """The URLconf that has the pattern, if it is not the current one."""
@@ -198,9 +199,15 @@ class URLRoute:
         return found or self.callback
 
     @property
+    def namespace(self) -> str:
+        """The instance namespaces, as in the name."""
+        return ":".join(instance for instance, _ in self.namespaces)
+
+    @property
     def full_name(self) -> str:
         """The name to pass to ``reverse``."""
-        return ":".join((*(instance for instance, _ in self.namespaces), self.name or ""))
+        name = self.name or ""
+        return f"{self.namespace}:{name}" if self.namespaces else name
 
     def matches_name(self, name: str) -> bool:
         """Return whether ``reverse`` could find this pattern by a name."""
@@ -216,6 +223,11 @@ class URLRoute:
         A middleware may select another URLconf for a request.
         """
         return match.func is self.callback or match.view_name == self.full_name
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether ``reverse`` can find the pattern: by name, or by view outside of a namespace."""
+        return bool(self.name) or not self.namespaces
 
     def reverse_path(self, values: Mapping[str, Any]) -> str:
         """Return the path for these values.
@@ -240,8 +252,7 @@ def all_routes(urlconf: str | None = None) -> Iterator[URLRoute]:
         if urlconf is None:
             raise
         raise ImproperlyConfigured(f"There is no URLconf {urlconf!r} ({exc}).") from exc
-    for one in _walk(patterns, _PatternPrefix()):
-        yield replace(one, urlconf=urlconf)
+    yield from _walk(patterns, URLRoute(urlconf=urlconf))
 
 
 def routes_by_name(name: str, urlconf: str | None = None) -> list[URLRoute]:
@@ -265,11 +276,7 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
     Raises:
         ImproperlyConfigured: there is none, or they have more than one name.
     """
-    found = [
-        one
-        for one in all_routes(urlconf)
-        if one.view is view_class and (one.name or not one.namespaces)
-    ]
+    found = [one for one in all_routes(urlconf) if one.view is view_class and one.is_reversible]
     if not found:
         raise ImproperlyConfigured(
             f"No URL leads to {view_class.__qualname__}; add a named path() for it to the URLconf."
@@ -283,17 +290,7 @@ def routes_by_view(view_class: type[Any], urlconf: str | None = None) -> list[UR
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _PatternPrefix:
-    """What the levels of the URLconf above a pattern add to it."""
-
-    namespaces: Namespaces = ()
-    converters: Mapping[str, Any] = field(default_factory=dict)
-    required: frozenset[str] = frozenset()
-    trouble: str = ""
-
-
-def _walk(patterns: Iterable[Any], above: _PatternPrefix) -> Iterator[URLRoute]:
+def _walk(patterns: Iterable[Any], above: URLRoute) -> Iterator[URLRoute]:
     for one in patterns:
         found = _add_level(above, one.pattern)
         if isinstance(one, URLResolver):
@@ -301,17 +298,10 @@ def _walk(patterns: Iterable[Any], above: _PatternPrefix) -> Iterator[URLRoute]:
             inside = replace(found, namespaces=(*above.namespaces, *space))
             yield from _walk(one.url_patterns, inside)
         elif isinstance(one, URLPattern):
-            yield URLRoute(
-                name=one.name,
-                namespaces=found.namespaces,
-                callback=one.callback,
-                converters=found.converters,
-                required=found.required,
-                reverse_problem=found.trouble,
-            )
+            yield replace(found, name=one.name, callback=one.callback)
 
 
-def _add_level(above: _PatternPrefix, pattern: Any) -> _PatternPrefix:
+def _add_level(above: URLRoute, pattern: Any) -> URLRoute:
     """Add the variables of one level, as Django finds them to reverse its pattern."""
     regex = pattern.regex
     ways = [set(names) for _, names in normalize(regex.pattern)]
@@ -327,7 +317,7 @@ def _add_level(above: _PatternPrefix, pattern: Any) -> _PatternPrefix:
         above,
         converters={**above.converters, **converters},
         required=above.required | set.intersection(*ways).intersection(converters),
-        trouble=above.trouble or trouble,
+        reverse_problem=above.reverse_problem or trouble,
     )
 
 
@@ -364,10 +354,13 @@ class SiteRequest:
 
     method: str
     path: str
-    query: Pairs
-    body: Pairs
-    routes: Sequence[URLRoute]
+    query: Pairs = field(default_factory=list)
+    body: Pairs | bytes = b""
+    """The fields of a form, or the body itself, whose type and length are then in ``meta``."""
+    routes: Sequence[URLRoute] = ()
     """The patterns that the path may resolve to; any other one is rejected."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Headers by their WSGI names, in place of the usual ones."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The arguments from which it was built."""
 
@@ -422,18 +415,12 @@ class CallerRequest(WSGIRequest):
         """Ignore the value that the cache middleware sets."""
 
 
-@dataclass(frozen=True, slots=True)
-class SiteOrigin:
-    """The host, port and scheme of the site for this caller."""
-
-    host: str
-    port: str
-    is_secure: bool
+R = TypeVar("R", bound=CallerRequest)
 
 
-def build_request(ctx: Context, sending: SiteRequest) -> CallerRequest:
+def build_request(ctx: Context, sending: SiteRequest, request_class: type[R]) -> R:
     """Return the request of a call, with the caller as the user that Django's middleware finds."""
-    request = CallerRequest(_environ(ctx.request, sending))
+    request = request_class(_environ(ctx.request, sending))
     request.routes = sending.routes
     request._cached_user = ctx.user
     request._acached_user = ctx.user
@@ -455,8 +442,9 @@ def _separate_cache_keys(request: CallerRequest, ctx: Context) -> None:
 
 
 def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any]:
-    where = _origin(carrier)
-    body = urlencode(sending.body).encode()
+    host, port, is_secure = _origin(carrier)
+    given = sending.body
+    body = given if isinstance(given, bytes) else urlencode(given).encode()
     prefix = get_script_prefix().rstrip("/")
     path = unquote_to_bytes(sending.path.removeprefix(prefix)).decode("latin-1")
     environ = {
@@ -464,23 +452,23 @@ def _environ(carrier: HttpRequest | None, sending: SiteRequest) -> dict[str, Any
         "SCRIPT_NAME": prefix,
         "PATH_INFO": path,
         "QUERY_STRING": urlencode(sending.query),
-        "SERVER_NAME": urlsplit(f"//{where.host}").hostname or where.host,
-        "SERVER_PORT": where.port,
+        "SERVER_NAME": urlsplit(f"//{host}").hostname or host,
+        "SERVER_PORT": port,
         "SERVER_PROTOCOL": "HTTP/1.1",
-        "HTTP_HOST": where.host,
+        "HTTP_HOST": host,
         "HTTP_ACCEPT": ACCEPT,
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https" if where.is_secure else "http",
+        "wsgi.url_scheme": "https" if is_secure else "http",
         "wsgi.input": BytesIO(body),
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        **_proxy_ssl_header(is_secure=where.is_secure),
+        **_proxy_ssl_header(is_secure=is_secure),
         **_client_headers(carrier.META if carrier is not None else {}),
     }
     if sending.method == "POST":
         environ |= {"CONTENT_TYPE": FORM, "CONTENT_LENGTH": str(len(body))}
-    return environ
+    return {**environ, **sending.meta}
 
 
 def _client_headers(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -500,20 +488,20 @@ def _proxy_ssl_header(*, is_secure: bool) -> dict[str, str]:
     return {declared[0]: declared[1].partition(",")[0]} if declared and is_secure else {}
 
 
-def _origin(carrier: HttpRequest | None) -> SiteOrigin:
-    """Return the origin of the MCP request, else that of ``BASE_URL`` or the first allowed host."""
+def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
+    """Return the host, the port and whether it is HTTPS: of the request, else of the settings."""
     if carrier is not None:
         try:
-            return SiteOrigin(carrier.get_host(), str(carrier.get_port()), carrier.is_secure())
+            return carrier.get_host(), str(carrier.get_port()), carrier.is_secure()
         except DisallowedHost:
             # A mount outside of Django's middleware has its own rules for hosts.
             pass
     base = urlsplit(get_settings().base_url)
     if base.netloc:
         is_secure = base.scheme == "https"
-        return SiteOrigin(base.netloc, str(base.port or (443 if is_secure else 80)), is_secure)
+        return base.netloc, str(base.port or (443 if is_secure else 80)), is_secure
     is_secure = bool(django_settings.SECURE_SSL_REDIRECT)
-    return SiteOrigin(_allowed_host(), "443" if is_secure else "80", is_secure)
+    return _allowed_host(), "443" if is_secure else "80", is_secure
 
 
 def _allowed_host() -> str:

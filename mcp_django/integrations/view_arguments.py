@@ -11,9 +11,9 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any, Protocol, Required, TypeVar
+from typing import Annotated, Any, Required, TypeAlias, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -30,13 +30,24 @@ from typing_extensions import TypedDict
 from mcp_django.integrations.site_requests import Pairs, SiteRequest, URLRoute, resolver_of
 from mcp_django.integrations.site_responses import current_value, is_value_resent
 from mcp_django.protocol.text import did_you_mean
-from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, ValidationProblem
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    InvalidArguments,
+    ValidationProblem,
+    invalid_argument,
+)
 from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain_errors
 from mcp_django.schema.signature import error_reason, json_schema_of
 from mcp_django.schema.structure import Schema, inline_references
-from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
+from mcp_django.schema.values import (
+    decode_arguments,
+    drop_nulls,
+    drop_optional_nulls,
+    jsonable,
+    unknown_members,
+)
 
 # Values of a form ---------------------------------------------------------------------------------
 
@@ -200,23 +211,6 @@ HINTS: Mapping[type, Any] = {
 }
 
 
-class RequestValues(Protocol):
-    """A part of a request: the schema of its values, and how they are sent."""
-
-    @property
-    def json_schema(self) -> Schema:
-        """The schema of the arguments that go into this part."""
-        ...
-
-    def pairs(self, arguments: dict[str, Any]) -> Pairs:
-        """Return the names and texts to send.
-
-        Raises:
-            InvalidArguments: the arguments are not valid; the model can correct the call.
-        """
-        ...
-
-
 class TypedValues:
     """Values that are declared by name and type.
 
@@ -260,6 +254,10 @@ class TypedValues:
             for name, value in self.validate(arguments).items()
             for text in _query_texts(jsonable(value))
         ]
+
+
+RequestValues: TypeAlias = FormValues | TypedValues
+"""A part of a request: the schema of its values, and how they are sent."""
 
 
 def path_variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
@@ -335,6 +333,7 @@ class RequestLayout:
         return self.routes[0]
 
 
+@dataclass(eq=False, kw_only=True)
 class ViewArguments:
     """Parses the arguments of a call to a view.
 
@@ -342,25 +341,17 @@ class ViewArguments:
     case any argument can be passed.
     """
 
-    def __init__(
-        self,
-        *,
-        find: Callable[[], Sequence[URLRoute]],
-        method: str,
-        query: RequestValues | None,
-        make_form: Callable[[URLRoute], FormValues | None],
-        template: Sequence[str] | None,
-        urlconf: str | None = None,
-    ) -> None:
-        self._urlconf = urlconf
-        self._find = find
-        self._verb = method
-        self._query = query
-        self._make_form = make_form
-        self._template = template
-        self._layouts: WeakKeyDictionary[URLResolver, RequestLayout] = WeakKeyDictionary()
-        self.is_published = False
-        """Whether the component is declared completely, so that the URLconf can be loaded."""
+    find: Callable[[], Sequence[URLRoute]]
+    method: str
+    query: RequestValues | None = None
+    make_form: Callable[[URLRoute], FormValues | None]
+    template: Sequence[str] | None = None
+    urlconf: str | None = None
+    is_published: bool = False
+    """Whether the component is declared completely, so that the URLconf can be loaded."""
+    _layouts: WeakKeyDictionary[URLResolver, RequestLayout] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     @property
     def json_schema(self) -> Schema:
@@ -381,7 +372,7 @@ class ViewArguments:
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
         """
-        resolver = resolver_of(self._urlconf)
+        resolver = resolver_of(self.urlconf)
         found = self._layouts.get(resolver)
         if found is None:
             found = self._layouts[resolver] = self._build_layout()
@@ -419,7 +410,8 @@ class ViewArguments:
         """
         layout = self.layout
         shape = layout.json_schema
-        known = _without_nulls(drop_nulls(arguments, shape, shape), shape)
+        optional = shape["properties"].keys() - shape.get("required", ())
+        known = drop_optional_nulls(drop_nulls(arguments, shape, shape), optional)
         problems = [*islice(unknown_members(known, shape), MAX_KEPT_PROBLEMS)]
         values = _read_part(layout.variables, layout.variables.validate, known, problems) or {}
         query, body = (
@@ -429,7 +421,7 @@ class ViewArguments:
         if problems:
             raise InvalidArguments(problems)
         return SiteRequest(
-            method=self._verb,
+            method=self.method,
             path=_reverse_path(
                 layout.route, {layout.names[name]: one for name, one in values.items()}
             ),
@@ -440,16 +432,16 @@ class ViewArguments:
         )
 
     def _declared_schema(self) -> Schema:
-        parts = [part.json_schema for part in (self._query,) if part is not None]
-        named = {name: {"type": "string"} for name in self._template or ()}
+        parts = [] if self.query is None else [self.query.json_schema]
+        named = {name: {"type": "string"} for name in self.template or ()}
         return _merge_schemas([{"properties": named}, *parts])
 
     def _build_layout(self) -> RequestLayout:
-        routes = self._find()
+        routes = self.find()
         for route in routes:
             _check_route(route)
-        form = self._make_form(routes[0]) if self._verb == "POST" else None
-        others = [part for part in (self._query, form) if part is not None]
+        form = self.make_form(routes[0]) if self.method == "POST" else None
+        others = [part for part in (self.query, form) if part is not None]
         taken = {name for part in others for name in part.json_schema["properties"]}
         found = {name: one for route in routes for name, one in route.converters.items()}
         # A form may have a field with the name of a URL variable, such as a new slug.
@@ -465,34 +457,24 @@ class ViewArguments:
             routes=routes,
             variables=path,
             names=names,
-            query=self._query,
+            query=self.query,
             form=form,
             json_schema=schema,
         )
 
     def _check_template(self, schema: Schema) -> None:
-        if self._template is None:
+        if self.template is None:
             return
         properties = schema["properties"]
-        for name in self._template:
+        for name in self.template:
             if name not in properties:
                 hint = did_you_mean(name, properties, "remove it from the URI.")
                 raise ImproperlyConfigured(f"The URL has no variable {name!r}; {hint}")
         for name in schema.get("required", ()):
-            if name not in self._template:
+            if name not in self.template:
                 raise ImproperlyConfigured(
                     f"The URL needs {name!r}, which the URI does not have; add {{{name}}} to it."
                 )
-
-
-def _without_nulls(arguments: Mapping[str, Any], shape: Schema) -> dict[str, Any]:
-    """Return the arguments without optional ones that are ``null``, which would empty a field."""
-    optional = shape["properties"].keys() - shape.get("required", ())
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name not in optional
-    }
 
 
 def _read_part(
@@ -524,10 +506,7 @@ def _reverse_path(route: URLRoute, values: Mapping[str, Any]) -> str:
         return route.reverse_path(values)
     except NoReverseMatch:
         names = ", ".join(values) or "values"
-        problem = ValidationProblem(
-            path="", message=f"no URL of the site accepts the given {names}"
-        )
-        raise InvalidArguments([problem]) from None
+        raise invalid_argument("", f"no URL of the site accepts the given {names}") from None
 
 
 def _merge_schemas(schemas: Sequence[Schema]) -> Schema:

@@ -19,7 +19,7 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404
 from django.utils import timezone
-from django.utils.functional import lazystr
+from django.utils.functional import lazy
 from django.views.generic.edit import (
     BaseCreateView,
     BaseUpdateView,
@@ -86,22 +86,20 @@ def view_component(
     verb = _http_method(target, method, form)
     kind = _check_kind(target, kind, uri, verb)
     template = _template(uri)
-    source = ViewRunner(
-        lambda: routes_by_name(target, urlconf),
-        verb=verb,
+    arguments = ViewArguments(
+        find=lambda: routes_by_name(target, urlconf),
+        method=verb,
         query=_query(target, query),
         make_form=lambda route: FormValues(form) if form is not None else None,
         template=template.variables if template is not None else None,
         urlconf=urlconf,
-        is_readable=readable,
     )
+    source = ViewRunner(arguments, kind=kind, is_readable=readable)
     name = target.rpartition(":")[2].replace("-", "_")
     if form is not None:
         # Errors in the form are found without the URLconf.
         FormValues(form)
-    return _build_component(
-        source, kind=kind, name=name, template=template, verb=verb, options=options
-    )
+    return _build_component(source, kind=kind, name=name, template=template, options=options)
 
 
 def _http_method(target: str, method: str, form: FormClass | None) -> str:
@@ -161,49 +159,30 @@ def _query(target: str, query: Any) -> RequestValues | None:
 
 # The view behind the function of a component ------------------------------------------------------
 
+CONVERTERS: Mapping[str, Callable[..., Any]] = {
+    "tool": site_responses.tool_result,
+    "resource": site_responses.resource_contents,
+    "prompt": site_responses.prompt_messages,
+}
+
 
 class ViewRunner:
-    """A view of the site that handles calls; its methods are the functions of components."""
+    """A view of the site that handles calls: the function of a component."""
 
     def __init__(
         self,
-        find: Callable[[], Sequence[URLRoute]],
+        arguments: ViewArguments,
         *,
-        verb: str,
-        query: RequestValues | None = None,
-        make_form: Callable[[URLRoute], FormValues | None] = lambda route: None,
-        template: Sequence[str] | None = None,
-        urlconf: str | None = None,
+        kind: ViewComponentType = "tool",
         is_readable: bool = False,
     ) -> None:
-        self.arguments = ViewArguments(
-            find=find,
-            method=verb,
-            query=query,
-            make_form=make_form,
-            template=template,
-            urlconf=urlconf,
-        )
-        self._verb = verb
+        self.arguments = arguments
+        self._to_result = CONVERTERS[kind]
         self._is_readable = is_readable
 
-    def run_tool(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the result of a tool."""
-        return site_responses.tool_result(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
-
-    def run_resource(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the contents of a resource."""
-        return site_responses.resource_contents(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
-
-    def run_prompt(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
-        """Call the view, and return its response as the messages of a prompt."""
-        return site_responses.prompt_messages(
-            self._get_response(ctx, sending), is_readable=self._is_readable
-        )
+    def __call__(self, ctx: Context, sending: SiteRequest | None = None) -> Any:
+        """Call the view, and return its response as the result of the component."""
+        return self._to_result(self._get_response(ctx, sending), is_readable=self._is_readable)
 
     def description(self) -> str:
         """Return the docstring of the view; those of Django's own views are too general to use."""
@@ -233,13 +212,12 @@ class ViewRunner:
         sending = sending or self.arguments.build_request({})
         answer = self.send(ctx, sending)
         form = self.arguments.layout.form
-        if form is not None and (
-            problems := form.problems(_context_form(answer), sending.arguments)
-        ):
+        problems = form.problems(_context_form(answer), sending.arguments) if form else ()
+        if problems:
             raise ToolError(
                 str(InvalidArguments(problems)) + site_responses.messages_suffix(answer)
             )
-        site_responses.check_status(answer, method=self._verb)
+        site_responses.check_status(answer, method=self.arguments.method)
         return answer
 
 
@@ -258,7 +236,7 @@ def send_request(ctx: Context, sending: SiteRequest) -> SiteResponse:
         ToolError: a view that runs for a call tries to call another one.
         Exception: any exception of the view.
     """
-    request = build_request(ctx, sending)
+    request = build_request(ctx, sending, CallerRequest)
     return send_isolated(request, partial(_read_view_response, ctx, request))
 
 
@@ -277,15 +255,12 @@ def _raise_failure(request: CallerRequest, response: HttpResponseBase) -> None:
     """
     if 200 <= response.status_code < 300:
         return
-    if isinstance(request.view_exception, Resolver404) or _is_not_found(request.view_response):
+    is_missing = getattr(request.view_response, "status_code", 0) in {404, 410}
+    if isinstance(request.view_exception, Resolver404) or is_missing:
         # The message of Resolver404 lists every pattern that was tried.
         raise Http404("Not found.") from request.view_exception
     if request.view_exception is not None:
         raise request.view_exception
-
-
-def _is_not_found(response: HttpResponseBase | None) -> bool:
-    return response is not None and response.status_code in {404, 410}
 
 
 # From a view to a component -----------------------------------------------------------------------
@@ -296,7 +271,6 @@ def _build_component(
     *,
     kind: ViewComponentType,
     name: str,
-    verb: str,
     options: Mapping[str, Any],
     template: URITemplate | None = None,
 ) -> Component:
@@ -307,47 +281,34 @@ def _build_component(
     """
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("name", name)
-    given["description"] = given.get("description") or lazystr(_ViewDescription(source))
+    # Read from the view when it is used, because the URLconf is loaded later.
+    given["description"] = given.get("description") or lazy(source.description, str)()
     for listed in ("scopes", "icons"):
         if isinstance(given.get(listed), str):
             raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
         given[listed] = tuple(given.get(listed, ()))
-    common = {**given, "atomic": False, "enforce": False}
+    common = {
+        **given,
+        "function": ComponentFunction(function=source, is_async=False, context_parameter="ctx"),
+        "atomic": False,
+        "enforce": False,
+    }
     found: Component
     if kind == "tool":
-        hints = {"read_only": True} if verb == "GET" else {}
-        found = Tool(
-            **{**hints, **common}, function=_function(source.run_tool), arguments=source.arguments
-        )
+        hints = {"read_only": True} if source.arguments.method == "GET" else {}
+        found = Tool(**{**hints, **common}, arguments=source.arguments)
     elif kind == "prompt":
         _reject_tool_options(Prompt, common)
-        found = Prompt(**common, function=_function(source.run_prompt), arguments=source.arguments)
+        found = Prompt(**common, arguments=source.arguments)
     else:
         assert template is not None
         _reject_tool_options(Resource, common)
-        function = _function(source.run_resource)
         if template.variables:
-            found = ResourceTemplate(
-                **common, function=function, template=template, arguments=source.arguments
-            )
+            found = ResourceTemplate(**common, template=template, arguments=source.arguments)
         else:
-            found = Resource(**common, function=function, uri=template.template)
+            found = Resource(**common, uri=template.template)
     source.arguments.is_published = True
     return found
-
-
-class _ViewDescription:
-    """The description of a component, taken from the view when it is read."""
-
-    def __init__(self, source: ViewRunner) -> None:
-        self._source = source
-
-    def __str__(self) -> str:
-        return self._source.description()
-
-
-def _function(method: Callable[..., Any]) -> ComponentFunction:
-    return ComponentFunction(function=method, is_async=False, context_parameter="ctx")
 
 
 def _reject_tool_options(kind: type[Component], options: Mapping[str, Any]) -> None:
@@ -433,15 +394,15 @@ def form_component(
             _check_view(route.view)
         return found
 
-    source = FormViewRunner(
-        find,
-        verb="POST",
+    arguments = ViewArguments(
+        find=find,
+        method="POST",
         query=TypedValues(query) if query is not None else None,
         make_form=lambda route: _form_values(route, form),
         urlconf=urlconf,
-        is_readable=True,
     )
-    return _build_component(source, kind="tool", name=name, verb="POST", options=options)
+    source = FormViewRunner(arguments, is_readable=True)
+    return _build_component(source, kind="tool", name=name, options=options)
 
 
 def _tool_hints(view: type[Any]) -> dict[str, bool]:

@@ -38,7 +38,6 @@ from mcp_django.integrations.models.row_access import (
     ModelPermission,
     codename,
     has_default_permission,
-    has_object_permission,
     overrides_has_permission,
 )
 from mcp_django.integrations.registration import IntegrationRegistry
@@ -183,7 +182,7 @@ def _register_rest(
     if options.title:
         raise ImproperlyConfigured("The tools of a viewset have no title; leave it empty.")
     wanted = list(dict.fromkeys(actions[method] for method in options.methods))
-    space = ":".join(instance for instance, _ in route.namespaces)
+    space = route.namespace
     base = getattr(route.callback, "initkwargs", {}).get("basename") or ""
     described = dict.fromkeys(wanted, options.description) if options.description else {}
     staging.register_viewset(
@@ -204,7 +203,7 @@ def file_fields_of(component: Component) -> frozenset[str]:
 
 def _component_problem(component: Component) -> str:
     """Return why a component of a view cannot or must not be called, or ``""``."""
-    source: Any = getattr(component.callable, "__self__", component.callable)
+    source: Any = component.callable
     problem = getattr(source, "configuration_problem", None)
     found = str(problem()) if callable(problem) else ""
     form = source.arguments.layout.form if not found and isinstance(source, ViewRunner) else None
@@ -224,8 +223,7 @@ class StagingRegistry(IntegrationRegistry):
     """
 
     def __init__(self, name: str, server: Any) -> None:
-        # With generic tools, the names would change with the number of models.
-        super().__init__(generic=False)
+        super().__init__()
         self.name = name
         # Cached for as long as the server exists, so it must not keep the server alive.
         self._reference = None if server is None else weakref.ref(server)
@@ -323,7 +321,7 @@ class ExposedModel(ModelComponents[M]):
             )
             return all(one.has_permission(ctx.principal) for one in asked)
         return all(
-            has_object_permission(registration, ctx, action, obj)
+            registration.has_permission(ctx, action, obj)
             for registration in self._code_registrations
         )
 
@@ -398,10 +396,8 @@ class ExposedModel(ModelComponents[M]):
             if own:
                 self.refuse(
                     f"operations: code has rules for writing {self.model._meta.label} "
-                    ""
                     f"({type(registration).__name__}: {', '.join(own)}); declare create, update "
-                    "and delete "
-                    "there."
+                    "and delete there."
                 )
 
 

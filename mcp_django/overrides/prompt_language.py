@@ -33,7 +33,13 @@ FILTERS = ("capfirst", "default", "lower", "quote", "trim", "upper")
 RESERVED = frozenset({"and", "or", "not"})
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-_WORD = re.compile(r'\s*(?:(==|!=)|"([^"]*)"|\'([^\']*)\'|([A-Za-z]\w*)|(\S))', re.ASCII)
+_WORD = re.compile(
+    r"\s*(?:(?P<sign>==|!=)"
+    r'|"(?P<text>[^"]*)"'
+    r"|'(?P<text_in_single_quotes>[^']*)'"
+    r"|(?P<word>[A-Za-z]\w*)|(?P<other>\S))",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +252,9 @@ class MessageParser:
 def _tokenize_condition(text: str) -> Iterator[tuple[str, str]]:
     """Yield the tokens of a condition: operators, quoted texts, words, and other characters."""
     # Stripped, since trailing spaces would make this expression slow.
-    for sign, double, single, word, other in _WORD.findall(text.strip()):
-        if sign:
-            yield "sign", sign
-        elif word:
-            yield "word", word
-        elif other:
-            yield "other", other
-        else:
-            yield "text", double or single
+    for found in _WORD.finditer(text.strip()):
+        kind = str(found.lastgroup)
+        yield kind.removesuffix("_in_single_quotes"), found[kind]
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -350,7 +350,11 @@ def _alone(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class PromptError(ValueError):
-    """A prompt is invalid; the message is for its author."""
+    """A prompt is invalid; the message is for its author, and ``field`` names a column, if any."""
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class TextError(PromptError):
@@ -476,13 +480,9 @@ def _render_nodes(nodes: tuple[Node, ...], values: Values, budget: _OutputLimit)
 
 def _branch(choice: Conditional, values: Values) -> tuple[Node, ...]:
     for condition, nodes in choice.branches:
-        if _is_condition_true(condition, values):
+        if any(all(_is_term_true(term, values) for term in group) for group in condition):
             return nodes
     return ()
-
-
-def _is_condition_true(condition: Condition, values: Values) -> bool:
-    return any(all(_is_term_true(term, values) for term in group) for group in condition)
 
 
 def _is_term_true(term: ConditionTerm, values: Values) -> bool:
@@ -502,17 +502,13 @@ def _render_placeholder(blank: Placeholder, values: Values) -> str:
     return text
 
 
-def _capfirst(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _quote(text: str) -> str:
     """Prefix each line with ``>``, so that models recognize the quotation."""
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 _FILTERS: Mapping[str, Callable[[str], str]] = {
-    "capfirst": _capfirst,
+    "capfirst": lambda text: text[:1].upper() + text[1:],
     "default": str,
     "lower": str.lower,
     "quote": _quote,

@@ -19,7 +19,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
@@ -29,7 +29,7 @@ from django.db.models.signals import post_migrate
 from django.utils import timezone
 
 from mcp_django.auth.permissions import parse_permissions
-from mcp_django.core.catalog import Catalog
+from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
@@ -49,21 +49,6 @@ LONGEST_KEY = 500
 
 Key: TypeAlias = tuple[str, str, str]
 """Server, kind and key of a component."""
-
-
-class SyncedServer(Protocol):
-    """The interface of a server that rows are written for."""
-
-    @property
-    def name(self) -> str:
-        """The name of the server."""
-
-    @property
-    def declared_catalog(self) -> Catalog:
-        """The catalog before overrides."""
-
-    def refresh(self, *, is_list: bool = False) -> None:
-        """Load changes that the admin has made to the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +85,7 @@ class Difference:
         return bool(self.servers or self.added or self.changed or self.missing)
 
 
-def sync_rows(servers: Iterable[SyncedServer], *, can_miss: bool = True) -> Difference:
+def sync_rows(servers: Iterable[Server], *, can_miss: bool = True) -> Difference:
     """Update the rows of servers and components from code, and return what changed.
 
     This takes two queries if nothing changed, and a few more per thousand changed rows. Without
@@ -113,7 +98,7 @@ def sync_rows(servers: Iterable[SyncedServer], *, can_miss: bool = True) -> Diff
     return write_rows(read_declared(servers), can_miss=can_miss)
 
 
-def compare_rows(servers: Iterable[SyncedServer]) -> Difference:
+def compare_rows(servers: Iterable[Server]) -> Difference:
     """Return what ``sync_rows`` would change, according to the database for reads.
 
     Raises:
@@ -122,7 +107,7 @@ def compare_rows(servers: Iterable[SyncedServer]) -> Difference:
     return _find_differences(read_declared(servers), router.db_for_read(tables.Component))
 
 
-def read_declared(servers: Iterable[SyncedServer], *, is_fresh: bool = True) -> DeclaredCatalog:
+def read_declared(servers: Iterable[Server], *, is_fresh: bool = True) -> DeclaredCatalog:
     """Return the declared catalog; without ``is_fresh``, as of the last request and without query.
 
     Raises:
@@ -203,7 +188,7 @@ def _update_row(row: Any, said: Mapping[str, Any]) -> bool:
     return True
 
 
-def components_with_rows(server: SyncedServer) -> Iterator[Component]:
+def components_with_rows(server: Server) -> Iterator[Component]:
     """Return the components that have their own rows.
 
     These are all except those with a key too long for an index, and files of a skill other than
@@ -256,11 +241,10 @@ def origin_of(component: Component) -> str:
 
 def _declaring_object(function: Callable[..., Any]) -> Any:
     """Return the site's own code behind a function; for the component of a view, the view."""
-    source = getattr(function, "__self__", None)
-    if not isinstance(source, ViewRunner):
+    if not isinstance(function, ViewRunner):
         return function
     try:
-        view: Any = source.arguments.layout.route.view
+        view: Any = function.arguments.layout.route.view
     except ImproperlyConfigured:
         # The URLconf no longer has this view; a system check reports that.
         return function
@@ -296,7 +280,7 @@ class CatalogRows:
     """When this process last wrote the rows, and which catalog; thread-safe."""
 
     def __init__(self) -> None:
-        self._find_servers: Callable[[], Iterable[SyncedServer]] = tuple
+        self._find_servers: Callable[[], Iterable[Server]] = tuple
         self.reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.reset)
@@ -308,7 +292,7 @@ class CatalogRows:
         self._written = ""
         self._has_failed = False
 
-    def connect(self, config: AppConfig, servers: Callable[[], Iterable[SyncedServer]]) -> None:
+    def connect(self, config: AppConfig, servers: Callable[[], Iterable[Server]]) -> None:
         """Connect the signals that trigger writes; idempotent."""
         self._find_servers = servers
         uid = "mcp_django.catalog_rows"

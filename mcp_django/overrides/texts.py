@@ -12,8 +12,8 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -49,6 +49,7 @@ from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django")
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 # Arguments of a prompt ----------------------------------------------------------------------------
@@ -73,12 +74,7 @@ class TextArgument:
 
     def as_json(self) -> dict[str, Any]:
         """Return the argument as the row stores it."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "required": self.required,
-            "choices": list(self.choices),
-        }
+        return {**asdict(self), "choices": list(self.choices)}
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -160,29 +156,23 @@ class TextArguments:
             InvalidArguments: an argument is invalid; the client can correct it.
         """
         given = decode_arguments(raw)
+        known = {name: value for name, value in given.items() if name in self._arguments}
         problems = [
             *(
                 unknown_argument_problem(name, self._arguments)
                 for name in given
-                if self._is_unknown(name)
+                if name not in known
             ),
             *(
                 ValidationProblem(path=one.name, message="is required")
                 for one in self._arguments.values()
                 if one.required and given.get(one.name, "") == ""
             ),
-            *(
-                problem
-                for name, value in given.items()
-                if not self._is_unknown(name) and (problem := self._problem(name, value))
-            ),
+            *filter(None, (self._problem(name, value) for name, value in known.items())),
         ]
         if problems:
             raise InvalidArguments(problems)
         return {name: value for name, value in given.items() if value != ""}
-
-    def _is_unknown(self, name: str) -> bool:
-        return name not in self._arguments
 
     def _problem(self, name: str, value: Any) -> ValidationProblem | None:
         choices = self._arguments[name].choices
@@ -207,17 +197,6 @@ def matching_choices(choices: Sequence[str], typed: str) -> list[str]:
 # Prompts ------------------------------------------------------------------------------------------
 
 PROMPT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-PROMPT_COLUMNS = (
-    "name",
-    "title",
-    "description",
-    "arguments",
-    "text",
-    "groups",
-    "permissions",
-    "scopes",
-)
-
 Key = tuple[str, str, str]
 
 
@@ -233,6 +212,9 @@ class PromptSpec:
     groups: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+
+
+PROMPT_COLUMNS = tuple(one.name for one in fields(PromptSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,19 +241,20 @@ def parse_prompt_row(row: Mapping[str, Any]) -> PromptSpec:
     Raises:
         PromptError: a column has an invalid value.
     """
-    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
-    for name, value in lists.items():
-        if not is_name_list(value):
+    said = _spec_of(PromptSpec, row, PROMPT_COLUMNS, PromptError)
+    return replace(said, arguments=parse_arguments(said.arguments))
+
+
+def _spec_of(
+    spec_class: type[S], row: Mapping[str, Any], columns: Sequence[str], error: Callable[..., Any]
+) -> S:
+    values = {name: row[name] for name in columns}
+    for name in ("groups", "permissions", "scopes"):
+        if not is_name_list(values[name]):
             # Invalid data must not be read as an empty list, which would give every user access.
-            raise PromptError(_("%(name)s is not a list of names.") % {"name": name})
-    return PromptSpec(
-        name=row["name"],
-        title=row["title"],
-        description=row["description"],
-        arguments=parse_arguments(row["arguments"]),
-        text=row["text"],
-        **{name: tuple(value) for name, value in lists.items()},
-    )
+            raise error(_("%(name)s is not a list of names.") % {"name": name}, field=name)
+        values[name] = tuple(values[name])
+    return spec_class(**values)
 
 
 def build_prompt(said: PromptSpec) -> BuiltPrompt:
@@ -300,10 +283,8 @@ def build_prompt(said: PromptSpec) -> BuiltPrompt:
         )
     except ImproperlyConfigured as exc:
         raise PromptError(str(exc)) from None
-    return BuiltPrompt(
-        prompt=prompt,
-        completions=dict(map(partial(_completion, prompt), _arguments_with_choices(said))),
-    )
+    completions = dict(_completion(prompt, one) for one in said.arguments if one.choices)
+    return BuiltPrompt(prompt=prompt, completions=completions)
 
 
 def _check_sendable(said: PromptSpec) -> None:
@@ -327,10 +308,6 @@ def _function(messages: tuple[MessageText, ...]) -> ComponentFunction:
 def _as_component(function: Any) -> ComponentFunction:
     function.declared_by = ADMIN_ORIGIN
     return ComponentFunction(function=function, is_async=False, context_parameter=None)
-
-
-def _arguments_with_choices(said: PromptSpec) -> Iterable[TextArgument]:
-    return (one for one in said.arguments if one.choices)
 
 
 def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion]:
@@ -393,17 +370,6 @@ def _log_invalid_row(what: str, server: str, name: str, why: str) -> None:
 
 # Skills -------------------------------------------------------------------------------------------
 
-SKILL_COLUMNS = (
-    "name",
-    "description",
-    "license",
-    "compatibility",
-    "text",
-    "supporting_files",
-    "groups",
-    "permissions",
-    "scopes",
-)
 FIELDS = ("name", "description", "license", "compatibility")
 # Every process keeps the whole skill in memory.
 MAX_CHARACTERS = 500_000
@@ -429,19 +395,16 @@ class SkillSpec:
     scopes: tuple[str, ...] = ()
 
 
+SKILL_COLUMNS = tuple(one.name for one in fields(SkillSpec))
+
+
 def parse_skill_row(row: Mapping[str, Any]) -> SkillSpec:
     """Return the values of a row's columns.
 
     Raises:
         SkillError: a column has an invalid value.
     """
-    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
-    for name, value in lists.items():
-        if not is_name_list(value):
-            # Invalid data must not be read as an empty list, which would give every user access.
-            raise SkillError(_("%(name)s is not a list of names.") % {"name": name}, field=name)
-    given: dict[str, Any] = {name: row[name] for name in SKILL_COLUMNS}
-    return SkillSpec(**{**given, **{name: tuple(value) for name, value in lists.items()}})
+    return _spec_of(SkillSpec, row, SKILL_COLUMNS, SkillError)
 
 
 def _frontmatter_of(said: SkillSpec) -> dict[str, str]:

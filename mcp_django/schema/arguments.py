@@ -92,6 +92,11 @@ class InvalidArguments(MCPDjangoError):
         super().__init__(format_problems(self.problems))
 
 
+def invalid_argument(path: str, message: str, *, value: Any = MISSING) -> InvalidArguments:
+    """Return the exception for one problem alone."""
+    return InvalidArguments([ValidationProblem(path=path, value=value, message=message)])
+
+
 def format_problems(problems: Sequence[ValidationProblem]) -> str:
     """Return one line for each problem, up to `MAX_SHOWN_PROBLEMS`, and the number of others."""
     lines = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]

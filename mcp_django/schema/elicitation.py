@@ -26,7 +26,7 @@ from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, format_hint
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.structure import Schema, number_bounds, without_null
 
 # Types are usually created once; the limit protects the memory if a tool creates one per call.
 MAX_CACHED_FORMS = 256
@@ -83,13 +83,22 @@ def _build_form(declared: Any, *_key: Any) -> ElicitationForm:
 _build_form_cached = lru_cache(MAX_CACHED_FORMS)(_build_form)
 
 
-class _NoFields:
-    """A form without fields, which the user only accepts or declines."""
+class _Form:
+    """Base class of the forms."""
 
     uses_database = False
+    json_schema: Schema
+
+    def _known_members(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        known = self.json_schema.get("properties", {})
+        return {name: value for name, value in content.items() if name in known}
+
+
+class _NoFields(_Form):
+    """A form without fields, which the user only accepts or declines."""
 
     def __init__(self) -> None:
-        self.json_schema: Schema = {"type": "object", "properties": {}}
+        self.json_schema = {"type": "object", "properties": {}}
 
     def parse_answer(self, content: Mapping[str, Any]) -> None:
         """Return `None`, because an accepted form without fields has no value."""
@@ -98,10 +107,8 @@ class _NoFields:
 _NO_FIELDS = _NoFields()
 
 
-class _TypedForm:
+class _TypedForm(_Form):
     """A form declared by a Python type."""
-
-    uses_database = False
 
     def __init__(self, hint: Any) -> None:
         self._is_single = not _has_fields(hint)
@@ -118,9 +125,7 @@ class _TypedForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> Any:
         """Return an instance of the type."""
-        known = self.json_schema["properties"]
-        given = {name: value for name, value in content.items() if name in known}
-        filled = {**self._null_members, **given}
+        filled = {**self._null_members, **self._known_members(content)}
         raw = json.dumps(filled if self._is_single else {FIELD: filled}).encode()
         try:
             return self._arguments.parse(raw)[FIELD]
@@ -133,7 +138,7 @@ class _TypedForm:
         return dataclasses.replace(problem, path=path)
 
 
-class _DjangoForm:
+class _DjangoForm(_Form):
     """A form declared by a Django form; the answer becomes the bound, valid form."""
 
     uses_database = True
@@ -149,16 +154,13 @@ class _DjangoForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> BaseForm:
         """Return the bound, valid form."""
-        known = self.json_schema["properties"]
-        given = {name: value for name, value in content.items() if name in known}
-        form: BaseForm = self._arguments.parse(json.dumps(given).encode())["form"]
+        raw = json.dumps(self._known_members(content)).encode()
+        form: BaseForm = self._arguments.parse(raw)["form"]
         return form
 
 
-class _HandwrittenForm:
+class _HandwrittenForm(_Form):
     """A form declared by a hand-written schema, which the host receives unchanged."""
-
-    uses_database = False
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._compiled = CompiledSchema(schema, what="The form's schema")
@@ -170,8 +172,7 @@ class _HandwrittenForm:
 
     def parse_answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer unchanged, without members that have no field."""
-        known = self.json_schema.get("properties", {})
-        given = {name: value for name, value in content.items() if name in known}
+        given = self._known_members(content)
         if problems := self._compiled.find_problems(given):
             raise InvalidArguments(problems)
         return given
@@ -282,8 +283,9 @@ def flat_form(schema: Schema) -> Schema:
     given = schema.get("properties", {})
     if schema.get("type") != "object" or schema.get("additionalProperties", False) is not False:
         raise NotFlatError("a form must be an object with named fields and no others")
+    # In a form, an empty field means null.
     properties = {name: _form_field(name, member) for name, member in given.items()}
-    may_be_null = {name for name, member in given.items() if _without_null(member) != member}
+    may_be_null = {name for name, member in given.items() if without_null(member) != member}
     required = [n for n in schema.get("required", ()) if n in properties and n not in may_be_null]
     form: Schema = {"type": "object", "properties": properties}
     return {**form, "required": required} if required else form
@@ -316,7 +318,7 @@ def _check_keywords(odd: Iterable[str], place: str) -> None:
 
 
 def _form_field(name: str, member: Any) -> Schema:
-    member = _normalize_choices(_without_null(member)) if isinstance(member, dict) else {}
+    member = _normalize_choices(without_null(member)) if isinstance(member, dict) else {}
     if asks_for_secret(name, member):
         raise NotFlatError(
             f"{name} looks like a secret, which must not pass through the client; send the user "
@@ -342,20 +344,6 @@ def _form_field(name: str, member: Any) -> Schema:
     if kind == "array":
         kept["items"] = _choice_items(name, member.get("items"))
     return _inclusive_bounds(kept, member) if kind == "integer" else kept
-
-
-def _without_null(member: Any) -> Any:
-    """Return the only alternative to null; in a form, an empty field means null."""
-    alternatives = member.get("anyOf", ()) if isinstance(member, dict) else ()
-    others = [one for one in alternatives if not _is_null(one)]
-    if len(others) != 1 or len(others) == len(alternatives) or not isinstance(others[0], dict):
-        return member
-    around = {key: value for key, value in member.items() if key != "anyOf"}
-    return {**others[0], **around}
-
-
-def _is_null(alternative: Any) -> bool:
-    return isinstance(alternative, dict) and alternative.get("type") == "null"
 
 
 def _normalize_choices(member: Schema) -> Schema:
@@ -397,9 +385,6 @@ def _is_default(value: Any, kind: str) -> bool:
 
 def _inclusive_bounds(kept: Schema, member: Schema) -> Schema:
     """Return the schema of an integer with exclusive bounds converted to inclusive ones."""
-    bounds = dict(kept)
-    if isinstance(low := member.get("exclusiveMinimum"), int | float):
-        bounds["minimum"] = max(math.floor(low) + 1, kept.get("minimum", -math.inf))
-    if isinstance(high := member.get("exclusiveMaximum"), int | float):
-        bounds["maximum"] = min(math.ceil(high) - 1, kept.get("maximum", math.inf))
-    return bounds
+    low, high = number_bounds(member)
+    bounds = {"minimum": low, "maximum": high}
+    return {**kept, **{name: bound for name, bound in bounds.items() if math.isfinite(bound)}}

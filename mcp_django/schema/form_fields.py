@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.compiled import CompiledSchema
-from mcp_django.schema.structure import Schema, resolve_reference
+from mcp_django.schema.structure import Schema, number_bounds, resolve_reference
 from mcp_django.schema.values import finite_float, is_too_deep
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
@@ -80,28 +80,6 @@ def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldSha
 def display_text(value: Any) -> str:
     """Return a value as text for display."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def number_bounds(shape: FieldShape) -> tuple[float, float]:
-    """Return the minimum and the maximum of a numeric shape."""
-    schema, whole = shape.schema, shape.kind == "integer"
-    low, high = (
-        number_keyword(schema, "minimum", -math.inf),
-        number_keyword(schema, "maximum", math.inf),
-    )
-    if whole:
-        above = number_keyword(schema, "exclusiveMinimum", -math.inf)
-        below = number_keyword(schema, "exclusiveMaximum", math.inf)
-        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
-        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
-    return low, high
-
-
-def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
-    """Return the number that a schema has for a keyword, or a default."""
-    value = schema.get(keyword, otherwise)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else otherwise
 
 
 def choices_of(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
@@ -215,11 +193,7 @@ def _is_null(schema: Any) -> bool:
 
 def input_parser(shape: FieldShape) -> Callable[[str], Any]:
     """Return a function that parses the entered text for a shape."""
-
-    def read(text: str) -> Any:
-        return _PARSERS[shape.kind](text, shape)
-
-    return read
+    return lambda text: _PARSERS[shape.kind](text, shape)
 
 
 def _integer(text: str, shape: FieldShape) -> int:
@@ -243,7 +217,7 @@ def _float(text: str, shape: FieldShape) -> float:
 
 
 def _check_bounds(value: float, shape: FieldShape) -> float:
-    low, high = number_bounds(shape)
+    low, high = number_bounds(shape.schema)
     if value < low:
         raise ValidationError(_("Enter a number of at least %(limit)s."), params={"limit": low})
     if value > high:
@@ -278,10 +252,6 @@ def _parse_with(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     if found is None:
         raise ValidationError(otherwise)
     return found
-
-
-def _typed_text(text: str, shape: FieldShape) -> str:
-    return text.strip()
 
 
 def _boolean(text: str, shape: FieldShape) -> bool:
@@ -331,11 +301,6 @@ def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def _unvalidated_json(text: str, shape: FieldShape) -> Any:
-    # Not validated here, so that the user can see how the server rejects invalid arguments.
-    return _parse_json(text)
-
-
 def _mixed(text: str, shape: FieldShape) -> Any:
     """Return the text parsed as JSON if its type is allowed, else the text: `"5"` is a string."""
     members = shape.schema.get("anyOf") or shape.schema.get("oneOf")
@@ -368,10 +333,11 @@ _PARSERS: Mapping[str, Callable[[str, FieldShape], Any]] = {
     "date": _date,
     "datetime": _datetime,
     "time": _time,
-    "email": _typed_text,
-    "uri": _typed_text,
+    "email": lambda text, shape: text.strip(),
+    "uri": lambda text, shape: text.strip(),
     "lines": _lines,
     "json": _json,
-    "whole": _unvalidated_json,
+    # Not validated here, so that the user can see how the server rejects invalid arguments.
+    "whole": lambda text, shape: _parse_json(text),
     "mixed": _mixed,
 }

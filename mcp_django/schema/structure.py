@@ -6,6 +6,7 @@ The functions never change their input. JSON Schema 2020-12, core sections 8.2.3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -124,6 +125,37 @@ def accepts_null(root: Schema, schema: Any) -> bool:
         return all(accepts_null(root, member) for member in schema["allOf"])
     kind = schema.get("type", "null")
     return "null" in (kind if isinstance(kind, list) else [kind])
+
+
+def without_null(schema: Any) -> Any:
+    """Return the only alternative to `null`, else the schema."""
+    found = schema.get("anyOf", ()) if isinstance(schema, dict) else ()
+    others = [one for one in found if not (isinstance(one, dict) and one.get("type") == "null")]
+    if len(others) != 1 or len(others) == len(found) or not isinstance(others[0], dict):
+        return schema
+    return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
+
+
+# Bounds of numbers --------------------------------------------------------------------------------
+
+
+def number_bounds(schema: Schema) -> tuple[float, float]:
+    """Return the minimum and the maximum of a number, for integers with exclusive bounds too."""
+    low = number_keyword(schema, "minimum", -math.inf)
+    high = number_keyword(schema, "maximum", math.inf)
+    if schema.get("type") == "integer":
+        above = number_keyword(schema, "exclusiveMinimum", -math.inf)
+        below = number_keyword(schema, "exclusiveMaximum", math.inf)
+        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
+        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
+    return low, high
+
+
+def number_keyword(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
+    """Return the number that a schema has for a keyword, or a default."""
+    value = schema.get(keyword, otherwise)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else otherwise
 
 
 # Inlining local references ------------------------------------------------------------------------

@@ -40,9 +40,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from mcp_django.protocol import content
 from mcp_django.schema.arguments import (
-    InvalidArguments,
     ValidationProblem,
     format_path,
+    invalid_argument,
     unknown_argument_problem,
 )
 from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
@@ -85,20 +85,11 @@ def decode_arguments(
     try:
         arguments = json.loads(raw, parse_float=parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        problem = ValidationProblem(
-            path="", message=f"the arguments are not valid JSON: {_reason(exc)}"
-        )
-        raise InvalidArguments([problem]) from exc
+        raise invalid_argument("", f"the arguments are not valid JSON: {_reason(exc)}") from exc
     if is_too_deep(raw, arguments):
-        problem = ValidationProblem(
-            path="", message=f"the arguments are nested deeper than {MAX_DEPTH} levels"
-        )
-        raise InvalidArguments([problem])
+        raise invalid_argument("", f"the arguments are nested deeper than {MAX_DEPTH} levels")
     if not isinstance(arguments, dict):
-        problem = ValidationProblem(
-            path="", value=arguments, message="the arguments must be an object"
-        )
-        raise InvalidArguments([problem])
+        raise invalid_argument("", "the arguments must be an object", value=arguments)
     return arguments
 
 
@@ -158,6 +149,15 @@ def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
         or name not in properties
         or name in required
         or accepts_null(root, properties[name])
+    }
+
+
+def drop_optional_nulls(arguments: Mapping[str, Any], optional: Collection[str]) -> dict[str, Any]:
+    """Return the arguments without optional ones that are `null`, which would empty a field."""
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name not in optional
     }
 
 
@@ -266,10 +266,6 @@ def _unsupported_type(value: Any, path: Path, instead: str) -> TypeError:
     )
 
 
-def _unchanged(value: Any, path: Path) -> Any:
-    return value
-
-
 def _float(value: float, path: Path) -> float:
     if not math.isfinite(value):
         raise ValueError(
@@ -346,10 +342,7 @@ def _rejecter(instead: str) -> _Converter:
 
 
 _EXACT: Mapping[type, _Converter] = {
-    type(None): _unchanged,
-    bool: _unchanged,
-    int: _unchanged,
-    str: _unchanged,
+    **dict.fromkeys((type(None), bool, int, str), lambda value, path: value),
     float: _float,
     dict: _mapping,
     list: _items,

@@ -29,7 +29,7 @@ from django.db import Error, close_old_connections, connections, router, transac
 from django.db.models import DateTimeField, JSONField
 from django.db.utils import DataError, IntegrityError
 
-from mcp_django.storage.databases import tables
+from mcp_django.storage.databases import in_batches, tables
 
 logger = logging.getLogger("mcp_django")
 
@@ -117,8 +117,7 @@ def _insert_rows(every: Sequence[Fields]) -> None:
     # One statement for many rows: a driver releases the GIL with each, and gets it back late.
     size = operations.bulk_batch_size(fields, rows)
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-        for first in range(0, len(rows), size):
-            part = rows[first : first + size]
+        for part in in_batches(rows, size):
             places = operations.bulk_insert_sql(fields, [["%s"] * len(fields)] * len(part))
             cursor.execute(f"{into} {places}", list(chain.from_iterable(part)))
 

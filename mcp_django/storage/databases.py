@@ -19,7 +19,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache, partial
@@ -85,6 +85,11 @@ def is_in_transaction() -> bool:
 def is_test_transaction(block: Any) -> bool:
     """Return whether a transaction is the one around a test, which Django itself ignores."""
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)
+
+
+def in_batches(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield parts of a sequence, since databases limit the parameters of one statement."""
+    return (values[first : first + size] for first in range(0, len(values), size))
 
 
 def retry_on_conflict(work: Callable[[], T]) -> T:

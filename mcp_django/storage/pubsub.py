@@ -31,6 +31,7 @@ from django.db import Error
 from mcp_django.conf import get_settings
 from mcp_django.storage import cleanup, databases, inbox, versions
 from mcp_django.storage.databases import (
+    in_batches,
     is_in_transaction,
     is_on_loop,
     retry_on_conflict,
@@ -567,10 +568,8 @@ def _publish(*changed: TopicKey) -> None:
     others = [topic for topic in changed if not topic.is_numbered]
     if others:
         _count_change(partial(versions.increment_versions, others))
-    for first in range(0, len(numbered), versions.MAX_NUMBERED):
-        _count_change(
-            partial(versions.assign_number, numbered[first : first + versions.MAX_NUMBERED])
-        )
+    for some in in_batches(numbered, versions.MAX_NUMBERED):
+        _count_change(partial(versions.assign_number, some))
     notify(*changed)
 
 

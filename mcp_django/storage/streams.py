@@ -23,6 +23,7 @@ from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.storage.databases import (
     atomic,
+    in_batches,
     is_locked,
     retry_on_conflict,
     rows,
@@ -331,8 +332,8 @@ def _notify_get_streams(session_pks: Collection[int]) -> None:
 
 def close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
     """Close these GET streams, store what their clients know, and notify the sessions' others."""
-    for first in range(0, len(ends), CLOSE_BATCH_SIZE):
-        _close_get_streams(ends[first : first + CLOSE_BATCH_SIZE])
+    for some in in_batches(ends, CLOSE_BATCH_SIZE):
+        _close_get_streams(some)
 
 
 def _close_get_streams(ends: Sequence[GetStreamEnd]) -> None:

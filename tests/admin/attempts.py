@@ -35,8 +35,8 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.oauth.models import ClientProfile, UpstreamGrant
-from mcp_django.overrides import prompt_versions, skill_versions
 from mcp_django.overrides.sync import sync_rows
+from mcp_django.overrides.text_versions import PROMPTS, SKILLS
 from mcp_django.server import all_servers
 from mcp_django.storage.databases import rows
 from tests.admin.every import make_rows, pages
@@ -184,9 +184,9 @@ def _prepare_rows(found: dict[Any, Any], ada: Any) -> None:
     Approval.objects.update(arguments={"where": PROPOSED})
     Customer.objects.create(name=ROW, email="a@shop.example")
     UpstreamGrant.objects.update(access_cipher=HIDDEN[2].encode())
-    for model, versions in ((PromptText, prompt_versions), (Skill, skill_versions)):
+    for model, text_type in ((PromptText, PROMPTS), (Skill, SKILLS)):
         found[model].text = "Note it well."
-        versions.save_row(found[model], author=None, based_on=1)
+        text_type.save(found[model], author=None, based_on=1)
         model._default_manager.create(server="shelf", name="off", text="Off.", is_enabled=False)
     options = {"server": "shelf", "options": {"fields": ["id", "name"]}}
     ModelExposure.objects.create(target="auth.Group", name="off", is_enabled=False, **options)

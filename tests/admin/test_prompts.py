@@ -13,7 +13,7 @@ from django.test import Client
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import PromptText
-from mcp_django.overrides.prompt_versions import save_row
+from mcp_django.overrides.text_versions import PROMPTS
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
 from tests.admin.staff import staff
@@ -67,7 +67,7 @@ def form(**values: Any) -> dict[str, Any]:
 def saved(**values: Any) -> PromptText:
     """A row, as the admin keeps it."""
     row = PromptText(**{"server": "written", "name": "letter", "text": "Hello.", **values})
-    save_row(row, author=None, based_on=0)
+    PROMPTS.save(row, author=None, based_on=0)
     return row
 
 
@@ -146,7 +146,7 @@ def test_a_name_is_there_once_for_each_server(client: Client, root: Any) -> None
 def test_the_second_of_two_editors_is_told_and_loses_nothing(client: Client, root: Any) -> None:
     row = saved()
     row.text = "Theirs."
-    save_row(row, author=None, based_on=1)
+    PROMPTS.save(row, author=None, based_on=1)
     address = f"{LIST}{row.pk}/change/"
     mine = form(text="Mine {{ to }}.", based_on="1")
     answer = client.post(address, mine)
@@ -172,7 +172,7 @@ def test_what_is_written_is_escaped_everywhere(client: Client, root: Any) -> Non
     arguments = [{"name": "x", "description": "<b>", "choices": ["<i>"], "required": False}]
     row = saved(title=HOSTILE, description=HOSTILE, text=HOSTILE, arguments=arguments)
     row.text = f"{HOSTILE}2"
-    save_row(row, author=None, based_on=1)
+    PROMPTS.save(row, author=None, based_on=1)
     sent = form(
         **{"text": HOSTILE, "title": HOSTILE, "arguments-0-name": "x", "arguments-0-required": ""},
         **{"arguments-0-description": "<b>", "arguments-0-choices": "<i>"},
@@ -236,7 +236,7 @@ def two_versions() -> PromptText:
     """A prompt that has said two things."""
     row = saved(text="one\ntwo", title="Old")
     row.text, row.title = "one\nthree", "New"
-    save_row(row, author=None, based_on=1)
+    PROMPTS.save(row, author=None, based_on=1)
     return row
 
 
@@ -364,7 +364,7 @@ def test_the_other_pages_cost_the_same_however_many_versions_there_are(
     row = saved()
     for number in range(1, 8):
         row.text = f"Text {number}"
-        save_row(row, author=root, based_on=number)
+        PROMPTS.save(row, author=root, based_on=number)
     with django_assert_max_num_queries(12):
         page(client, f"{LIST}{row.pk}/change/")
     with django_assert_max_num_queries(6):

@@ -19,8 +19,8 @@ from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticate
 from mcp_django.auth.principal import Principal
 from mcp_django.core.resource import ListedResource, ListedResourcePage
 from mcp_django.models import Component, PromptText, Server
-from mcp_django.overrides.prompt_versions import save_row
 from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.text_versions import PROMPTS
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 
@@ -201,7 +201,7 @@ def test_what_the_admin_hides_is_told_apart(
     Component.objects.create(**common, key="ask", groups=["Editors", "Authors"])
     for name in ("on", "off"):
         row = PromptText(server=server.name, name=name, text="x", is_enabled=name == "on")
-        save_row(row, author=None, based_on=0)
+        PROMPTS.save(row, author=None, based_on=0)
     publish_change([(server.name, "tools")])
     found = hidden(client, address, who="user", user="bob")
     assert found["look"] == found["off"] == "It is disabled in the admin."

@@ -12,7 +12,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.integrations.skills import build_skill_files
 from mcp_django.models import Skill
-from mcp_django.overrides.skill_versions import save_row
+from mcp_django.overrides.text_versions import SKILLS
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
 from tests.admin.staff import staff, superuser
@@ -55,7 +55,7 @@ def saved(**values: Any) -> Skill:
     """A row, as the admin keeps it."""
     said = {"server": "written", "name": "close-it", "description": "Closes.", "text": "Do."}
     row = Skill(**{**said, **values})
-    save_row(row, author=None, based_on=0)
+    SKILLS.save(row, author=None, based_on=0)
     return row
 
 
@@ -152,7 +152,7 @@ def test_a_preview_shows_what_clients_get_and_keeps_nothing() -> None:
 def test_versions_are_shown_compared_and_restored() -> None:
     client, row = superuser(), saved(description=HOSTILE)
     row.description = "Closes well."
-    save_row(row, author=None, based_on=1)
+    SKILLS.save(row, author=None, based_on=1)
     versions = f"{LIST}{row.pk}/versions/"
     assert "Version 2" in page(client, versions)
     compared = page(client, f"{versions}2/")

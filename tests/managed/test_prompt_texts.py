@@ -10,14 +10,12 @@ from django.contrib.auth.models import Group, Permission
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component, PromptText
-from mcp_django.overrides.prompt_versions import (
-    MAX_COMPARED_LINES,
-    VersionConflict,
-    compare_versions,
-    restore_version,
-    save_row,
-)
 from mcp_django.overrides.state import publish_change
+from mcp_django.overrides.text_versions import (
+    MAX_COMPARED_LINES,
+    PROMPTS,
+    VersionConflict,
+)
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person
 
@@ -49,7 +47,7 @@ def saved(**values: Any) -> PromptText:
     row = PromptText(
         **{"server": "prompts", "name": "letter", "arguments": ARGUMENTS, "text": TEXT, **values}
     )
-    save_row(row, author=None, based_on=0)
+    PROMPTS.save(row, author=None, based_on=0)
     return row
 
 
@@ -182,7 +180,7 @@ def test_a_prompt_that_is_switched_off_or_gone_is_unknown(server: MCPServer) -> 
     client = MCPClient(server=server)
     assert "letter" in names(client)
     row.is_enabled = False
-    save_row(row, author=None, based_on=row.version)
+    PROMPTS.save(row, author=None, based_on=row.version)
     assert "letter" not in names(client)
 
 
@@ -192,11 +190,11 @@ def test_a_prompt_that_is_switched_off_or_gone_is_unknown(server: MCPServer) -> 
 def test_a_version_is_written_when_a_prompt_says_something_new() -> None:
     ada = person()
     row = saved()
-    assert save_row(row, author=ada, based_on=1) is False
+    assert PROMPTS.save(row, author=ada, based_on=1) is False
     row.groups = ["Editors"]
-    assert save_row(row, author=ada, based_on=1) is False
+    assert PROMPTS.save(row, author=ada, based_on=1) is False
     row.text = "New {{ from }}."
-    assert save_row(row, author=ada, based_on=1) is True
+    assert PROMPTS.save(row, author=ada, based_on=1) is True
     kept = [(one.number, one.author, one.content["text"]) for one in row.versions.all()]
     assert kept == [(2, ada, "New {{ from }}."), (1, None, TEXT)]
 
@@ -205,10 +203,10 @@ def test_whoever_has_an_older_version_before_him_overwrites_nothing() -> None:
     row = saved()
     other = PromptText.objects.get()
     row.text = "Mine."
-    save_row(row, author=None, based_on=1)
+    PROMPTS.save(row, author=None, based_on=1)
     other.text = "Theirs."
     with pytest.raises(VersionConflict) as caught:
-        save_row(other, author=None, based_on=1)
+        PROMPTS.save(other, author=None, based_on=1)
     assert caught.value.version == 2
     assert PromptText.objects.get().text == "Mine."
 
@@ -216,8 +214,8 @@ def test_whoever_has_an_older_version_before_him_overwrites_nothing() -> None:
 def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing() -> None:
     row = saved(title="Old")
     row.text, row.title, row.groups, row.is_enabled = "New.", "New", ["Editors"], False
-    save_row(row, author=None, based_on=1)
-    restore_version(row, row.versions.get(number=1), author=None, based_on=2)
+    PROMPTS.save(row, author=None, based_on=1)
+    PROMPTS.restore(row, row.versions.get(number=1), author=None, based_on=2)
     row.refresh_from_db()
     assert (row.text, row.title, row.version) == (TEXT, "Old", 3)
     assert (row.groups, row.is_enabled) == (["Editors"], False)
@@ -226,15 +224,15 @@ def test_a_version_that_is_restored_becomes_a_new_one_and_loosens_nothing() -> N
 def test_differences_name_what_went_and_what_came() -> None:
     before = {"title": "A", "arguments": ARGUMENTS, "text": "one\ntwo"}
     after = {"title": "A", "arguments": [], "text": "one\nthree"}
-    found = [(one.kind, one.text) for one in compare_versions(before, after)]
+    found = [(one.kind, one.text) for one in PROMPTS.differences(before, after)]
     assert ("same", "one") in found
     assert ("removed", "two") in found
     assert ("added", "three") in found
     assert ("removed", "Argument: from, required Who writes") in found
-    assert all(line.kind == "same" for line in compare_versions(before, before))
+    assert all(line.kind == "same" for line in PROMPTS.differences(before, before))
 
 
 def test_texts_that_are_too_long_to_compare_stand_below_each_other() -> None:
     long = {"text": "\n".join("ab" * MAX_COMPARED_LINES)}
-    kinds = {one.kind for one in compare_versions(long, {"text": "a"})}
+    kinds = {one.kind for one in PROMPTS.differences(long, {"text": "a"})}
     assert kinds == {"removed", "added"}

@@ -16,10 +16,9 @@ from mcp_django.integrations import skills
 from mcp_django.integrations.skills import build_skill_files as built
 from mcp_django.integrations.yaml_core import SkillError
 from mcp_django.models import Component, Skill
-from mcp_django.overrides.prompt_versions import VersionConflict
-from mcp_django.overrides.skill_versions import compare_versions, restore_version, save_row
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import sync_rows
+from mcp_django.overrides.text_versions import SKILLS, VersionConflict
 from mcp_django.overrides.texts import (
     MAX_CHARACTERS,
     SkillSpec,
@@ -64,7 +63,7 @@ def saved(**values: Any) -> Skill:
             **values,
         }
     )
-    save_row(row, author=None, based_on=0)
+    SKILLS.save(row, author=None, based_on=0)
     return row
 
 
@@ -219,20 +218,20 @@ def test_what_is_decided_of_a_skill_holds_for_its_files(server: MCPServer) -> No
 def test_versions_are_kept_compared_and_restored(server: MCPServer) -> None:
     row = saved()
     row.text = "Do it otherwise."
-    assert save_row(row, author=None, based_on=1)
-    assert not save_row(row, author=None, based_on=2)
+    assert SKILLS.save(row, author=None, based_on=1)
+    assert not SKILLS.save(row, author=None, based_on=2)
     old, new = row.versions.order_by("number")
-    changed = [(one.kind, one.text) for one in compare_versions(old.content, new.content)]
+    changed = [(one.kind, one.text) for one in SKILLS.differences(old.content, new.content)]
     assert ("removed", "Do it.") in changed
     assert ("added", "Do it otherwise.") in changed
     with pytest.raises(VersionConflict):
-        restore_version(row, old, author=None, based_on=1)
-    assert restore_version(row, old, author=None, based_on=2)
+        SKILLS.restore(row, old, author=None, based_on=1)
+    assert SKILLS.restore(row, old, author=None, based_on=2)
     assert (row.version, row.text) == (3, "Do it.")
     assert "Do it." in MCPClient(server=server).read_resource(URI)[0]["text"]
     old.content = {"text": 7}
     with pytest.raises(ValueError, match="is invalid"):
-        restore_version(row, old, author=None, based_on=3)
+        SKILLS.restore(row, old, author=None, based_on=3)
 
 
 async def test_a_listener_hears_of_a_written_skill(server: MCPServer) -> None:

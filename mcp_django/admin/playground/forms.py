@@ -31,10 +31,8 @@ from mcp_django.schema.form_fields import (
     display_text,
     field_shape,
     input_parser,
-    number_bounds,
-    number_keyword,
 )
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.structure import Schema, number_bounds, number_keyword
 
 # Form fields for the shapes of values -------------------------------------------------------------
 
@@ -183,7 +181,7 @@ def _natural(shape: FieldShape, keyword: str) -> int | None:
 
 
 def _number_limits(shape: FieldShape) -> dict[str, Any]:
-    low, high = number_bounds(shape)
+    low, high = number_bounds(shape.schema)
     step = number_keyword(shape.schema, "multipleOf", 0)
     found: dict[str, Any] = {"step": step or ("1" if shape.kind == "integer" else "any")}
     if math.isfinite(low):
@@ -317,7 +315,7 @@ class ArgumentControl:
         if self.shape.kind == "lines":
             words.append(gettext("One per line."))
         if self.shape.kind in ("integer", "number"):
-            low, high = number_bounds(self.shape)
+            low, high = number_bounds(self.shape.schema)
             words += [gettext("At least %s.") % low] if low > float("-inf") else []
             words += [gettext("At most %s.") % high] if high < float("inf") else []
         elif self.shape.kind == "text" and "format" in schema:

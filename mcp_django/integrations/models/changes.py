@@ -8,7 +8,7 @@ changes of a transaction are published together, after it commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +22,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from mcp_django.execution.threads import run_after_commit
 from mcp_django.integrations.models.uris import related_names
-from mcp_django.storage.databases import is_test_transaction
+from mcp_django.storage.databases import in_batches, is_test_transaction
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Databases limit the number of parameters in one statement.
 CHUNK = 500
 
-FindTopics: TypeAlias = Callable[[list[Any]], Iterable[TopicKey]]
+FindTopics: TypeAlias = Callable[[Sequence[Any]], Iterable[TopicKey]]
 """Returns the topics of the objects with these values; queries the database."""
 
 
@@ -55,9 +55,9 @@ class PendingNotification:
         # ``_last`` refers to this object until the next one on the connection; free its contents.
         self.topics, self.lookups = {}, {}
         for find, values in wanted.items():
-            for chunk in _chunks(list(values)):
+            for chunk in in_batches(list(values), CHUNK):
                 topics.update(dict.fromkeys(find(chunk)))
-        for some in _chunks(list(topics)):
+        for some in in_batches(list(topics), CHUNK):
             publish(*some)
 
 
@@ -112,10 +112,6 @@ def _pending(using: str) -> PendingNotification | None:
     return (
         notification if is_same and not is_test_transaction(connection.atomic_blocks[-1]) else None
     )
-
-
-def _chunks(values: list[Any]) -> Iterable[list[Any]]:
-    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
 
 
 # Changes ------------------------------------------------------------------------------------------
@@ -253,7 +249,7 @@ class ModelSignalReceivers:
         # Without arguments, ``select_related()`` would follow every relation.
         return rows.select_related(*relations) if relations else rows
 
-    def find_topics(self, column: str, using: str, values: list[Any]) -> list[TopicKey]:
+    def find_topics(self, column: str, using: str, values: Sequence[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values in a column."""
         rows = self._model._base_manager.using(using).filter(**{f"{column}__in": values})
         return [topic for one in self._loaded(rows) for topic in self._topics(one)]
@@ -267,7 +263,7 @@ class TopicFinder:
     column: str
     using: str
 
-    def __call__(self, values: list[Any]) -> list[TopicKey]:
+    def __call__(self, values: Sequence[Any]) -> list[TopicKey]:
         """Return the topics of the objects with these values."""
         return self.changes.find_topics(self.column, self.using, values)
 

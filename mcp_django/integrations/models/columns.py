@@ -17,6 +17,7 @@ from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import connections, router
 from django.db.models import Field, FileField, ManyToManyField, Model
 from django.utils import timezone
+from django.utils.text import capfirst
 from django.utils.translation import override
 from pydantic import AfterValidator, Field as Rule, IPvAnyAddress
 
@@ -322,11 +323,6 @@ def validate_duration(value: dt.timedelta) -> dt.timedelta:
     return value
 
 
-def _text_of_address(value: Any) -> str:
-    """Return an IP address as text, which Django's fields accept."""
-    return str(value)
-
-
 # Columns ------------------------------------------------------------------------------------------
 
 ColumnKind = Literal[
@@ -402,7 +398,8 @@ _ARGUMENTS: Mapping[ColumnKind, Any] = {
     "time": Annotated[dt.time, AfterValidator(_naive_time)],
     "duration": Annotated[dt.timedelta, AfterValidator(validate_duration)],
     "uuid": UUID,
-    "address": Annotated[IPvAnyAddress, AfterValidator(_text_of_address)],
+    # Django's fields accept addresses as text.
+    "address": Annotated[IPvAnyAddress, AfterValidator(str)],
     "text": Annotated[str, Rule(max_length=MAX_TEXT), AfterValidator(validate_storable_text)],
 }
 _COMPARABLE = frozenset({*_ARGUMENTS, "integer", "decimal"})
@@ -470,7 +467,7 @@ class Column:
         if self.kind == "file":
             return _file(value)
         if self.kind == "binary":
-            return _base64(value)
+            return base64.b64encode(bytes(value)).decode()
         try:
             return jsonable(value)
         except ValueError:
@@ -525,10 +522,6 @@ def _file(value: Any) -> dict[str, str] | None:
     return shown
 
 
-def _base64(value: Any) -> str:
-    return base64.b64encode(bytes(value)).decode()
-
-
 # Lookups that a column can be filtered by ---------------------------------------------------------
 
 # Regular-expression lookups are left out.
@@ -546,17 +539,7 @@ _DEFAULT: Mapping[ColumnKind, tuple[str, ...]] = {
     "uuid": ("exact", "in"),
 }
 _EXTRA_LOOKUPS: Mapping[ColumnKind, tuple[str, ...]] = {
-    "text": (
-        "iexact",
-        "contains",
-        "istartswith",
-        "endswith",
-        "iendswith",
-        "gt",
-        "gte",
-        "lt",
-        "lte",
-    ),
+    "text": ("iexact", "contains", "istartswith", "endswith", "iendswith", *_ORDERED[1:]),
     "date": ("year", "month", "day"),
     "datetime": ("date", "year", "month", "day"),
 }
@@ -592,10 +575,8 @@ def default_lookups(path: FieldPath) -> tuple[str, ...]:
         found: tuple[str, ...] = ("exact", "in")
     else:
         found = _DEFAULT.get(column.kind, _ORDERED)
-        if (
-            column.kind == "text"
-            and (getattr(path.column, "max_length", None) or 10**6) <= SHORT_TEXT
-        ):
+        length = getattr(path.column, "max_length", None) or SHORT_TEXT + 1
+        if column.kind == "text" and length <= SHORT_TEXT:
             found = (*found, "in")
     return (*found, "isnull") if path.is_nullable and not path.is_many else found
 
@@ -619,7 +600,7 @@ def lookup_annotation(path: FieldPath, lookup: str) -> Any:
 def describe_lookup(path: FieldPath, lookup: str) -> str:
     """Return the description of a filter argument, for the language model."""
     if lookup in _LOOKUP_DESCRIPTIONS:
-        return _LOOKUP_DESCRIPTIONS[lookup][:1].upper() + _LOOKUP_DESCRIPTIONS[lookup][1:] + "."
+        return f"{capfirst(_LOOKUP_DESCRIPTIONS[lookup])}."
     if lookup == "exact":
         return "The key." if path.field.is_relation else Column(path.field).description
     return ""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from django.db.models import Avg, Count, Expression, F, Max, Min, QuerySet, Sum
 from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
 
-from mcp_django.core import declare
 from mcp_django.core.context import Context
 from mcp_django.core.declare import GeneratedArgument
 from mcp_django.core.tool import Tool
@@ -19,8 +18,8 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath
 from mcp_django.integrations.models.exposed_fields import load_labels
-from mcp_django.integrations.models.filtering import Filters, Search
-from mcp_django.integrations.models.list_get import append_docstring, filter_rows
+from mcp_django.integrations.models.filtering import Filters
+from mcp_django.integrations.models.list_get import reading_tool
 from mcp_django.integrations.models.row_access import can_view_all, filter_viewable
 from mcp_django.schema.structure import Schema
 
@@ -40,20 +39,17 @@ _AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
 def count_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the count tool of a declaration."""
     counting = CountFunction(declaration)
-    name = f"count_{declaration.plurals}"
-    return Tool(
-        name=name,
-        description=append_docstring(
-            declaration,
-            f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum "
-            "and maximum.",
-        ),
-        function=declare.build_function(counting.count, name=name),
-        arguments=declare.build_arguments(name, counting.arguments),
-        output=declare.TrustedOutput(counting.schema),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+    words = (
+        f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum and "
+        "maximum."
+    )
+    return reading_tool(
+        declaration,
+        f"count_{declaration.plurals}",
+        words,
+        counting.count,
+        counting.arguments,
+        counting.schema,
     )
 
 
@@ -63,7 +59,6 @@ class CountFunction:
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
         self._filters = Filters(declaration)
-        self._search = Search(declaration)
         self._groupings = _groupings(declaration)
         self._measured = {
             kind: _aggregatable_paths(declaration, kinds)
@@ -81,7 +76,7 @@ class CountFunction:
                 own[f"{kind}_of"] = GeneratedArgument(
                     annotation=Literal[tuple(paths)], description=_AGGREGATES[kind][2]
                 )
-        return {**self._search.arguments, **self._filters.arguments, **own}
+        return {**self._filters.arguments, **own}
 
     @property
     def schema(self) -> Schema:
@@ -139,7 +134,7 @@ class CountFunction:
             ToolError: the permission would have to be checked for too many objects.
         """
         declaration = self._declaration
-        rows = filter_rows(declaration, self._filters, self._search, ctx, given)
+        rows = self._filters.rows(ctx, given)
         if not can_view_all(declaration, ctx) and rows.count() > row_access.MAX_CHECKED_OBJECTS:
             raise ToolError(
                 f"Whether you may view it is checked for each {declaration.noun}, and more than "

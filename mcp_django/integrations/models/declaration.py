@@ -29,7 +29,7 @@ from mcp_django.integrations.models.list_get import get_tool, list_tool
 from mcp_django.integrations.models.row_access import (
     ModelPermission,
     has_default_permission,
-    may_have_permission,
+    has_object_permission_backend,
     normalize_queryset,
 )
 from mcp_django.integrations.models.uris import URIVariables
@@ -113,7 +113,9 @@ class ModelComponents(Generic[M]):
 
     def may_have_permission(self, ctx: Context, action: Action) -> bool:
         """Return whether the caller may do this to the model, or possibly to one of its objects."""
-        return may_have_permission(self, ctx, action)
+        return self.has_permission(ctx, action) or (
+            ctx.principal.is_authenticated and has_object_permission_backend()
+        )
 
     def permissions_for(self, action: Action) -> tuple[Any, ...]:
         """Return the ``permission`` of a component that performs the action."""
@@ -132,6 +134,14 @@ class ModelComponents(Generic[M]):
         word = self.model._meta.app_label if made is True else made
         scope = f"{word}:{'read' if action == 'view' else 'write'}"
         return tuple(dict.fromkeys((*self.get_name_list("scopes"), scope)))
+
+    def access(self, action: Action) -> dict[str, Any]:
+        """Return the options of a component that performs the action, as to who may use it."""
+        return {
+            "permission": self.permissions_for(action),
+            "scopes": self.needed_scopes(action),
+            "read_only": action == "view",
+        }
 
     def is_overridden(self, name: str) -> bool:
         """Return whether the class overrides this option or hook."""
@@ -227,16 +237,9 @@ class ModelComponents(Generic[M]):
 
     def _check_spelling(self) -> None:
         """Reject a misspelled option, which would otherwise be ignored silently."""
-        known = {
-            name for cls in type(self).__mro__ for name in _public(cls) if _is_package_class(cls)
-        }
-        written = [
-            name
-            for cls in type(self).__mro__
-            for name in _public(cls)
-            if not _is_package_class(cls)
-        ]
-        for name in written:
+        classes = type(self).__mro__
+        known = {name for cls in classes if _is_package_class(cls) for name in _public(cls)}
+        for name in (name for cls in classes for name in _public(cls)):
             if name in known or callable(getattr(type(self), name)):
                 continue
             if close := nearest(name, known, cutoff=0.8):

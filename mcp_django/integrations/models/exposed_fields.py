@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db.models import (
     AutoField,
-    BigAutoField,
     BooleanField,
     Field,
     Model,
     Prefetch,
     Q,
     QuerySet,
-    SmallAutoField,
     UUIDField,
     Value,
 )
@@ -64,7 +62,8 @@ class ExposedFields:
     ) -> None:
         self.model = model
         self._declaration = declaration
-        self.paths = {text: self._resolve(text) for text in self._names(fields)}
+        label = f"{declaration}: fields"
+        self.paths = {text: resolve_path(model, text, label=label) for text in self._names(fields)}
         self.tree = Node(model, declaration.server)
         for path in self.paths.values():
             self.tree.add(path)
@@ -138,7 +137,7 @@ class ExposedFields:
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
         """Return the queryset, set to load what ``dump`` needs in a fixed number of queries."""
-        return self.tree.prepare(queryset, ctx)
+        return RowLoader(ctx).prepare(queryset, self.tree)
 
     def dump(self, obj: Model, ctx: Context) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON."""
@@ -150,10 +149,6 @@ class ExposedFields:
         rows = [self.tree.dump(obj, blanks) for obj in objects]
         blanks.fill(ctx)
         return rows
-
-    def rows(self, queryset: QuerySet[Any], ctx: Context) -> list[dict[str, Any]]:
-        """Return every object of a queryset as plain JSON."""
-        return self.dump_all(self.prepare(queryset, ctx), ctx)
 
     # Parsing ``fields`` ---------------------------------------------------------------------------
 
@@ -171,9 +166,6 @@ class ExposedFields:
             )
         return list(fields)
 
-    def _resolve(self, text: str) -> FieldPath:
-        return resolve_path(self.model, text, label=f"{self._declaration}: fields")
-
     def _is_other_name(self, path: FieldPath) -> bool:
         """Return whether ``fields`` has a foreign key under its other name: relation or column."""
         return any(
@@ -186,7 +178,7 @@ class ExposedFields:
 # The field that identifies one object -------------------------------------------------------------
 
 # The order of such keys reveals at most which row was created first.
-OPAQUE_KEY_FIELDS = (AutoField, BigAutoField, SmallAutoField, UUIDField)
+OPAQUE_KEY_FIELDS = (AutoField, UUIDField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +193,6 @@ class Key:
         """The type of the argument."""
         return Column(self.field).argument()
 
-    def value(self, obj: Model) -> Any:
-        """Return the key of an object, as it is in results."""
-        return Column(self.field).dump(getattr(obj, self.name))
-
 
 def find_key(declaration: ModelComponents[Any]) -> Key:
     """Return the ``key`` of the declaration, or the most suitable unique field.
@@ -213,19 +201,18 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
         ImproperlyConfigured: no exposed column is unique, or ``key`` is not one of them.
     """
     unique = _unique_columns(declaration)
-    if declaration.key:
-        if declaration.key not in unique:
-            raise ImproperlyConfigured(
-                f"{declaration}: key = {declaration.key!r} is not a unique column in fields; "
-                f"unique columns: {', '.join(unique) or 'none'}."
-            )
-        return _key(declaration, declaration.key)
-    if not unique:
+    name = declaration.key or next(iter(unique), "")
+    if declaration.key and name not in unique:
+        raise ImproperlyConfigured(
+            f"{declaration}: key = {name!r} is not a unique column in fields; unique columns: "
+            f"{', '.join(unique) or 'none'}."
+        )
+    if not name:
         raise ImproperlyConfigured(
             f"{declaration}: no field in fields identifies one {declaration.noun}: "
             f"{_add(declaration)}, or write tools = ['count']."
         )
-    return _key(declaration, unique[0])
+    return Key(name=name, field=declaration.exposed.columns[name])
 
 
 def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
@@ -267,10 +254,6 @@ def _has_opaque_key(model: type[Model]) -> bool:
     return isinstance(key, OPAQUE_KEY_FIELDS)
 
 
-def _key(declaration: ModelComponents[Any], name: str) -> Key:
-    return Key(name=name, field=declaration.exposed.columns[name])
-
-
 def _add(declaration: ModelComponents[Any]) -> str:
     return f"add {declaration.model._meta.pk.attname!r} or another unique field to fields"
 
@@ -295,20 +278,16 @@ def _list_attribute(name: str) -> str:
 
 
 @dataclass(slots=True)
-class _Plan:
-    columns: set[str] = field(default_factory=lambda: {"pk"})
-    joins: set[str] = field(default_factory=set)
-    prefetches: list[Prefetch[Any]] = field(default_factory=list)
-
-
 class RowLoader:
-    """Loads rows for one caller, whose permission for related objects decides about their labels.
+    """Loads rows once for one caller, whose permission for related objects decides about labels.
 
     The number of queries does not depend on the number of rows.
     """
 
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+    ctx: Context
+    columns: set[str] = field(default_factory=lambda: {"pk"})
+    joins: set[str] = field(default_factory=set)
+    prefetches: list[Prefetch[Any]] = field(default_factory=list)
 
     def prepare(
         self,
@@ -322,42 +301,41 @@ class RowLoader:
 
         With ``whole`` it loads every column of a row, otherwise also the columns in ``also``.
         """
-        plan = _Plan()
-        plan.columns |= also
-        self._plan_node(plan, node, "", "")
-        if plan.joins:
-            queryset = queryset.select_related(*sorted(plan.joins))
+        self.columns |= also
+        self._plan_node(node, "", "")
+        if self.joins:
+            queryset = queryset.select_related(*sorted(self.joins))
         if not (whole or node.needs_all_columns):
-            queryset = queryset.only(*sorted(plan.columns))
-        return queryset.prefetch_related(*plan.prefetches)
+            queryset = queryset.only(*sorted(self.columns))
+        return queryset.prefetch_related(*self.prefetches)
 
-    def _plan_node(self, plan: _Plan, node: Node, lookup: str, attribute: str) -> None:
+    def _plan_node(self, node: Node, lookup: str, attribute: str) -> None:
         """Plan one node; its prefixes differ if a reverse relation's accessor is not its name."""
-        plan.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
+        self.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
         for name, relation in node.relations.items():
             source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
-                plan.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
+                self.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
                 related = self._many(relation)
-                plan.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
+                self.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
                 continue
             if relation.field.concrete:
-                plan.columns.add(f"{lookup}{name}")
+                self.columns.add(f"{lookup}{name}")
             if relation.is_joined:
-                self._join(plan, relation, f"{lookup}{name}", source)
+                self._join(relation, f"{lookup}{name}", source)
 
-    def _join(self, plan: _Plan, relation: Relation, lookup: str, attribute: str) -> None:
-        plan.joins.add(lookup)
-        plan.columns.add(f"{lookup}__{relation.node.model._meta.pk.name}")
+    def _join(self, relation: Relation, lookup: str, attribute: str) -> None:
+        self.joins.add(lookup)
+        self.columns.add(f"{lookup}__{relation.node.model._meta.pk.name}")
         if not relation.field.concrete:
             # ``select_related`` cannot follow a reverse relation whose column is deferred.
-            plan.columns.add(f"{lookup}__{relation.field.field.name}")
-        self._plan_node(plan, relation.node, f"{lookup}__", f"{attribute}__")
+            self.columns.add(f"{lookup}__{relation.field.field.name}")
+        self._plan_node(relation.node, f"{lookup}__", f"{attribute}__")
 
     def _many(self, relation: Relation) -> QuerySet[Any]:
         node = relation.node
         # Only a relation that is named alone is limited to the rows that the caller may see.
-        named = related_rows(node.server, node.model, self._ctx) if relation.labelled else None
+        named = related_rows(node.server, node.model, self.ctx) if relation.labelled else None
         rows = node.model._default_manager.all() if named is None else named.rows
         is_labelled = named is not None and named.has_labels
         is_asked = named is not None and named.is_checked
@@ -365,7 +343,7 @@ class RowLoader:
             rows = rows.annotate(**{LABEL_ANNOTATION: _TRUE})
         # ``__str__`` and object permission checks may use any column.
         also = _target_columns(relation.field)
-        rows = self.prepare(rows, node, whole=is_labelled or is_asked, also=also)
+        rows = RowLoader(self.ctx).prepare(rows, node, whole=is_labelled or is_asked, also=also)
         rows = rows.order_by(*_order(relation))
         if hasattr(relation.field, "object_id_field_name"):
             # Django cannot slice a generic relation for each object.
@@ -442,9 +420,7 @@ class LabelPlaceholders:
 
     def __init__(self, server: IntegrationRegistry) -> None:
         self._server = server
-        self._blanks: defaultdict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(
-            list
-        )
+        self._blanks: dict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(list)
 
     def add(self, model: type[Model], column: str, blank: LabelPlaceholder) -> None:
         """Add a placeholder whose key is a value of ``column`` of the model."""
@@ -575,10 +551,6 @@ class Node:
 
     # Output ---------------------------------------------------------------------------------------
 
-    def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
-        """Return the queryset, set to load what the tree shows."""
-        return RowLoader(ctx).prepare(queryset, self)
-
     def dump(self, obj: Model, blanks: LabelPlaceholders) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""
         shown: dict[str, Any] = {}
@@ -606,11 +578,8 @@ def _relation_schema(relation: Relation) -> Schema:
         schema["required"] = list(dict.fromkeys(["id", *schema["required"]]))
     if relation.is_many:
         return {"type": "array", "items": schema}
-    return {"anyOf": [schema, {"type": "null"}]} if _may_be_null(relation) else schema
-
-
-def _may_be_null(relation: Relation) -> bool:
-    return not relation.field.concrete or bool(relation.field.null)
+    is_nullable = not relation.field.concrete or relation.field.null
+    return {"anyOf": [schema, {"type": "null"}]} if is_nullable else schema
 
 
 def _dump_one(

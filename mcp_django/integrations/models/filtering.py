@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -70,25 +70,28 @@ class FieldFilter:
 
 
 class Filters:
-    """The filters of one declaration."""
+    """The filters and the search of one declaration."""
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
         found = [one for text, names in self._written() for one in self._parse_filter(text, names)]
         self._filters = {one.name: one for one in found}
+        self._search = Search(declaration)
 
     @property
     def arguments(self) -> dict[str, GeneratedArgument]:
         """The arguments by name."""
-        return {name: one.argument for name, one in self._filters.items()}
+        own = {name: one.argument for name, one in self._filters.items()}
+        return {**self._search.arguments, **own}
 
-    def apply(self, rows: QuerySet[Any], given: Mapping[str, Any], ctx: Context) -> QuerySet[Any]:
-        """Return the rows that match all filters among the arguments ``given``."""
+    def rows(self, ctx: Context, given: Mapping[str, Any]) -> QuerySet[Any]:
+        """Return the visible rows that match the filters and the search among the arguments."""
+        rows = self._declaration.rows(ctx)
         for name, value in given.items():
             one = self._filters.get(name)
             if one is not None and value is not None:
                 rows = self._apply_filter(rows, one, value, ctx)
-        return rows
+        return self._search.apply(rows, given.get("search"), ctx)
 
     def _apply_filter(
         self, rows: QuerySet[Any], one: FieldFilter, value: Any, ctx: Context
@@ -227,27 +230,24 @@ MAX_TERMS = 3
 class OrderTerm:
     """One column to order by; rows without a value come last, on every database."""
 
-    expression: str
-    field: Any
-    hops: tuple[Any, ...] = ()
-    is_nullable: bool = False
+    path: FieldPath
     is_descending: bool = False
 
     @property
     def order(self) -> OrderBy:
         """The expression for ``QuerySet.order_by``."""
-        last = True if self.is_nullable else None
-        column = F(self.expression)
+        last = True if self.path.is_nullable else None
+        column = F(self.path.expression)
         return column.desc(nulls_last=last) if self.is_descending else column.asc(nulls_last=last)
 
     def position(self, obj: Model) -> str | None:
         """Return the value of an object as text, which ``value`` converts back."""
         owner: Any = obj
-        for hop in self.hops:
+        for hop in self.path.hops:
             owner = getattr(owner, accessor_name(hop), None)
-        if owner is None or getattr(owner, self.field.attname) is None:
+        if owner is None or getattr(owner, self.path.field.attname) is None:
             return None
-        return str(self.field.value_to_string(owner))
+        return str(self.path.field.value_to_string(owner))
 
     def value(self, position: str) -> Any:
         """Return the value of a position, for use in a query.
@@ -255,7 +255,7 @@ class OrderTerm:
         Raises:
             ValidationError: the text is not a value of this column.
         """
-        return self.field.to_python(position)
+        return self.path.field.to_python(position)
 
 
 class Ordering:
@@ -268,7 +268,7 @@ class Ordering:
             for text in declaration.get_name_list("ordering_fields")
         }
         self._default = self._read_default()
-        self._tie = find_tie_breaker(declaration)
+        self._last = OrderTerm(path=declaration.exposed.paths[find_tie_breaker(declaration)])
 
     @property
     def arguments(self) -> dict[str, GeneratedArgument]:
@@ -288,16 +288,12 @@ class Ordering:
             return self._complete(self._default)
         return self._complete([_term(self._named[order_by.lstrip("-")], order_by)])
 
-    @cached_property
-    def _last(self) -> OrderTerm:
-        options = self._declaration.model._meta
-        return OrderTerm(expression=self._tie, field=options.get_field(self._tie))
-
     def _complete(self, terms: Iterable[OrderTerm]) -> tuple[OrderTerm, ...]:
         found: list[OrderTerm] = []
         for term in terms:
             found.append(term)
-            if not term.hops and term.field.unique and not term.is_nullable:
+            path = term.path
+            if not path.hops and path.field.unique and not path.is_nullable:
                 return tuple(found)
         return (*found, self._last)
 
@@ -336,10 +332,4 @@ class Ordering:
 
 
 def _term(path: FieldPath, text: str) -> OrderTerm:
-    return OrderTerm(
-        expression=path.expression,
-        field=path.field,
-        hops=path.hops,
-        is_nullable=path.is_nullable,
-        is_descending=text.startswith("-"),
-    )
+    return OrderTerm(path=path, is_descending=text.startswith("-"))

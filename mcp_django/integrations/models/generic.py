@@ -1,8 +1,8 @@
 """Generic tools: one set of tools for all models of a server, instead of one set per model.
 
-``GenericSet`` uses the generic tools above a number of models, and the tools of each model
-otherwise. It decides whenever a model is registered or unregistered, so the result depends on the
-registered models and not on their order; the apps' ``mcp`` modules are all imported before the
+A server opts in with ``generic=True`` or a number of models, above which ``GenericSet`` uses the
+generic tools. It decides whenever a model is registered or unregistered, so the result depends on
+the registered models and not on their order; the apps' ``mcp`` modules are all imported before the
 first client connects. The generic tools do not access rows themselves: each call is passed to the
 tool of the model, the same one that would otherwise be in the catalog.
 """
@@ -10,8 +10,9 @@ tool of the model, the same one that would otherwise be in the catalog.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +24,7 @@ from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.core.declare import TrustedOutput, build_function
-from mcp_django.core.tool import Tool
+from mcp_django.core.tool import DryRun, Tool
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.execution.policy import authorize, is_visible
 from mcp_django.integrations.models.declaration import ModelTools
@@ -33,6 +34,7 @@ from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
     ValidationProblem,
+    invalid_argument,
     to_json_text,
     unknown_argument_problem,
 )
@@ -44,9 +46,7 @@ if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
     from mcp_django.integrations.registration import IntegrationRegistry
 
-MAX_MODELS = 8
-
-Generic: TypeAlias = bool | int | None
+Generic: TypeAlias = bool | int
 Registrations: TypeAlias = Mapping["ModelComponents[Any]", Sequence[Component]]
 
 
@@ -89,9 +89,9 @@ class GenericSet:
         """
         members = list(_members(registrations))
         own: list[Tool] = []
-        if self._limit is not None and len(members) > self._limit:
+        if len(members) > self._limit:
             own = self._build(members)
-        self._exchange([*_tools(self._members), *self._own], own or [*_tools(members)])
+        self._exchange([*_tools(self._members), *self._own], own or _tools(members))
         self._members, self._own = members, own
 
     def _build(self, members: Sequence[GenericModel]) -> list[Tool]:
@@ -125,17 +125,15 @@ class GenericSet:
             raise
 
 
-def _limit(generic: Generic) -> int | None:
-    """Return the number of models above which generic tools are used, ``None`` for never."""
-    if generic is None:
-        return MAX_MODELS
+def _limit(generic: Generic) -> float:
+    """Return the number of models above which generic tools are used."""
     if isinstance(generic, bool):
-        return 0 if generic else None
+        return 0 if generic else math.inf
     number: Any = generic
     if not isinstance(number, int) or number < 0:
         raise ImproperlyConfigured(
             f"generic={generic!r} is not valid; write True, False, or the number of models above "
-            f"which generic tools replace those of each model (default: {MAX_MODELS})."
+            "which generic tools replace those of each model."
         )
     return generic
 
@@ -150,9 +148,8 @@ def _members(registrations: Registrations) -> Iterator[GenericModel]:
             yield GenericModel(declaration=declaration, tools=tools)
 
 
-def _tools(members: Sequence[GenericModel]) -> Iterator[Tool]:
-    for member in members:
-        yield from member.tools.values()
+def _tools(members: Iterable[GenericModel]) -> list[Tool]:
+    return [tool for member in members for tool in member.tools.values()]
 
 
 # Arguments of the generic tools -------------------------------------------------------------------
@@ -167,35 +164,17 @@ _FIRST = re.compile(r"[^.\[]*")
 _NUMBER = re.compile(rb"-?\d")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenericCall:
-    """The model's own tool and its parsed arguments."""
-
-    tool: Tool
-    arguments: Mapping[str, Any]
-
-
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GenericArguments:
     """Parses the arguments of a generic tool, for the models that a principal may see."""
 
-    def __init__(
-        self,
-        shape: ArgumentShape,
-        members: Mapping[str, GenericModel],
-        *,
-        operation: str = "",
-        principal: Principal | None = None,
-    ) -> None:
-        self._shape = shape
-        self._members = members
-        self._operation = operation
-        self._principal = principal
+    operation: GenericOperation
+    members: Mapping[str, GenericModel]
+    principal: Principal | None = None
 
     def for_caller(self, principal: Principal) -> GenericArguments:
         """Return the arguments with the models that this caller may see."""
-        return GenericArguments(
-            self._shape, self._members, operation=self._operation, principal=principal
-        )
+        return replace(self, principal=principal)
 
     @property
     def json_schema(self) -> Schema:
@@ -204,37 +183,40 @@ class GenericArguments:
         return portable_input(
             {
                 "type": "object",
-                "properties": {"model": model, **self._shape.properties},
-                "required": ["model", *self._shape.required],
+                "properties": {"model": model, **self.operation.properties},
+                "required": ["model", *self.operation.required],
                 "additionalProperties": False,
             }
         )
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return the ``call`` to make, or the ``member`` to describe.
+        """Return the model's own ``tool`` and its ``arguments``, or the ``member`` to describe.
 
         Raises:
             InvalidArguments: an argument is not valid; the caller can correct it.
             InsufficientScope: the user has the permission, but the credential lacks a scope.
         """
-        if self._principal is None:
+        if self.principal is None:
             return self.for_caller(anonymous_principal()).parse(raw)
         pieces = _split_arguments(raw)
-        if problems := list(self._shape_problems(pieces)):
+        if problems := list(self._name_problems(pieces)):
             raise InvalidArguments(problems[:MAX_KEPT_PROBLEMS])
         member = self._member(json.loads(pieces.pop("model")))
-        if not self._operation:
+        if self.operation is DESCRIBE:
             return {"member": member}
-        tool = member.tools[self._operation]
-        authorize(self._principal, tool)
-        return {"call": _Translation(self._shape, member, tool).call(pieces)}
+        tool = member.tools[self.operation.key]
+        authorize(self.principal, tool)
+        return {
+            "tool": tool,
+            "arguments": _Translation(self.operation, member, tool).parse(pieces),
+        }
 
-    def _shape_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
-        known = ["model", *self._shape.properties]
+    def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
+        known = ["model", *self.operation.properties]
         for name in pieces:
             if name not in known:
                 yield unknown_argument_problem(name, known)
-        for name in ("model", *self._shape.required):
+        for name in ("model", *self.operation.required):
             if name not in pieces:
                 yield ValidationProblem(path=name, message="is required")
 
@@ -242,55 +224,52 @@ class GenericArguments:
         """Return the model of this name; a hidden one is treated as if it did not exist."""
         names = self._names()
         if name in names:
-            return self._members[name]
+            return self.members[name]
         close = nearest(name, names)
         hint = f"; did you mean {to_json_text(close)}?" if close else ""
         known = ", ".join(names)
-        raise InvalidArguments(
-            [ValidationProblem(path="model", value=name, message=f"must be one of {known}{hint}")]
-        )
+        raise invalid_argument("model", f"must be one of {known}{hint}", value=name)
 
     def _names(self) -> list[str]:
-        return sorted(name for name, one in self._members.items() if self._shows(one))
+        return sorted(name for name, one in self.members.items() if self._shows(one))
 
     def _shows(self, member: GenericModel) -> bool:
-        if self._principal is None:
+        if self.principal is None:
             return True
-        if not self._operation:
-            return bool(member.visible(self._principal))
-        return is_visible(self._principal, member.tools[self._operation])
+        if self.operation is DESCRIBE:
+            return bool(member.visible(self.principal))
+        return is_visible(self.principal, member.tools[self.operation.key])
 
 
 class _Translation:
     """Translates the arguments of a generic tool to those of the model's own tool."""
 
-    def __init__(self, shape: ArgumentShape, member: GenericModel, tool: Tool) -> None:
-        self._shape = shape
+    def __init__(self, operation: GenericOperation, member: GenericModel, tool: Tool) -> None:
+        self._operation = operation
         self._member = member
         self._tool = tool
         self._taken: Mapping[str, Schema] = tool.arguments.json_schema["properties"]
-        self._key = member.declaration.lookup.name if shape.has_key else ""
+        self._key = operation.key_of(member)
 
-    def call(self, pieces: Raws) -> GenericCall:
-        """Return the call of the model's own tool.
+    def parse(self, pieces: Raws) -> Mapping[str, Any]:
+        """Return the arguments of the model's own tool.
 
         Raises:
             InvalidArguments: the model's tool does not accept the arguments.
         """
         raw = _joined(self._translated(pieces))
         try:
-            arguments = self._tool.arguments.parse(raw)
+            return self._tool.arguments.parse(raw)
         except InvalidArguments as exc:
             raise InvalidArguments([self._with_outer_path(one) for one in exc.problems]) from exc
-        return GenericCall(tool=self._tool, arguments=arguments)
 
     def _translated(self, pieces: Raws) -> Raws:
         found: Raws = {}
         problems: list[ValidationProblem] = []
         for name, piece in pieces.items():
-            if name == "key" and self._shape.has_key:
+            if name == "key" and self._key:
                 found[self._key] = self._encode_key(piece)
-            elif name == self._shape.within:
+            elif name == self._operation.within:
                 found |= self._inner(piece)
             elif name in self._taken:
                 found[name] = piece
@@ -304,14 +283,13 @@ class _Translation:
         return found
 
     def _inner(self, piece: bytes) -> Raws:
-        within = self._shape.within
+        within = self._operation.within
         if not piece.startswith(b"{"):
-            value = json.loads(piece)
-            raise InvalidArguments(
-                [ValidationProblem(path=within, value=value, message="must be an object")]
-            )
+            raise invalid_argument(within, "must be an object", value=json.loads(piece))
         pieces = _raws(piece)
-        known = [one for one in self._taken if one not in self._shape.plain and one != self._key]
+        known = [
+            one for one in self._taken if one not in self._operation.plain and one != self._key
+        ]
         unknown = [name for name in pieces if name not in known]
         if unknown:
             raise InvalidArguments(
@@ -333,9 +311,9 @@ class _Translation:
         first = found.group() if found else ""
         if self._key and first == self._key:
             return replace(problem, path=f"key{problem.path[len(first) :]}")
-        if not first or first in self._shape.plain:
+        if not first or first in self._operation.plain:
             return problem
-        return replace(problem, path=f"{self._shape.within}.{problem.path}")
+        return replace(problem, path=f"{self._operation.within}.{problem.path}")
 
 
 def _split_arguments(raw: bytes) -> Raws:
@@ -350,8 +328,7 @@ def _raws(raw: bytes) -> Raws:
     try:
         found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as exc:
-        problem = ValidationProblem(path="", message=f"the arguments are not valid JSON: {exc}")
-        raise InvalidArguments([problem]) from exc
+        raise invalid_argument("", f"the arguments are not valid JSON: {exc}") from exc
     return {name: bytes(one).strip() for name, one in found.items()}
 
 
@@ -376,31 +353,30 @@ def _describe_model(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
         "about": " ".join(part for part in (f"{declaration.nouns}.", declaration.doc) if part),
         "fields": declaration.exposed.schema.get("properties", {}),
         "tools": {
-            NAMES[operation]: _arguments(member, operation, tool)
-            for operation, tool in member.visible(ctx.principal).items()
+            OPERATIONS[name].name: _arguments(member, OPERATIONS[name], tool)
+            for name, tool in member.visible(ctx.principal).items()
         },
     }
 
 
-def _arguments(member: GenericModel, operation: str, tool: Tool) -> dict[str, Any]:
+def _arguments(member: GenericModel, operation: GenericOperation, tool: Tool) -> dict[str, Any]:
     """Return the arguments of a generic tool for this model, as JSON Schema."""
     schema = tool.arguments.json_schema
     required = set(schema.get("required", ()))
-    shape = SHAPES[operation]
-    key = member.declaration.lookup.name if shape.has_key else ""
+    key = operation.key_of(member)
     described: dict[str, Any] = {}
     inner: dict[str, Schema] = {}
     for name, one in schema["properties"].items():
         if name == key:
             described["key"] = {**one, "description": f"The {name} of the record."}
-        elif name not in shape.plain:
+        elif name not in operation.plain:
             inner[name] = one
         elif name not in _COMMON_ARGUMENTS:
             described[name] = one
-    if not shape.within:
+    if not operation.within:
         return described
     needed = [name for name in inner if name in required]
-    described[shape.within] = {
+    described[operation.within] = {
         "type": "object",
         "properties": inner,
         **({"required": needed} if needed else {}),
@@ -409,101 +385,57 @@ def _arguments(member: GenericModel, operation: str, tool: Tool) -> dict[str, An
     return described
 
 
-# Argument schemas that all models share -----------------------------------------------------------
+# The generic tools --------------------------------------------------------------------------------
+
+_RECORD: Schema = {"type": "object", "additionalProperties": True}
+_INNER: Mapping[str, Schema] = {
+    name: {**_RECORD, "description": words}
+    for name, words in {
+        "filters": 'Filters by name, for example {"status": "open", "total__gte": 10}.',
+        "values": "The fields to write, by name.",
+    }.items()
+}
+_KEY: Schema = {"type": "string", "description": "The key of the record."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentShape:
-    """The arguments of a generic tool besides ``model``.
+class GenericOperation:
+    """One generic tool, and its arguments besides ``model``.
 
     ``within`` is the argument that contains the arguments of the model's tool that differ between
-    models; ``plain`` are the arguments that have the same names for all models.
+    models; ``plain`` are the arguments that have the same names for all models. ``key`` is the name
+    of the operation in ``ModelTools.tools``.
     """
 
+    key: str
+    name: str
+    words: str
+    output: Schema = field(default_factory=lambda: _RECORD)
+    hints: Mapping[str, bool] = field(default_factory=lambda: {"read_only": True})
     plain: Mapping[str, Schema] = field(default_factory=dict)
     within: str = ""
-    words: str = ""
-    has_key: bool = False
     required: tuple[str, ...] = ()
 
     @property
     def properties(self) -> dict[str, Schema]:
         """The JSON Schema of each argument."""
-        key: Schema = {"type": "string", "description": "The key of the record."}
-        inner: Schema = {
-            "type": "object",
-            "description": self.words,
-            "additionalProperties": True,
-        }
         return {
-            **({"key": key} if self.has_key else {}),
-            **({self.within: inner} if self.within else {}),
+            **({"key": _KEY} if "key" in self.required else {}),
+            **({self.within: _INNER[self.within]} if self.within else {}),
             **self.plain,
         }
 
+    def key_of(self, member: GenericModel) -> str:
+        """Return the argument of the model's tool that ``key`` stands for, ``""`` for none."""
+        return member.declaration.lookup.name if "key" in self.required else ""
+
 
 _SEARCH: Schema = {"type": "string", "description": "Words to look for."}
-_FILTERS = 'Filters by name, for example {"status": "open", "total__gte": 10}.'
 _PREVIEW: Schema = {
     "type": "boolean",
     "description": "True: return what would change, and change nothing.",
 }
 _CLEAR: Schema = {"type": "array", "items": {"type": "string"}, "description": "Fields to empty."}
-_VALUES = "The fields to write, by name."
-
-LIST = ArgumentShape(
-    within="filters",
-    words=_FILTERS,
-    plain={
-        "search": _SEARCH,
-        "order_by": {"type": "string", "description": "A field; prefix - for descending order."},
-        "limit": {"type": "integer", "minimum": 1, "description": "The page size."},
-        "cursor": {"type": "string", "description": "next_cursor of the previous page."},
-    },
-)
-COUNT = ArgumentShape(
-    within="filters",
-    words=_FILTERS,
-    plain={
-        "search": _SEARCH,
-        "group_by": {"type": "string", "description": "A field to group by."},
-        **{
-            f"{kind}_of": {"type": "string", "description": f"A field to get the {noun} of."}
-            for kind, noun in (
-                ("sum", "sum"),
-                ("avg", "average"),
-                ("min", "smallest value"),
-                ("max", "largest value"),
-            )
-        },
-    },
-)
-GET = ArgumentShape(has_key=True, required=("key",))
-CREATE = ArgumentShape(
-    within="values", words=_VALUES, plain={PREVIEW: _PREVIEW}, required=("values",)
-)
-UPDATE = ArgumentShape(
-    within="values",
-    words=_VALUES,
-    plain={CLEAR: _CLEAR, PREVIEW: _PREVIEW},
-    has_key=True,
-    required=("key",),
-)
-DELETE = ArgumentShape(plain={PREVIEW: _PREVIEW}, has_key=True, required=("key",))
-DESCRIBE = ArgumentShape()
-SHAPES: Mapping[str, ArgumentShape] = {
-    "list": LIST,
-    "get": GET,
-    "count": COUNT,
-    "create": CREATE,
-    "update": UPDATE,
-    "delete": DELETE,
-}
-
-
-# Names, descriptions and hints --------------------------------------------------------------------
-
-_RECORD: Schema = {"type": "object", "additionalProperties": True}
 _PAGE: Schema = {
     "type": "object",
     "properties": {
@@ -519,79 +451,135 @@ _COUNTED: Schema = {
     "required": ["count"],
     "additionalProperties": True,
 }
+_AGGREGATES = {"sum": "sum", "avg": "average", "min": "smallest value", "max": "largest value"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenericToolSpec:
-    """One generic tool."""
-
-    name: str
-    operation: str
-    words: str
-    output: Schema
-    hints: Mapping[str, bool]
-
-
-KINDS = (
-    GenericToolSpec(
-        name="search_records",
-        operation="list",
-        words="Find records of a model: search, filter, order and page. describe_model returns the "
-        "fields and filters of a model.",
-        output=_PAGE,
-        hints={"read_only": True},
-    ),
-    GenericToolSpec(
-        name="get_record",
-        operation="get",
-        words="Get one record of a model by its key.",
-        output=_RECORD,
-        hints={"read_only": True},
-    ),
-    GenericToolSpec(
-        name="count_records",
-        operation="count",
-        words="Count the records of a model that match, optionally in groups; compute sums, "
-        "averages, minimum and maximum. describe_model returns the filters of a model.",
-        output=_COUNTED,
-        hints={"read_only": True},
-    ),
-    GenericToolSpec(
-        name="create_record",
-        operation="create",
-        words=f"Create one record of a model. describe_model returns the values it accepts. "
-        f"{PREVIEWED}",
-        output=_RECORD,
-        hints={"read_only": False, "destructive": False, "idempotent": False},
-    ),
-    GenericToolSpec(
-        name="update_record",
-        operation="update",
-        words="Change the fields of one record that are in values, and no others. "
-        f"describe_model returns the values it accepts. {PREVIEWED}",
-        output=_RECORD,
-        hints={"read_only": False, "destructive": True, "idempotent": True},
-    ),
-    GenericToolSpec(
-        name="delete_record",
-        operation="delete",
-        words="Delete one record and everything that depends on it; the result has the counts. "
-        f"{PREVIEWED}",
-        output=_RECORD,
-        hints={"read_only": False, "destructive": True},
-    ),
+DESCRIBE = GenericOperation(
+    key="",
+    name="describe_model",
+    words="Get the fields of a model, and the filters, orders and values that the other tools "
+    "accept for it, as JSON Schema.",
 )
-NAMES = {kind.operation: kind.name for kind in KINDS}
+OPERATIONS: Mapping[str, GenericOperation] = {
+    one.key: one
+    for one in (
+        GenericOperation(
+            key="list",
+            name="search_records",
+            words="Find records of a model: search, filter, order and page. describe_model returns "
+            "the fields and filters of a model.",
+            output=_PAGE,
+            within="filters",
+            plain={
+                "search": _SEARCH,
+                "order_by": {
+                    "type": "string",
+                    "description": "A field; prefix - for descending order.",
+                },
+                "limit": {"type": "integer", "minimum": 1, "description": "The page size."},
+                "cursor": {"type": "string", "description": "next_cursor of the previous page."},
+            },
+        ),
+        GenericOperation(
+            key="get",
+            name="get_record",
+            words="Get one record of a model by its key.",
+            required=("key",),
+        ),
+        GenericOperation(
+            key="count",
+            name="count_records",
+            words="Count the records of a model that match, optionally in groups; compute sums, "
+            "averages, minimum and maximum. describe_model returns the filters of a model.",
+            output=_COUNTED,
+            within="filters",
+            plain={
+                "search": _SEARCH,
+                "group_by": {"type": "string", "description": "A field to group by."},
+                **{
+                    f"{kind}_of": {
+                        "type": "string",
+                        "description": f"A field to get the {noun} of.",
+                    }
+                    for kind, noun in _AGGREGATES.items()
+                },
+            },
+        ),
+        GenericOperation(
+            key="create",
+            name="create_record",
+            words="Create one record of a model. describe_model returns the values it accepts. "
+            f"{PREVIEWED}",
+            hints={"read_only": False, "destructive": False, "idempotent": False},
+            within="values",
+            plain={PREVIEW: _PREVIEW},
+            required=("values",),
+        ),
+        GenericOperation(
+            key="update",
+            name="update_record",
+            words="Change the fields of one record that are in values, and no others. "
+            f"describe_model returns the values it accepts. {PREVIEWED}",
+            hints={"read_only": False, "destructive": True, "idempotent": True},
+            within="values",
+            plain={CLEAR: _CLEAR, PREVIEW: _PREVIEW},
+            required=("key",),
+        ),
+        GenericOperation(
+            key="delete",
+            name="delete_record",
+            words="Delete one record and everything that depends on it; the result has the counts. "
+            f"{PREVIEWED}",
+            hints={"read_only": False, "destructive": True},
+            plain={PREVIEW: _PREVIEW},
+            required=("key",),
+        ),
+    )
+}
 
 
 def _generic_tools(members: Mapping[str, GenericModel]) -> list[Tool]:
     """Return ``describe_model`` and the tools that at least one of the models supports."""
-    found = [_build_describe_tool(members)]
-    for kind in KINDS:
-        able = {name: one for name, one in members.items() if kind.operation in one.tools}
-        if able:
-            found.append(_tool(kind, able))
-    return found
+    describe = _tool(
+        DESCRIBE,
+        _describe_model,
+        GenericArguments(operation=DESCRIBE, members=members),
+        _tools(members.values()),
+    )
+    return [describe, *_record_tools(members)]
+
+
+def _record_tools(members: Mapping[str, GenericModel]) -> Iterator[Tool]:
+    for operation in OPERATIONS.values():
+        able = {name: one for name, one in members.items() if operation.key in one.tools}
+        tools = [one.tools[operation.key] for one in able.values()]
+        if tools:
+            yield _tool(
+                operation,
+                _run_model_tool,
+                GenericArguments(operation=operation, members=able),
+                tools,
+                atomic=True if any(tool.atomic for tool in tools) else None,
+                dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools) else None,
+            )
+
+
+def _tool(
+    operation: GenericOperation,
+    function: Callable[..., Any],
+    arguments: GenericArguments,
+    tools: Sequence[Tool],
+    **options: Any,
+) -> Tool:
+    return Tool(
+        name=operation.name,
+        description=operation.words,
+        function=build_function(function, name=operation.name),
+        arguments=arguments,
+        output=TrustedOutput(operation.output),
+        permission=AnyModel(tools),
+        **operation.hints,  # type: ignore[arg-type]  # names of hints
+        **options,
+    )
 
 
 class AnyModel(BasePermission):
@@ -608,53 +596,19 @@ class AnyModel(BasePermission):
         return any(is_visible(principal, tool) for tool in self._tools)
 
 
-def _tool(kind: GenericToolSpec, members: Mapping[str, GenericModel]) -> Tool:
-    tools = {name: one.tools[kind.operation] for name, one in members.items()}
-    return Tool(
-        name=kind.name,
-        description=kind.words,
-        function=build_function(_run_model_tool, name=kind.name),
-        arguments=GenericArguments(SHAPES[kind.operation], members, operation=kind.operation),
-        output=TrustedOutput(kind.output),
-        permission=AnyModel(tools.values()),
-        atomic=True if any(tool.atomic for tool in tools.values()) else None,
-        dry_run=_GenericDryRun() if all(tool.dry_run for tool in tools.values()) else None,
-        **kind.hints,  # type: ignore[arg-type]  # names of hints
-    )
-
-
 class _GenericDryRun:
     """The dry run of the model's own tool."""
 
     def is_dry_run(self, arguments: Mapping[str, Any]) -> bool:
-        call: GenericCall = arguments["call"]
-        return call.tool.dry_run is not None and call.tool.dry_run.is_dry_run(call.arguments)
+        dry_run = arguments["tool"].dry_run
+        return dry_run is not None and bool(dry_run.is_dry_run(arguments["arguments"]))
 
     def to_dry_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        call: GenericCall = arguments["call"]
-        assert call.tool.dry_run is not None
-        dry = replace(call, arguments=call.tool.dry_run.to_dry_run(call.arguments))
-        return {**arguments, "call": dry}
+        dry_run: DryRun = arguments["tool"].dry_run
+        return {**arguments, "arguments": dry_run.to_dry_run(arguments["arguments"])}
 
 
 def _run_model_tool(ctx: Context, given: dict[str, Any]) -> Any:
     """Call the function of the model's own tool."""
-    call: GenericCall = given["call"]
-    return call.tool.function.bind(dict(call.arguments), ctx)()
-
-
-def _build_describe_tool(members: Mapping[str, GenericModel]) -> Tool:
-    return Tool(
-        name="describe_model",
-        description="Get the fields of a model, and the filters, orders and values that the other "
-        "tools accept for it, as JSON Schema.",
-        function=build_function(_describe_model, name="describe_model"),
-        arguments=GenericArguments(DESCRIBE, members),
-        output=TrustedOutput(_RECORD),
-        permission=AnyModel(_all(members.values())),
-        read_only=True,
-    )
-
-
-def _all(members: Iterable[GenericModel]) -> Sequence[Tool]:
-    return [tool for member in members for tool in member.tools.values()]
+    tool: Tool = given["tool"]
+    return tool.function.bind(dict(given["arguments"]), ctx)()

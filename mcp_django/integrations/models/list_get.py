@@ -25,10 +25,9 @@ from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution import results
 from mcp_django.execution.call import CURSOR_SIGNER
 from mcp_django.integrations.models.exposed_fields import RowLoader
-from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm, Search
+from mcp_django.integrations.models.filtering import Filters, Ordering, OrderTerm
 from mcp_django.integrations.models.row_access import (
     can_view_all,
-    has_object_permission,
     may_view_some_objects,
 )
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, Pager, Position
@@ -42,42 +41,37 @@ if TYPE_CHECKING:
 
 def list_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the list tool, which filters, searches and orders rows."""
-    filters, search, ordering = Filters(declaration), Search(declaration), Ordering(declaration)
     name = f"list_{declaration.plurals}"
-    listing = ListFunction(declaration, filters, search, ordering, tool=name)
-    named = {
-        **search.arguments,
-        **filters.arguments,
-        **ordering.arguments,
-        **_paging(declaration.page_size),
-    }
-    return Tool(
-        name=name,
-        description=_list_words(declaration),
-        function=declare.build_function(listing.page, name=name),
-        arguments=declare.build_arguments(name, named),
-        output=declare.TrustedOutput(_page_schema(declaration)),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
-    )
+    listing = ListFunction(declaration, tool=name)
+    words, schema = _list_words(declaration), _page_schema(declaration)
+    return reading_tool(declaration, name, words, listing.page, listing.arguments, schema)
 
 
 def get_tool(declaration: ModelTools[Any]) -> Tool:
     """Return the get tool, which shows one object."""
     key = declaration.lookup
-    name = f"get_{declaration.singular}"
+    name, words = f"get_{declaration.singular}", f"Get one {declaration.noun} by its {key.name}."
+    named = {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
+    schema = declaration.exposed.schema
+    return reading_tool(declaration, name, words, partial(_get, declaration), named, schema)
+
+
+def reading_tool(
+    declaration: ModelTools[Any],
+    name: str,
+    words: str,
+    function: Callable[..., Any],
+    arguments: Mapping[str, GeneratedArgument],
+    schema: Schema,
+) -> Tool:
+    """Return a tool that reads; its description ends with the docstring of the declaration."""
     return Tool(
         name=name,
-        description=append_docstring(declaration, f"Get one {declaration.noun} by its {key.name}."),
-        function=declare.build_function(partial(_get, declaration), name=name),
-        arguments=declare.build_arguments(
-            name, {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
-        ),
-        output=declare.TrustedOutput(declaration.exposed.schema),
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+        description=f"{words} {declaration.doc}".strip(),
+        function=declare.build_function(function, name=name),
+        arguments=declare.build_arguments(name, arguments),
+        output=declare.TrustedOutput(schema),
+        **declaration.access("view"),
     )
 
 
@@ -101,17 +95,13 @@ def get_permitted_object(
     """
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)
-    if obj is None or not has_object_permission(declaration, ctx, action, obj):
+    if obj is None or not declaration.has_permission(ctx, action, obj):
+        listing = f"list_{declaration.plurals}"
+        see = f"; see {listing}" if listing in declaration.server.tools else ""
         raise ToolError(
-            f"There is no {declaration.noun} with {name} "
-            f"{to_json_text(given[name])}{_see(declaration)}."
+            f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{see}."
         )
     return obj
-
-
-def _see(declaration: ModelComponents[Any]) -> str:
-    name = f"list_{declaration.plurals}"
-    return f"; see {name}" if name in declaration.server.tools else ""
 
 
 def _paging(size: int) -> dict[str, GeneratedArgument]:
@@ -145,20 +135,17 @@ def _page_schema(declaration: ModelTools[Any]) -> Schema:
 class ListFunction:
     """The function of a list tool, which returns a page of the rows that the caller may see."""
 
-    def __init__(
-        self,
-        declaration: ModelTools[Any],
-        filters: Filters,
-        search: Search,
-        ordering: Ordering,
-        *,
-        tool: str,
-    ) -> None:
+    def __init__(self, declaration: ModelTools[Any], *, tool: str) -> None:
         self._declaration = declaration
-        self._filters = filters
-        self._search = search
-        self._ordering = ordering
+        self._filters = Filters(declaration)
+        self._ordering = Ordering(declaration)
         self._tool = tool
+
+    @property
+    def arguments(self) -> dict[str, GeneratedArgument]:
+        """The arguments: search and filters, the order, and the page."""
+        paging = _paging(self._declaration.page_size)
+        return {**self._filters.arguments, **self._ordering.arguments, **paging}
 
     def page(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
         """Return a page, with the total if it is the first and with the cursor of the next.
@@ -170,7 +157,7 @@ class ListFunction:
         size = given.get("limit") or self._declaration.page_size
         pager = Pager(_cursor_scope(ctx, self._tool, given), size, CURSOR_SIGNER)
         behind = _read_cursor(given.get("cursor"), terms, pager)
-        rows = filter_rows(self._declaration, self._filters, self._search, ctx, given)
+        rows = self._filters.rows(ctx, given)
         page: dict[str, Any] = {}
         # With per-object permissions, the total would reveal the number of hidden rows.
         is_whole = can_view_all(self._declaration, ctx)
@@ -209,7 +196,7 @@ class ListFunction:
             return []
         found: list[Model] = []
         for obj in self._iterate_rows(rows, terms, behind, wanted):
-            if has_object_permission(self._declaration, ctx, "view", obj):
+            if self._declaration.has_permission(ctx, "view", obj):
                 found.append(obj)
             if len(found) == wanted:
                 break
@@ -226,18 +213,6 @@ class ListFunction:
             if len(some) < step:
                 return
             behind = _parsed(_position(some[-1], terms), terms)
-
-
-def filter_rows(
-    declaration: ModelTools[Any],
-    filters: Filters,
-    search: Search,
-    ctx: Context,
-    given: dict[str, Any],
-) -> QuerySet[Any]:
-    """Return the visible rows that match the filters and the search."""
-    rows = filters.apply(declaration.rows(ctx), given, ctx)
-    return search.apply(rows, given.get("search"), ctx)
 
 
 # Cursors ------------------------------------------------------------------------------------------
@@ -298,7 +273,7 @@ def _rows_after(
         step = _after_condition(term, value)
         if step is not None:
             later |= equal & step
-        name = term.expression
+        name = term.path.expression
         equal &= Q(**{f"{name}__isnull": True}) if value is None else Q(**{name: value})
     return rows.filter(later)
 
@@ -307,8 +282,9 @@ def _after_condition(term: OrderTerm, value: Any) -> Q | None:
     """Return the condition for rows after a value in one column; ``None`` after missing values."""
     if value is None:
         return None
-    step = Q(**{f"{term.expression}__{'lt' if term.is_descending else 'gt'}": value})
-    return step | Q(**{f"{term.expression}__isnull": True}) if term.is_nullable else step
+    name = term.path.expression
+    step = Q(**{f"{name}__{'lt' if term.is_descending else 'gt'}": value})
+    return step | Q(**{f"{name}__isnull": True}) if term.path.is_nullable else step
 
 
 # Results that are too long ------------------------------------------------------------------------
@@ -367,9 +343,4 @@ def _list_words(declaration: ModelTools[Any]) -> str:
         if getattr(declaration, option)
     ]
     how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
-    return append_docstring(declaration, f"List {declaration.nouns}.{how}")
-
-
-def append_docstring(declaration: ModelTools[Any], words: str) -> str:
-    """Return the description of a tool: these words and the docstring of the declaration."""
-    return f"{words} {declaration.doc}" if declaration.doc else words
+    return f"List {declaration.nouns}.{how}"

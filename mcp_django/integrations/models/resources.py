@@ -60,17 +60,24 @@ def build_components(declaration: ModelResource[Any]) -> Iterator[Component]:
 def build_completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
     """Yield a completion for each URI variable of each template and prompt."""
     for component in build_components(declaration):
-        yield from _completions_of_fields(declaration, component)
+        for name in declaration.variables.paths:
+            yield Completion(
+                kind="prompt" if isinstance(component, Prompt) else "resource template",
+                key=component.key,
+                argument=name,
+                function=_function(declaration, name),
+            )
 
 
 def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
     """Return the template that reads an object as JSON."""
     # Created even if it is not used, since it validates its options.
     listed = ObjectListing(declaration)
+    names = ", ".join(declaration.exposed.tree.members)
     return ResourceTemplate(
         name=declaration.singular,
         title=declaration.noun.capitalize(),
-        description=declaration.doc or _description(declaration),
+        description=declaration.doc or f"One {declaration.noun} as JSON: {names}.",
         function=declare.build_function(
             partial(read_resource, declaration), name=declaration.singular
         ),
@@ -78,10 +85,8 @@ def build_template(declaration: ModelResource[Any]) -> ResourceTemplate:
         arguments=declaration.variables,
         mime_type=JSON,
         subscribe=declaration.subscribe,
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
         entries=listed.page if declaration.list else None,
+        **declaration.access("view"),
     )
 
 
@@ -92,11 +97,6 @@ def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping
         ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     return declaration.exposed.dump(get_object(declaration, ctx, values), ctx)
-
-
-def _description(declaration: ModelResource[Any]) -> str:
-    names = ", ".join(declaration.exposed.tree.members)
-    return f"One {declaration.noun} as JSON: {names}."
 
 
 def _check(declaration: ModelResource[Any]) -> None:
@@ -146,9 +146,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,
-        permission=declaration.permissions_for("view"),
-        scopes=declaration.needed_scopes("view"),
-        read_only=True,
+        **declaration.access("view"),
     )
 
 
@@ -237,8 +235,9 @@ class ObjectListing:
 
     def _rows(self, ctx: Context) -> QuerySet[Model]:
         rows: QuerySet[Model] = self._declaration.rows(ctx)
-        rows = rows.filter(has_values_condition(self._variables.paths.values()))
-        texts = [path for path in self._variables.paths.values() if _is_text(path)]
+        paths = self._variables.paths.values()
+        texts = [path for path in paths if Column(path.column).kind == "text"]
+        rows = rows.filter(has_values_condition(paths))
         room = MAX_LISTED_TEXT // max(len(texts), 1)
         for number, path in enumerate(texts):
             if (path.column.max_length or room + 1) > room:
@@ -327,10 +326,6 @@ def _column(
     return path
 
 
-def _is_text(path: FieldPath) -> bool:
-    return Column(path.column).kind == "text"
-
-
 def _aware(moment: dt.datetime) -> dt.datetime:
     """Return an aware datetime, as the protocol requires; a naive one is in ``TIME_ZONE``."""
     if timezone.is_aware(moment):
@@ -346,19 +341,6 @@ MAX_TYPED = 200
 # Wide enough for the values that are compared as text: 64-bit integers and dates.
 TEXT = CharField(max_length=40)
 HEX_DIGITS = 32
-
-
-def _completions_of_fields(
-    declaration: ModelResource[Any], component: Component
-) -> Iterator[Completion]:
-    """Yield a completion for each variable of a template or prompt."""
-    for name in declaration.variables.paths:
-        yield Completion(
-            kind="prompt" if isinstance(component, Prompt) else "resource template",
-            key=component.key,
-            argument=name,
-            function=_function(declaration, name),
-        )
 
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
@@ -384,7 +366,8 @@ def complete_values(
     if beginning is None:
         return []
     rows = beginning(declaration.rows(ctx)).filter(wanted).order_by(path.expression)
-    return _to_texts(_values(declaration, ctx, rows, path))
+    values = map(str, _values(declaration, ctx, rows, path))
+    return [text for text in dict.fromkeys(values) if text]
 
 
 def _values(
@@ -396,10 +379,6 @@ def _values(
         value_of(obj, path)
         for obj in viewable_rows(declaration, ctx, rows, MAX_SUGGESTIONS, paths=[path])
     ]
-
-
-def _to_texts(values: list[Any]) -> list[str]:
-    return [text for text in dict.fromkeys(map(str, values)) if text]
 
 
 def _other_values_condition(
@@ -514,9 +493,7 @@ class ObjectPrompt:
             description=self._render({"object": f"one {declaration.noun}"}),
             function=declare.build_function(self.messages, name=self._name),
             arguments=declaration.variables,
-            permission=declaration.permissions_for("view"),
-            scopes=declaration.needed_scopes("view"),
-            read_only=True,
+            **declaration.access("view"),
         )
 
     def messages(self, ctx: Context, values: Mapping[str, Any]) -> list[Message]:

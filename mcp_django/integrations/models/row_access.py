@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import Action, ModelComponents
     from mcp_django.integrations.registration import IntegrationRegistry
 
-    _ModelIterable = ModelIterable[Any]
-else:
-    # Generic in the stubs only.
-    _ModelIterable = ModelIterable
-
 logger = logging.getLogger("mcp_django")
 
 # The number of objects that are checked at most if permissions are per object.
@@ -74,23 +69,6 @@ def has_default_permission(
     return bool(ctx.user.has_perm(name) or (obj is not None and ctx.user.has_perm(name, obj)))
 
 
-def may_have_permission(declaration: ModelComponents[Any], ctx: Context, action: Action) -> bool:
-    """Return whether the caller may do it to the model, or possibly to one of its objects."""
-    return declaration.has_permission(ctx, action) or (
-        ctx.principal.is_authenticated and _has_object_permission_backend()
-    )
-
-
-def has_object_permission(
-    declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model
-) -> bool:
-    """Return whether the caller may do it to this object.
-
-    ``has_permission`` is called with the object, regardless of its result for the model.
-    """
-    return declaration.has_permission(ctx, action, obj)
-
-
 def can_view_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
     """Return whether the caller may view every row of the row rule, without a check of each object.
 
@@ -102,7 +80,7 @@ def can_view_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
 
 def may_view_some_objects(declaration: ModelComponents[Any], ctx: Context) -> bool:
     """Return whether single objects have to be checked, since some may be allowed."""
-    return overrides_has_permission(declaration) or _has_object_permission_backend()
+    return overrides_has_permission(declaration) or has_object_permission_backend()
 
 
 def filter_viewable(
@@ -127,7 +105,7 @@ def filter_by_object_permission(
     number = 0
     for obj in rows[:MAX_CHECKED_OBJECTS].iterator(chunk_size=100):
         number += 1
-        if has_object_permission(declaration, ctx, "view", obj):
+        if declaration.has_permission(ctx, "view", obj):
             yield obj
     if number == MAX_CHECKED_OBJECTS:
         logger.warning(
@@ -146,12 +124,10 @@ def _with_object_checks(
     ``count()`` on it.
     """
 
-    class Asking(_ModelIterable):
+    class Asking(ModelIterable):  # type: ignore[type-arg]  # generic in the stubs only
         def __iter__(self) -> Iterator[Any]:
             return (
-                one
-                for one in super().__iter__()
-                if has_object_permission(declaration, ctx, "view", one)
+                one for one in super().__iter__() if declaration.has_permission(ctx, "view", one)
             )
 
     found = rows.all()
@@ -168,7 +144,7 @@ def overrides_has_permission(declaration: ModelComponents[Any]) -> bool:
     return declaration.is_overridden("has_permission") if handed_on is None else handed_on
 
 
-def _has_object_permission_backend() -> bool:
+def has_object_permission_backend() -> bool:
     """Return whether an authentication backend of the site may have per-object permissions."""
     return any(
         not _defined_in(type(backend), name).startswith(tuple(BACKENDS_WITHOUT_OBJECT_PERMISSIONS))

@@ -15,7 +15,7 @@ from mcp_django.core.context import Context
 from mcp_django.integrations.models.write_forms import keep_hidden_links, limit_querysets
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem
 from mcp_django.schema.serializers import explain_errors, serializer_schema, writable_fields
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.structure import Schema, without_null
 
 
 class SerializerInputs:
@@ -30,8 +30,10 @@ class SerializerInputs:
             fields = writable_fields(sample)
         except (ImproperlyConfigured, ValueError) as exc:
             raise ImproperlyConfigured(f"{declaration}: serializer: {exc}") from exc
+        # Callers empty a field with the argument ``clear``, since some clients send null for
+        # arguments that they leave out.
         self.properties: dict[str, Schema] = {
-            name: _without_null(schema) for name, schema in shape["properties"].items()
+            name: without_null(schema) for name, schema in shape["properties"].items()
         }
         self.required = list(shape.get("required", ()))
         self.emptiable = [
@@ -81,16 +83,3 @@ def _get_serializer_class(declaration: Any) -> Any:
     if declaration.form is not None or declaration.write_fields is not None:
         declaration.refuse("has a serializer and also a form or write_fields; keep one of them.")
     return serializer
-
-
-def _without_null(schema: Schema) -> Schema:
-    """Return the schema without null, which some clients send for arguments that they leave out.
-
-    Callers empty a field with the argument ``clear`` instead.
-    """
-    alternatives = schema.get("anyOf", [])
-    others = [one for one in alternatives if one != {"type": "null"}]
-    if len(others) != 1 or len(others) == len(alternatives):
-        return schema
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    return {**others[0], **rest}

@@ -26,7 +26,6 @@ from mcp_django.integrations.models.columns import (
     are_unique_together,
     validate_storable_text,
 )
-from mcp_django.integrations.models.row_access import has_object_permission
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import (
     InvalidArguments,
@@ -226,7 +225,7 @@ def get_object(declaration: ModelResource[Any], ctx: Context, values: Mapping[st
     """
     rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
     found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
-    if found is None or not has_object_permission(declaration, ctx, "view", found):
+    if found is None or not declaration.has_permission(ctx, "view", found):
         raise declaration.model.DoesNotExist
     # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
     if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:

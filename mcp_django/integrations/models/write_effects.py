@@ -9,8 +9,10 @@ email, a file, a job that a signal enqueues immediately) do happen: as documente
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django import forms
@@ -26,6 +28,7 @@ from mcp_django.integrations.models.row_access import rows_with_visible_labels
 from mcp_django.schema.arguments import MISSING, ValidationProblem
 from mcp_django.schema.problems import enum_rule, type_rule
 from mcp_django.schema.structure import Schema
+from mcp_django.storage.databases import in_batches
 
 WRITE = re.compile(
     r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
@@ -127,17 +130,17 @@ def count_cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[
     except (ProtectedError, RestrictedError):
         return {}
     deleted = _RowCounter(alias, server, ctx)
-    deleted.add_visible(type(obj), 1)
+    deleted.counts[obj._meta.label] = 1
     for model, instances in collector.data.items():
         deleted.add(model, [one.pk for one in instances if one is not obj])
     for fast in collector.fast_deletes:
         deleted.add(fast.model, fast)
     detached = _RowCounter(alias, server, ctx)
-    for (field, _), batches in collector.field_updates.items():
+    for (column, _), batches in collector.field_updates.items():
         for batch in batches:
-            detached.add(field.model, _keys(batch))
-    found = {"deleted": deleted.counts, "detached": detached.counts}
-    return {name: counts for name, counts in found.items() if counts}
+            detached.add(column.model, _keys(batch))
+    found = {"deleted": +deleted.counts, "detached": +detached.counts}
+    return {name: dict(counts) for name, counts in found.items() if counts}
 
 
 def protected_error(
@@ -149,42 +152,34 @@ def protected_error(
     for model in {type(one) for one in found}:
         count.add(model, [one.pk for one in found if type(one) is model])
     noun = obj._meta.verbose_name
-    seen = " and ".join(f"{number} {label}" for label, number in sorted(count.counts.items()))
+    counts = sorted((+count.counts).items())
+    seen = " and ".join(f"{number} {label}" for label, number in counts)
     why = seen or "by objects that you may not see"
     advice = " Delete those first, or have them refer to something else." if seen else ""
     return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
 
 
+@dataclass(slots=True)
 class _RowCounter:
     """Counts rows that the caller may see, by model."""
 
-    def __init__(self, alias: str, server: Any, ctx: Context) -> None:
-        self.counts: Counts = {}
-        self._alias = alias
-        self._server = server
-        self._ctx = ctx
-
-    def add_visible(self, model: type[Model], number: int) -> None:
-        """Add a number of rows that the caller is known to see."""
-        if number:
-            label = model._meta.label
-            self.counts[label] = self.counts.get(label, 0) + number
+    alias: str
+    server: Any
+    ctx: Context
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, model: type[Model], rows: QuerySet[Any] | Iterable[Any]) -> None:
         """Count the rows (a queryset or keys of rows) that the caller may see."""
         if model._meta.auto_created:
             # An automatic through table; the linked rows are counted separately.
             return
-        if isinstance(rows, QuerySet):
-            self._add(model, Q(pk__in=rows.values("pk")))
-            return
-        for batch in _batches(list(rows)):
-            self._add(model, Q(pk__in=batch))
-
-    def _add(self, model: type[Model], among: Q) -> None:
-        visible = rows_with_visible_labels(self._server, model, self._ctx, among=among)
-        if visible is not None:
-            self.add_visible(model, visible.using(self._alias).filter(among).count())
+        keys = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
+        for some in keys:
+            among = Q(pk__in=some)
+            visible = rows_with_visible_labels(self.server, model, self.ctx, among=among)
+            if visible is not None:
+                number = visible.using(self.alias).filter(among).count()
+                self.counts[model._meta.label] += number
 
 
 def _keys(rows: Any) -> Any:
@@ -192,11 +187,6 @@ def _keys(rows: Any) -> Any:
     if isinstance(rows, QuerySet) and rows._result_cache is None:
         return rows
     return [one.pk for one in rows]
-
-
-def _batches(keys: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(keys), BATCH):
-        yield keys[start : start + BATCH]
 
 
 # Form errors that a caller can correct ------------------------------------------------------------
@@ -401,12 +391,9 @@ def _is_user(user: Any) -> bool:
 
 
 def _message(deed: WriteAction, tool: str, fields: list[str]) -> str:
-    through = f"through the MCP tool {tool}."
-    if deed == "add":
-        return f"Added {through}"
-    if deed == "delete":
-        return f"Deleted {through}"
-    return f"Changed {', '.join(fields)} {through}" if fields else f"Changed no field {through}"
+    changed = ", ".join(fields) or "no field"
+    done = {"add": "Added", "change": f"Changed {changed}", "delete": "Deleted"}[deed]
+    return f"{done} through the MCP tool {tool}."
 
 
 # Fields that a write changed ----------------------------------------------------------------------
@@ -442,8 +429,5 @@ def _field(obj: Model, name: str) -> Any:
 def _value(obj: Model, field: Any) -> Any:
     if field.many_to_many:
         return set(getattr(obj, field.name).values_list("pk", flat=True))
-    return (
-        field.to_python(getattr(obj, field.attname))
-        if not field.is_relation
-        else (getattr(obj, field.attname))
-    )
+    value = getattr(obj, field.attname)
+    return value if field.is_relation else field.to_python(value)

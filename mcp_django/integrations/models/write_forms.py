@@ -45,11 +45,6 @@ from mcp_django.schema.structure import Schema
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import WriteHooks
 
-    _ModelForm = forms.ModelForm[Any]
-else:
-    # Generic in the stubs only.
-    _ModelForm = forms.ModelForm
-
 FLAGS = ("true", "false")
 
 
@@ -133,17 +128,14 @@ class FormInputs(FormArguments):
 
     def _form(self, call: Any, instance: Any) -> forms.BaseModelForm[Any]:
         make: Any = self._form_class
-        if instance is None:
-            form: forms.BaseModelForm[Any] = make(data=self._values(call))
-            return form
-        if not issubclass(self._form_class, WriteForm):
-            data = {**self._values(call), **self._current(make(instance=instance), call)}
-            whole: forms.BaseModelForm[Any] = make(data=data, instance=instance)
-            return whole
-        part: forms.BaseModelForm[Any] = make(
-            data=self._values(call), instance=instance, only=call.written
-        )
-        return part
+        data = self._values(call)
+        options: dict[str, Any] = {} if instance is None else {"instance": instance}
+        if instance is not None and issubclass(self._form_class, WriteForm):
+            options["only"] = call.written
+        elif instance is not None:
+            data |= self._current(make(instance=instance), call)
+        form: forms.BaseModelForm[Any] = make(data=data, **options)
+        return form
 
     def _values(self, call: Any) -> dict[str, Any]:
         """Return what the caller sent as form data, as the form's widgets expect it."""
@@ -165,7 +157,8 @@ class FormInputs(FormArguments):
 
 def _form_class(declaration: Any) -> Any:
     if declaration.form is None:
-        return _write_form(declaration.model, writable_fields(declaration))
+        fields = writable_fields(declaration)
+        return forms.modelform_factory(declaration.model, form=WriteForm, fields=fields)
     form = declaration.form
     is_fit = isinstance(form, type) and issubclass(form, forms.ModelForm)
     model = form._meta.model if is_fit else None
@@ -233,15 +226,7 @@ def _as_stored(value: Any) -> Any:
 # about several fields are checked with the current values of the others.
 
 
-def _write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
-    """Return a form class for these fields of a model."""
-    made: type[forms.ModelForm[Any]] = forms.modelform_factory(
-        model, form=WriteForm, fields=list(fields)
-    )
-    return made
-
-
-class WriteForm(_ModelForm):
+class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
     """Validates a new object, or an update of those fields of an object that are in ``only``."""
 
     def __init__(self, *, only: Sequence[str] | None = None, **options: Any) -> None:
@@ -423,25 +408,22 @@ def _problem(model: type[Model], name: str) -> str:
         known = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
         hint = did_you_mean(name, known, f"choices: {', '.join(known)}")
         return f"is not a field of {options.label}; {hint}"
+    is_many = isinstance(field, ManyToManyField)
     # Whether many-to-many fields are concrete depends on Django's version.
-    if field.auto_created or not (field.concrete or isinstance(field, ManyToManyField)):
+    if field.auto_created or not (field.concrete or is_many):
         return "is not a column of the model; write it on the related model"
     if isinstance(field, FileField):
         return (
             "is a file, which JSON cannot contain; leave it out, or accept its content in a field "
             "of your own form (form = …)"
         )
-    if isinstance(field, ManyToManyField) and not _is_plain(field):
+    if is_many and not field.remote_field.through._meta.auto_created:
         return "has its own intermediate model (through=…); expose that model, and write its rows"
     if not field.editable or getattr(field, "generated", False):
         return _NOT_EDITABLE
     if field.formfield() is None:
         return "has no form field; set a form that has one (form = …)"
     return ""
-
-
-def _is_plain(field: Any) -> bool:
-    return bool(field.remote_field.through._meta.auto_created)
 
 
 # Required columns that callers do not write -------------------------------------------------------

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
-from django.db.models import AutoField, BigAutoField, FileField, Model, SmallAutoField
+from django.db.models import AutoField, FileField, Model
 from django.db.models.deletion import ProtectedError, RestrictedError
 from django.utils.translation import override
 from pydantic import Field as Rule
@@ -35,7 +35,6 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import validate_storable_text
 from mcp_django.integrations.models.exposed_fields import Key
 from mcp_django.integrations.models.list_get import get_permitted_object
-from mcp_django.integrations.models.row_access import has_object_permission
 from mcp_django.integrations.models.write_effects import (
     NOT_SHOWN,
     Counts,
@@ -71,6 +70,7 @@ from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_membe
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import WriteHooks
+    from mcp_django.integrations.models.serializer_inputs import SerializerInputs
 
 logger = logging.getLogger("mcp_django")
 
@@ -117,24 +117,8 @@ class WriteDryRun:
         return {**arguments, "call": replace(arguments["call"], preview=True)}
 
 
-class WriteInputs(Protocol):
-    """Validates the values, by a form or a serializer."""
-
-    properties: dict[str, Schema]
-    required: list[str]
-    emptiable: list[str]
-
-    def check_types(self, values: Mapping[str, Any]) -> Iterator[ValidationProblem]:
-        """Yield problems of the values that can be found without the database."""
-        ...
-
-    def bind(self, ctx: Context, call: WriteCall, instance: Any) -> Any:
-        """Return the valid form or serializer, for a new object or an existing one.
-
-        Raises:
-            InvalidArguments: a value is not valid; the caller can correct it.
-        """
-        ...
+WriteInputs: TypeAlias = "FormInputs | SerializerInputs"
+"""Validates the values, by a form or a serializer."""
 
 
 class WriteArguments:
@@ -183,7 +167,11 @@ class WriteArguments:
             read = self._head.parse(json.dumps(head).encode())
         except InvalidArguments as exc:
             raise InvalidArguments([*exc.problems, *problems]) from exc
-        problems += _contradictions(values, read.get(CLEAR, ()))
+        problems += [
+            ValidationProblem(path=name, message="has a value and is also in clear; send only one")
+            for name in read.get(CLEAR, ())
+            if name in values
+        ]
         if problems:
             raise InvalidArguments(problems)
         call = WriteCall(
@@ -224,14 +212,6 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, GeneratedArgum
     return named
 
 
-def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[ValidationProblem]:
-    for name in clear:
-        if name in values:
-            yield ValidationProblem(
-                path=name, message="has a value and is also in clear; send only one"
-            )
-
-
 def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
     """Yield problems of text at any depth that databases cannot store."""
     if isinstance(value, str):
@@ -249,9 +229,6 @@ def _unstorable(value: Any, path: Path) -> Iterator[ValidationProblem]:
 
 
 # Writing ------------------------------------------------------------------------------------------
-
-# Keys from a database sequence, which also advances if the row is rolled back.
-SEQUENCE_KEYS = (AutoField, BigAutoField, SmallAutoField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +255,7 @@ class ObjectWriter:
             shown = self._shown(ctx, obj, alias)
             if call.preview:
                 changes = difference({}, self._without_key(shown or {}))
-                return _preview(changes=changes, **self._not_shown(call))
+                return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(ctx, obj, obj.pk, "add", tool=self.tool)
         return _unseen("It was saved.") if shown is None else shown
 
@@ -299,7 +276,7 @@ class ObjectWriter:
             shown = self._shown(ctx, obj, alias)
             if call.preview:
                 changes = difference(before or {}, shown or {})
-                return _preview(changes=changes, **self._not_shown(call))
+                return {PREVIEW: True, "changes": changes, **self._not_shown(call)}
             self.declaration.record_history(
                 ctx, obj, obj.pk, "change", tool=self.tool, fields=written.changed(obj)
             )
@@ -320,7 +297,7 @@ class ObjectWriter:
                 raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
             gone = self._actual_counts(ctx, kept, gone, alias)
             if call.preview:
-                return _preview(cascade=gone.pop("deleted", {}), **gone)
+                return {PREVIEW: True, "cascade": gone.pop("deleted", {}), **gone}
             self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
         return {"deleted": {}, **gone}
 
@@ -345,7 +322,9 @@ class ObjectWriter:
             with around:
                 acquire_sqlite_write_lock(alias, self.declaration.model)
                 yield alias
-                _check_deferred(alias)
+                if connections[alias].vendor == "postgresql":
+                    # Check deferred constraints while an error can still be reported to the caller.
+                    connections[alias].check_constraints()
         except (IntegrityError, DataError) as exc:
             logger.warning("The database rejected what %s wrote.", self.tool, exc_info=exc)
             raise ToolError(
@@ -426,31 +405,22 @@ class ObjectWriter:
                 f"Nothing was changed: you would lose access to this {declaration.noun}. Leave "
                 "out, or change, the field that sets its owner."
             )
-        if not has_object_permission(declaration, ctx, "view", found):
+        if not declaration.has_permission(ctx, "view", found):
             return None
         return declaration.exposed.dump(found, ctx)
 
     def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Return the data without a generated key, which is another one when it is saved."""
         key = self.declaration.model._meta.pk
-        is_counted = isinstance(key, SEQUENCE_KEYS)
+        # A key from a database sequence, which also advances if the row is rolled back.
+        is_counted = isinstance(key, AutoField)
         return {
             name: value for name, value in shown.items() if not (is_counted and name == key.name)
         }
 
 
-def _preview(**found: Any) -> dict[str, Any]:
-    return {"preview": True, **found}
-
-
 def _unseen(words: str) -> ToolResult:
     return ToolResult(f"{words} You may not view it.", structured={})
-
-
-def _check_deferred(alias: str) -> None:
-    """Check deferred constraints now, while an error can still be reported to the caller."""
-    if connections[alias].vendor == "postgresql":
-        connections[alias].check_constraints()
 
 
 # Tools that write ---------------------------------------------------------------------------------
@@ -477,53 +447,28 @@ _IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
 
 def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that saves a new object."""
-    name = name or f"create_{declaration.singular}"
     inputs = _inputs(declaration, is_change=False)
     check_required_columns(declaration, inputs.properties)
-    return Tool(
-        **_common(declaration, name, "add"),
-        description=_words(declaration, f"Create one {declaration.noun}."),
-        function=build_function(
-            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).create, name=name
-        ),
-        arguments=WriteArguments(name, key=None, inputs=inputs, files=_files(declaration)),
-        output=TrustedOutput(_object_schema(declaration, inputs)),
-        destructive=False,
-        idempotent=False,
-    )
+    name = name or f"create_{declaration.singular}"
+    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
+    words = f"Create one {declaration.noun}."
+    return _tool(writer, "add", writer.create, words, destructive=False, idempotent=False)
 
 
 def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that changes some fields of an object."""
+    inputs = _inputs(declaration, is_change=True, without=declaration.lookup.name)
     name = name or f"update_{declaration.singular}"
-    key = declaration.lookup
-    inputs = _inputs(declaration, is_change=True, without=key.name)
+    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
     words = f"Change the fields of one {declaration.noun} that are sent, and no others."
-    return Tool(
-        **_common(declaration, name, "change"),
-        description=_words(declaration, words),
-        function=build_function(
-            ObjectWriter(declaration=declaration, tool=name, inputs=inputs).update, name=name
-        ),
-        arguments=WriteArguments(name, key=key, inputs=inputs, files=_files(declaration)),
-        output=TrustedOutput(_object_schema(declaration, inputs)),
-        destructive=True,
-        idempotent=True,
-    )
+    return _tool(writer, "change", writer.update, words, destructive=True, idempotent=True)
 
 
 def delete_tool(declaration: WriteHooks[Any]) -> Tool:
     """Return the tool that deletes an object."""
-    name = f"delete_{declaration.singular}"
+    writer = ObjectWriter(declaration=declaration, tool=f"delete_{declaration.singular}")
     words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
-    return Tool(
-        **_common(declaration, name, "delete"),
-        description=_words(declaration, words),
-        function=build_function(ObjectWriter(declaration=declaration, tool=name).delete, name=name),
-        arguments=WriteArguments(name, key=declaration.lookup, inputs=None),
-        output=TrustedOutput(_DELETED),
-        destructive=True,
-    )
+    return _tool(writer, "delete", writer.delete, words, destructive=True)
 
 
 _DELETED: Schema = {
@@ -540,17 +485,30 @@ _DELETED: Schema = {
 }
 
 
-def _common(declaration: WriteHooks[Any], name: str, action: Any) -> dict[str, Any]:
+def _tool(
+    writer: ObjectWriter,
+    action: WriteAction,
+    function: Callable[..., Any],
+    words: str,
+    **hints: Any,
+) -> Tool:
+    declaration, inputs, name = writer.declaration, writer.inputs, writer.tool
+    key = None if action == "add" else declaration.lookup
+    columns = declaration.exposed.columns if inputs is not None else {}
+    files = [name for name, field in columns.items() if isinstance(field, FileField)]
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
-    return {
-        "name": name,
-        "permission": declaration.permissions_for(action),
-        "scopes": declaration.needed_scopes(action),
-        "read_only": False,
-        "dry_run": WriteDryRun(),
+    return Tool(
+        name=name,
+        description=" ".join(part for part in (words, PREVIEWED, declaration.doc) if part),
+        function=build_function(function, name=name),
+        arguments=WriteArguments(name, key=key, inputs=inputs, files=files),
+        output=TrustedOutput(_DELETED if inputs is None else _object_schema(declaration, inputs)),
+        dry_run=WriteDryRun(),
         # On another database, only the writer itself opens a transaction.
-        "atomic": True if on_default else None,
-    }
+        atomic=True if on_default else None,
+        **declaration.access(action),
+        **hints,
+    )
 
 
 def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> WriteInputs:
@@ -581,11 +539,6 @@ def _reader(declaration: WriteHooks[Any]) -> Any:
     return SerializerInputs
 
 
-def _files(declaration: WriteHooks[Any]) -> list[str]:
-    columns = declaration.exposed.columns
-    return [name for name, field in columns.items() if isinstance(field, FileField)]
-
-
 def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.schema
@@ -595,19 +548,7 @@ def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
                 f"fields has {name!r}, which is a member of the preview of a write tool; remove it "
                 "from fields, or remove the write tools."
             )
-    return {
-        "type": "object",
-        "properties": {**schema["properties"], **_of_preview(declaration, inputs)},
-    }
-
-
-def _of_preview(declaration: WriteHooks[Any], inputs: WriteInputs) -> dict[str, Schema]:
-    """Return the properties of a preview, which replace the fields."""
-    found = {PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
-    return found | (
-        {NOT_SHOWN: _NOT_SHOWN} if hidden_fields(declaration, inputs.properties) else {}
-    )
-
-
-def _words(declaration: WriteHooks[Any], words: str) -> str:
-    return " ".join(part for part in (words, PREVIEWED, declaration.doc) if part)
+    properties = {**schema["properties"], PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
+    if hidden_fields(declaration, inputs.properties):
+        properties[NOT_SHOWN] = _NOT_SHOWN
+    return {"type": "object", "properties": properties}

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
 from typing import Any, NoReturn
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import set_urlconf
+from django.urls import ResolverMatch, set_urlconf
 from django.utils.crypto import salted_hmac
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
@@ -31,7 +29,7 @@ from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
 from mcp_django.integrations.rest.endpoints import RestEndpoint
 from mcp_django.integrations.rest.inputs import RestArguments, RestValues, encode_body
-from mcp_django.integrations.rest.routing import ResolvedView, Routes
+from mcp_django.integrations.rest.routing import Routes
 from mcp_django.integrations.site_requests import (
     CallerRequest,
     SiteHandler,
@@ -81,28 +79,38 @@ class RestCall:
 
     def __call__(self, ctx: Context, values: RestValues) -> ToolResult:
         """Return the response of the view as a tool result."""
-        place = self._routes.resolve_view({**self._fixed, **values.url})
-        request = _new_request(ctx, place, self._request_content(values))
+        request = self._build_request(ctx, values)
         read = partial(self._read_result, ctx, request, values)
         return send_isolated(request, read, handler_class=RestHandler)
 
-    def _request_content(self, values: RestValues) -> RequestContent:
+    def _build_request(self, ctx: Context, values: RestValues) -> RestRequest:
+        path, match = self._routes.resolve_view({**self._fixed, **values.url})
         body, content_type = b"", ""
         if values.body is not None and self._media_type:
             body, content_type = encode_body(values.body, self._media_type)
-        return RequestContent(
-            method=self.endpoint.method,
+        meta = {
+            "HTTP_ACCEPT": ACCEPT,
+            "CONTENT_TYPE": content_type,
+            "CONTENT_LENGTH": str(len(body)),
+            **self._meta,
+        }
+        sending = SiteRequest(
+            method=self.endpoint.method.upper(),
+            path=path,
             query=[*self._query, *values.query],
             body=body,
-            content_type=content_type,
-            meta=self._meta,
+            meta=meta,
         )
+        request = build_request(ctx, sending, RestRequest)
+        request.resolved, request.authorization_mark = match, _caller_mark(ctx.principal)
+        _authenticate(request, ctx.principal)
+        return request
 
     def _read_result(
         self, ctx: Context, request: RestRequest, values: RestValues, response: HttpResponseBase
     ) -> ToolResult:
         if response.status_code >= 400:
-            raise_error(request, response, self._arguments, values)
+            raise_error(ctx, request, response, self._arguments, values)
         answer = read_response(request, response, is_over=lambda: ctx.cancelled)
         return tool_result(request, answer)
 
@@ -153,9 +161,9 @@ class RestHandler(SiteHandler):
         if hasattr(request, "urlconf"):
             # The URLconf of the host, which a middleware selected.
             set_urlconf(request.urlconf)
-        request.resolver_match = request.resolved.match
+        match = request.resolver_match = request.resolved
         request.META["HTTP_AUTHORIZATION"] = request.authorization_mark
-        return request.resolved.callback, (), dict(request.resolved.kwargs)
+        return match.func, (), dict(match.kwargs)
 
     def _get_response(self, request: Any) -> HttpResponseBase:
         try:
@@ -179,17 +187,6 @@ def _drop_session(request: Any) -> None:
 ACCEPT = "application/json, */*;q=0.5"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContent:
-    """The content of a request to a view; ``meta`` has headers by their WSGI names."""
-
-    method: str
-    query: list[tuple[str, str]] = field(default_factory=list)
-    body: bytes = b""
-    content_type: str = ""
-    meta: Mapping[str, str] = field(default_factory=dict)
-
-
 class RestRequest(CallerRequest):
     """A request whose view is known.
 
@@ -198,10 +195,8 @@ class RestRequest(CallerRequest):
     header. It is not a valid credential.
     """
 
-    resolved: ResolvedView
+    resolved: ResolverMatch
     authorization_mark: str
-    is_authenticated_call: bool
-    """Whether the caller is authenticated; the view may later set another user on the request."""
 
 
 class CallerToken:
@@ -229,41 +224,10 @@ class CallerToken:
         return self.allow_scopes(scopes or ())
 
 
-def _new_request(ctx: Context, place: ResolvedView, ask: RequestContent) -> RestRequest:
-    """Return the request of one call."""
-    verb = ask.method.upper()
-    fresh = build_request(
-        # Without patterns, because the view is already selected.
-        ctx,
-        SiteRequest(method=verb, path=place.path, query=ask.query, body=[], routes=()),
-    )
-    environ = {
-        **fresh.environ,
-        # The first request decoded them; a WSGI server passes their bytes as Latin-1 characters.
-        "SCRIPT_NAME": fresh.META["SCRIPT_NAME"].encode().decode("latin-1"),
-        "PATH_INFO": fresh.META["PATH_INFO"].encode().decode("latin-1"),
-        "HTTP_ACCEPT": ACCEPT,
-        "CONTENT_TYPE": ask.content_type,
-        "CONTENT_LENGTH": str(len(ask.body)),
-        "wsgi.input": BytesIO(ask.body),
-        **ask.meta,
-    }
-    # Caches have to see this header as a cookie, but the view must not.
-    mark = environ.pop("HTTP_COOKIE", "")
-    request = RestRequest(environ)
-    assert request.COOKIES == {}
-    request.META.update({"HTTP_COOKIE": mark} if mark else {})
-    request.resolved, request.authorization_mark = place, _caller_mark(ctx.principal)
-    request.is_authenticated_call = ctx.principal.is_authenticated
-    _authenticate(request, ctx.principal)
-    return request
-
-
 def _authenticate(request: Any, principal: Principal) -> None:
     """Set the user for Django and for REST framework, and turn off CSRF checks."""
-    user = principal.user
-    request.user = request._cached_user = request._acached_user = user
-    request._dont_enforce_csrf_checks = request.csrf_processing_done = True
+    request.user = user = principal.user
+    request.csrf_processing_done = True
     if not principal.is_authenticated:
         anonymous_class: Any = api_settings.UNAUTHENTICATED_USER
         user = anonymous_class() if anonymous_class else None
@@ -307,7 +271,11 @@ def tool_result(request: RestRequest, answer: SiteResponse) -> ToolResult:
 
 
 def raise_error(
-    request: RestRequest, response: HttpResponseBase, arguments: RestArguments, values: RestValues
+    ctx: Context,
+    request: RestRequest,
+    response: HttpResponseBase,
+    arguments: RestArguments,
+    values: RestValues,
 ) -> NoReturn:
     """Raise the exception for a status of 400 and above; for 400, it has the errors by field.
 
@@ -322,7 +290,7 @@ def raise_error(
     if status == 404:
         raise Http404(detail or "Not found.")
     if status in {401, 403}:
-        raise PermissionDenied(_denied_text(detail, is_known=request.is_authenticated_call))
+        raise PermissionDenied(_denied_text(detail, is_known=ctx.principal.is_authenticated))
     if status == 429:
         raise ToolError(_throttled_text(response))
     if status == 400 and isinstance(data, dict | list) and not detail:

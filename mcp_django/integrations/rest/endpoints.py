@@ -22,6 +22,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
+from mcp_django.integrations.models.declaration import snake_case
 from mcp_django.protocol.text import did_you_mean
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
@@ -145,13 +146,11 @@ class RestEndpoint:
     @property
     def model(self) -> Any:
         """The model of the view, or ``None`` if the class does not define it."""
-        queryset = self.initkwargs.get("queryset", getattr(self.view_class, "queryset", None))
+        queryset = self._setting("queryset")
         if hasattr(queryset, "model"):
             return queryset.model
-        serializer = self.initkwargs.get(
-            "serializer_class", getattr(self.view_class, "serializer_class", None)
-        )
-        return getattr(getattr(serializer, "Meta", None), "model", None)
+        meta = getattr(self._setting("serializer_class"), "Meta", None)
+        return getattr(meta, "model", None)
 
     @property
     def lookup(self) -> tuple[str, str] | None:
@@ -185,14 +184,36 @@ def _names_in_code(function: Any) -> Iterator[str]:
 
 # Endpoints of viewsets and other REST views -------------------------------------------------------
 
-# The actions that a router binds: the HTTP method, and whether the action is for one object.
-STANDARD_ACTIONS: Mapping[str, tuple[str, bool]] = {
-    "list": ("get", False),
-    "create": ("post", False),
-    "retrieve": ("get", True),
-    "update": ("put", True),
-    "partial_update": ("patch", True),
-    "destroy": ("delete", True),
+
+@dataclass(frozen=True, slots=True)
+class StandardAction:
+    """An action that a router binds, and what its tool is called."""
+
+    method: str
+    detail: bool
+    """Whether it is for one object."""
+    verb: str
+    mixin: type
+    """The class with its method, for viewsets and generic views."""
+    description: str
+
+
+STANDARD_ACTIONS: Mapping[str, StandardAction] = {
+    name: StandardAction(*columns)
+    for name, columns in {
+        "list": ("get", False, "list", mixins.ListModelMixin, "List {plural}."),
+        "create": ("post", False, "create", mixins.CreateModelMixin, "Create one {noun}."),
+        "retrieve": ("get", True, "get", mixins.RetrieveModelMixin, "Get one {noun}."),
+        "update": (
+            *("put", True, "update", mixins.UpdateModelMixin),
+            "Replace one {noun}; values that are left out are lost.",
+        ),
+        "partial_update": (
+            *("patch", True, "update", mixins.UpdateModelMixin),
+            "Change one {noun}; values that are left out stay as they are.",
+        ),
+        "destroy": ("delete", True, "delete", mixins.DestroyModelMixin, "Delete one {noun}."),
+    }.items()
 }
 DEFAULT = ("list", "retrieve")
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -265,21 +286,18 @@ def _all_endpoints(viewset: type[APIView], basename: str) -> dict[str, list[Rest
 
 
 def _standard(viewset: type[APIView], basename: str) -> Iterator[RestEndpoint]:
-    for action, (method, detail) in STANDARD_ACTIONS.items():
+    for action, standard in STANDARD_ACTIONS.items():
         if callable(getattr(viewset, action, None)):
+            suffix = "Instance" if standard.detail else "List"
             yield RestEndpoint(
                 view_class=viewset,
-                method=method,
+                method=standard.method,
                 action=action,
-                detail=detail,
+                detail=standard.detail,
                 is_viewset=True,
                 basename=basename,
-                url_name="detail" if detail else "list",
-                initkwargs={
-                    "basename": basename,
-                    "detail": detail,
-                    "suffix": "Instance" if detail else "List",
-                },
+                url_name="detail" if standard.detail else "list",
+                initkwargs={"basename": basename, "detail": standard.detail, "suffix": suffix},
             )
 
 
@@ -350,38 +368,14 @@ def _method_endpoint(
 
 def _equivalent_action(view_class: type[Any], method: str) -> tuple[str, bool]:
     """Return the action that a generic view's method performs, and whether it is for one object."""
-    for base, action in (
-        (mixins.ListModelMixin, "list"),
-        (mixins.CreateModelMixin, "create"),
-        (mixins.RetrieveModelMixin, "retrieve"),
-        (mixins.UpdateModelMixin, "update"),
-        (mixins.UpdateModelMixin, "partial_update"),
-        (mixins.DestroyModelMixin, "destroy"),
-    ):
-        verb, detail = STANDARD_ACTIONS[action]
-        if verb == method and issubclass(view_class, base):
-            return action, detail
+    for action, standard in STANDARD_ACTIONS.items():
+        if standard.method == method and issubclass(view_class, standard.mixin):
+            return action, standard.detail
     return "", False
 
 
 # Names and descriptions of tools ------------------------------------------------------------------
 
-NAME_VERBS = {
-    "list": "list",
-    "retrieve": "get",
-    "create": "create",
-    "update": "update",
-    "partial_update": "update",
-    "destroy": "delete",
-}
-ACTION_DESCRIPTIONS = {
-    "list": "List {plural}.",
-    "retrieve": "Get one {noun}.",
-    "create": "Create one {noun}.",
-    "update": "Replace one {noun}; values that are left out are lost.",
-    "partial_update": "Change one {noun}; values that are left out stay as they are.",
-    "destroy": "Delete one {noun}.",
-}
 SUFFIXES = ("ViewSet", "APIView", "View")
 
 
@@ -404,12 +398,9 @@ def basename_of(viewset: Any, basename: str | None) -> str:
 
 def snake(name: str) -> str:
     """Return the name of a view class in snake case: ``sales_report`` for ``SalesReportView``."""
-    for suffix in SUFFIXES:
-        if name.endswith(suffix) and name != suffix:
-            name = name.removesuffix(suffix)
-            break
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return slug(spaced)
+    suffix = next((one for one in SUFFIXES if name.endswith(one) and name != one), "")
+    name = name.removesuffix(suffix)
+    return slug(snake_case(name))
 
 
 def slug(text: str) -> str:
@@ -435,16 +426,18 @@ def viewset_tool_name(endpoint: RestEndpoint, noun: str, plural: str) -> str:
     """Return the name of a tool, such as ``list_returns``, ``get_return``, ``approve_return``."""
     if endpoint.is_extra:
         return f"{slug(endpoint.action)}_{noun if endpoint.detail else plural}"
-    return f"{NAME_VERBS[endpoint.action]}_{plural if endpoint.action == 'list' else noun}"
+    verb = STANDARD_ACTIONS[endpoint.action].verb
+    return f"{verb}_{plural if endpoint.action == 'list' else noun}"
 
 
 def api_view_tool_name(endpoint: RestEndpoint, noun: str, *, is_alone: bool) -> str:
     """Return the view's own name if it has one method, else a name like ``create_report``."""
     if is_alone:
         return noun
+    standard = STANDARD_ACTIONS.get(endpoint.action)
+    verb = endpoint.method if standard is None else standard.verb
     # A view may have PUT and PATCH, and only PATCH keeps values that are left out.
-    verb = "replace" if endpoint.action == "update" else NAME_VERBS.get(endpoint.action)
-    return f"{verb or endpoint.method}_{noun}"
+    return f"{'replace' if endpoint.action == 'update' else verb}_{noun}"
 
 
 def description_of(endpoint: RestEndpoint, noun: str) -> str:
@@ -466,7 +459,8 @@ def _action_description(endpoint: RestEndpoint, words: str) -> str:
         with override(None):
             words = str(endpoint.model._meta.verbose_name)
             plural = str(endpoint.model._meta.verbose_name_plural)
-    return ACTION_DESCRIPTIONS.get(endpoint.action, "").format(noun=words, plural=plural)
+    standard = STANDARD_ACTIONS.get(endpoint.action)
+    return "" if standard is None else standard.description.format(noun=words, plural=plural)
 
 
 def _doc(documented: Any) -> str:

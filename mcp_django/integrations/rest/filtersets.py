@@ -9,17 +9,11 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django_filters.fields import BaseCSVField
 from django_filters.filters import AllValuesFilter, AllValuesMultipleFilter
-from django_filters.rest_framework import DjangoFilterBackend
 from django_filters.widgets import SuffixedMultiWidget
 
 from mcp_django.integrations.rest.inputs import QueryParameter
 from mcp_django.schema.django_forms import add_description, field_schema
 from mcp_django.schema.structure import Schema
-
-
-def is_filterset_backend(backend: Any) -> bool:
-    """Return whether the backend is that of django-filter."""
-    return isinstance(backend, DjangoFilterBackend)
 
 
 def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:

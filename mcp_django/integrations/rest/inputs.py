@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import islice
-from types import ModuleType
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -20,7 +19,6 @@ from django.core.exceptions import ImproperlyConfigured
 from rest_framework import fields, serializers
 from rest_framework.filters import OrderingFilter, SearchFilter
 from rest_framework.generics import GenericAPIView
-from rest_framework.pagination import BasePagination
 from rest_framework.parsers import BaseParser
 from rest_framework.utils.mediatypes import media_type_matches
 
@@ -33,7 +31,12 @@ from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import enum_rule, type_error_rule
 from mcp_django.schema.serializers import serializer_schema, writable_fields
 from mcp_django.schema.structure import Schema, accepts_null
-from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+from mcp_django.schema.values import (
+    decode_arguments,
+    drop_nulls,
+    drop_optional_nulls,
+    unknown_members,
+)
 
 MAX_DIGITS = 18
 FILE_PROBLEM = "is a file, which arguments cannot contain; upload it through the site itself"
@@ -153,7 +156,9 @@ class RestArguments:
 
     def _clear(self) -> dict[str, Schema]:
         names = [name for name, own in self._names.items() if own in self._empty_values]
-        return {CLEAR: _clear_schema(names)} if names else {}
+        items = {"type": "string", "enum": names}
+        schema = {"type": "array", "items": items, "description": "Fields to empty."}
+        return {CLEAR: schema} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the grouped arguments under the key ``values``.
@@ -191,11 +196,7 @@ class RestArguments:
             return known
         # The schema of a member without a type allows null, too, which would empty the member.
         optional = self._names.keys() - self._shape["required"]
-        return {
-            name: value
-            for name, value in known.items()
-            if value is not None or name not in optional
-        }
+        return drop_optional_nulls(known, optional)
 
     def _problems(self, arguments: dict[str, Any]) -> Iterator[ValidationProblem]:
         for name in self.files & arguments.keys():
@@ -232,7 +233,9 @@ def _value_problems(name: str, value: Any, schema: Schema) -> Iterator[Validatio
     if rule is not None:
         yield ValidationProblem(path=name, value=value, message=rule + _list_example(value, schema))
         return
-    if schema.get("type") == "integer" and _has_too_many_digits(value):
+    # A number may be sent as text, and be too large for a database.
+    digits = str(value).strip().lstrip("+-0")
+    if schema.get("type") == "integer" and len(digits) > MAX_DIGITS:
         yield ValidationProblem(path=name, value=value, message="must have at most 18 digits")
         return
     items = value if isinstance(value, list) else [value]
@@ -252,11 +255,6 @@ def _list_example(value: Any, schema: Schema) -> str:
     if schema.get("type") != "array" or not choices:
         return ""
     return f", as in {json.dumps([value if value in choices else choices[0]])}"
-
-
-def _has_too_many_digits(value: Any) -> bool:
-    """Return whether a number is too large for a database; it may be sent as text."""
-    return len(str(value).strip().lstrip("+-0")) > MAX_DIGITS
 
 
 def _is_text(value: str) -> bool:
@@ -329,19 +327,18 @@ def _backend_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
             )
     elif isinstance(backend, OrderingFilter):
         yield from _ordering(backend, view)
-    elif (filtersets := _filtersets()) is not None and filtersets.is_filterset_backend(backend):
-        yield from filtersets.filterset_parameters(backend, view)
+    elif _is_filterset_backend(backend):
+        from mcp_django.integrations.rest.filtersets import filterset_parameters
+
+        yield from filterset_parameters(backend, view)
     else:
         yield from _openapi_parameters(backend, view)
 
 
-def _filtersets() -> ModuleType | None:
-    """Return the module that reads filtersets, if django-filter is installed."""
-    if find_spec("django_filters") is None:
-        return None
-    from mcp_django.integrations.rest import filtersets
-
-    return filtersets
+def _is_filterset_backend(backend: Any) -> bool:
+    """Return whether the backend is that of django-filter, which is optional."""
+    module = sys.modules.get("django_filters.rest_framework")
+    return module is not None and isinstance(backend, module.DjangoFilterBackend)
 
 
 def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
@@ -380,21 +377,14 @@ def _paginator_parameters(paginator: Any, view: Any) -> Iterator[QueryParameter]
     for parameter in _openapi_parameters(paginator, view):
         schema = parameter.schema
         if schema.get("type") == "integer":
-            schema = {**schema, "minimum": 0 if _is_offset(paginator, parameter.name) else 1}
-        if _is_cursor(paginator, parameter.name):
+            is_offset = parameter.name == getattr(paginator, "offset_query_param", None)
+            schema = {**schema, "minimum": 0 if is_offset else 1}
+        if parameter.name == getattr(paginator, "cursor_query_param", None):
             schema = {"type": "string", "description": _CURSOR.format(name=parameter.name)}
         yield QueryParameter(name=parameter.name, schema=schema)
 
 
 _CURSOR = "Cursor of the page: the value of {name} in the URL next of the previous page."
-
-
-def _is_offset(paginator: BasePagination, name: str) -> bool:
-    return name == getattr(paginator, "offset_query_param", None)
-
-
-def _is_cursor(paginator: BasePagination, name: str) -> bool:
-    return name == getattr(paginator, "cursor_query_param", None)
 
 
 def _openapi_parameters(source: Any, view: Any) -> Iterator[QueryParameter]:
@@ -504,15 +494,6 @@ def empty_values(
         elif getattr(field, "allow_blank", False):
             found[name] = ""
     return found
-
-
-def _clear_schema(names: list[str]) -> Schema:
-    """Return the schema of the argument ``clear``."""
-    return {
-        "type": "array",
-        "items": {"type": "string", "enum": names},
-        "description": "Fields to empty.",
-    }
 
 
 def _clear_conflicts(arguments: Mapping[str, Any], clear: Any) -> Iterator[ValidationProblem]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
@@ -17,50 +17,20 @@ from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.http import Http404
-from django.urls import NoReverseMatch, Resolver404, URLPattern, URLResolver, resolve, reverse
+from django.urls import NoReverseMatch, Resolver404, URLResolver, resolve
 from django.urls.base import get_script_prefix
 from django.urls.resolvers import ResolverMatch
 from rest_framework.settings import api_settings
 
 from mcp_django.integrations.rest.endpoints import RestEndpoint
-from mcp_django.integrations.site_requests import resolver_of
+from mcp_django.integrations.site_requests import URLRoute, all_routes, resolver_of
 from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.structure import Schema
 
 logger = logging.getLogger("mcp_django")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestRoute:
-    """One URL pattern that leads to an endpoint."""
-
-    callback: Callable[..., Any]
-    name: str
-    namespaces: tuple[str, ...]
-
-    @property
-    def full_name(self) -> str:
-        """The name to pass to ``reverse``."""
-        return ":".join((*self.namespaces, self.name))
-
-    @property
-    def target(self) -> Any:
-        """The name for ``reverse``, or the view if it has no name; ``None`` in a namespace."""
-        if self.name:
-            return self.full_name
-        return None if self.namespaces else self.callback
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedView:
-    """The view that is called for one request, and its URL."""
-
-    callback: Callable[..., Any]
-    path: str
-    kwargs: Mapping[str, Any]
-    match: ResolverMatch
-
-
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Routes:
     """The patterns of one endpoint in the current URLconf.
 
@@ -68,16 +38,15 @@ class Routes:
     host without these URLs gets "not found".
     """
 
-    def __init__(
-        self, endpoint: RestEndpoint, *, namespace: str = "", urlconf: str | None = None
-    ) -> None:
-        self._endpoint = endpoint
-        self._namespace = namespace
-        self._urlconf = urlconf
-        self._found: WeakKeyDictionary[URLResolver, list[RestRoute]] = WeakKeyDictionary()
+    endpoint: RestEndpoint
+    namespace: str = ""
+    urlconf: str | None = None
+    _found: WeakKeyDictionary[URLResolver, list[URLRoute]] = field(
+        default_factory=WeakKeyDictionary
+    )
 
-    def resolve_view(self, kwargs: Mapping[str, Any]) -> ResolvedView:
-        """Return the view and its URL for these URL variables.
+    def resolve_view(self, kwargs: Mapping[str, Any]) -> tuple[str, ResolverMatch]:
+        """Return the URL of the view for these URL variables, and the match.
 
         Raises:
             Http404: no URL accepts the values.
@@ -85,16 +54,16 @@ class Routes:
         """
         for route in self._routes(None):
             try:
-                path = reverse(route.target, kwargs=dict(kwargs))
+                path = route.reverse_path(kwargs)
             except NoReverseMatch:
                 continue
-            return self._resolve_route(route, path)
+            return path, self._resolve_route(route, path)
         if problem := self.routing_problem():
             raise ImproperlyConfigured(problem)
-        logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
+        logger.info("No URL of %s accepts %r.", self.endpoint, dict(kwargs))
         raise Http404
 
-    def _resolve_route(self, route: RestRoute, path: str) -> ResolvedView:
+    def _resolve_route(self, route: URLRoute, path: str) -> ResolverMatch:
         try:
             match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
         except Resolver404:
@@ -103,18 +72,18 @@ class Routes:
         if match.func is not route.callback:
             # The object's key makes the URL that of another action.
             raise Http404
-        return ResolvedView(callback=match.func, path=path, kwargs=match.kwargs, match=match)
+        return match
 
-    def _routes(self, urlconf: str | None) -> list[RestRoute]:
+    def _routes(self, urlconf: str | None) -> list[URLRoute]:
         resolver = resolver_of(urlconf)
         found = self._found.get(resolver)
         if found is None:
             found = self._found[resolver] = [
                 route
-                for route in _walk_patterns(resolver, ())
-                if _leads_to(self._endpoint, route.callback)
+                for route in all_routes(urlconf)
+                if route.is_reversible
+                and _leads_to(self.endpoint, route.callback)
                 and self._is_wanted(route)
-                and route.target is not None
             ]
         return found
 
@@ -125,53 +94,43 @@ class Routes:
         called at one of its URLs.
         """
         try:
-            if self._routes(self._urlconf):
+            if self._routes(self.urlconf):
                 return ""
-        except ModuleNotFoundError as exc:
-            if self._urlconf is None:
-                raise
-            return f"There is no URLconf {self._urlconf!r} ({exc})."
-        every = _walk_patterns(resolver_of(self._urlconf), ())
-        same = [one for one in every if self._is_same(one)]
-        found = {one.full_name for one in same if one.target is not None}
+        except ImproperlyConfigured as exc:
+            return str(exc)
+        every = all_routes(self.urlconf)
+        same = [one for one in every if _leads_to(self.endpoint, one.callback, by_any_name=True)]
+        found = {one.full_name for one in same if one.is_reversible}
         if not found:
             lacking = "a URL with a name" if same else "a URL"
-            return f"No URL leads to {self._endpoint}; add {lacking} for it to the URLconf."
-        wanted = ":".join(filter(None, (self._namespace, self._endpoint.expected_url_name)))
+            return f"No URL leads to {self.endpoint}; add {lacking} for it to the URLconf."
+        wanted = ":".join(filter(None, (self.namespace, self.endpoint.expected_url_name)))
         return (
-            f"{self._endpoint} is registered for the URL name {wanted}, which does not exist; the "
+            f"{self.endpoint} is registered for the URL name {wanted}, which does not exist; the "
             f"URLconf has {', '.join(sorted(found))}."
         )
 
-    def _is_same(self, route: RestRoute) -> bool:
-        """Return whether a pattern leads to the same action of the same class, under any name."""
-        if self._endpoint.function is not None:
-            return _leads_to(self._endpoint, route.callback)
-        if getattr(route.callback, "cls", None) is not self._endpoint.view_class:
-            return False
-        actions = getattr(route.callback, "actions", None) or {}
-        is_routed = actions.get(self._endpoint.method) == self._endpoint.action
-        return is_routed or not self._endpoint.is_viewset
-
-    def _is_wanted(self, route: RestRoute) -> bool:
-        if self._namespace and self._namespace != ":".join(route.namespaces):
+    def _is_wanted(self, route: URLRoute) -> bool:
+        if self.namespace and self.namespace != route.namespace:
             return False
         return (
-            not self._endpoint.url_name
-            or self._endpoint.is_viewset
-            or (self._endpoint.url_name in {route.name, route.full_name})
+            not self.endpoint.url_name
+            or self.endpoint.is_viewset
+            or (self.endpoint.url_name in {route.name, route.full_name})
         )
 
 
-def _leads_to(endpoint: RestEndpoint, callback: Any) -> bool:
+def _leads_to(endpoint: RestEndpoint, callback: Any, *, by_any_name: bool = False) -> bool:
+    """Return whether a view is the endpoint: the same action of the same class."""
     if endpoint.function is not None:
         return _unwraps_to(callback, endpoint.function)
     if getattr(callback, "cls", None) is not endpoint.view_class:
         return False
     if not endpoint.is_viewset:
         return True
-    is_same = callback.actions.get(endpoint.method) == endpoint.action
-    return is_same and callback.initkwargs.get("basename") in {None, endpoint.basename}
+    is_same = (getattr(callback, "actions", None) or {}).get(endpoint.method) == endpoint.action
+    is_named = by_any_name or callback.initkwargs.get("basename") in {None, endpoint.basename}
+    return is_same and is_named
 
 
 def _unwraps_to(callback: Any, function: Any) -> bool:
@@ -179,23 +138,6 @@ def _unwraps_to(callback: Any, function: Any) -> bool:
     while callback is not function and hasattr(callback, "__wrapped__"):
         callback = callback.__wrapped__
     return callback is function
-
-
-def _walk_patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[RestRoute]:
-    for pattern in resolver.url_patterns:
-        if isinstance(pattern, URLResolver):
-            own = (pattern.namespace,) if pattern.namespace else ()
-            yield from _walk_patterns(pattern, namespaces + own)
-        elif not _has_format_suffix(pattern):
-            yield RestRoute(
-                callback=pattern.callback, name=pattern.name or "", namespaces=namespaces
-            )
-
-
-def _has_format_suffix(pattern: URLPattern) -> bool:
-    """Return whether it is the variant with a format suffix (``.json``) for the renderer."""
-    names = {*pattern.pattern.converters, *pattern.pattern.regex.groupindex}
-    return api_settings.FORMAT_SUFFIX_KWARG in names
 
 
 # Variables of the URL -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db.models import CharField
-from rest_framework import fields, mixins, relations, serializers
+from rest_framework import fields, relations, serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.pagination import CursorPagination, LimitOffsetPagination, PageNumberPagination
 from rest_framework.renderers import JSONRenderer
@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 from mcp_django.core.tool import Tool
 from mcp_django.integrations.rest.calls import RestCall
 from mcp_django.integrations.rest.endpoints import (
+    STANDARD_ACTIONS,
     RestEndpoint,
     api_view_endpoints,
     api_view_tool_name,
@@ -34,7 +35,7 @@ from mcp_django.integrations.rest.routing import Routes
 from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import JSONSchemaOutput
-from mcp_django.schema.django_forms import key_schema
+from mcp_django.schema.django_forms import constant_schema, key_schema
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
 
@@ -96,7 +97,7 @@ def _rest_tool(
         endpoint,
         arguments,
         routes=Routes(
-            endpoint,
+            endpoint=endpoint,
             namespace=namespace or _version_namespace(endpoint, options),
             urlconf=options.urlconf,
         ),
@@ -260,13 +261,6 @@ def api_view_tools(
 # does not match it. A tool has none if the site overrides a method, if the serializer has its own
 # output, if a renderer renames fields or if the paginator has its own envelope.
 
-MIXINS: Mapping[str, type] = {
-    "list": mixins.ListModelMixin,
-    "retrieve": mixins.RetrieveModelMixin,
-    "create": mixins.CreateModelMixin,
-    "update": mixins.UpdateModelMixin,
-    "partial_update": mixins.UpdateModelMixin,
-}
 # The methods that each of these actions uses for its response.
 RESPONSE_METHODS = ("get_serializer", "paginate_queryset", "get_paginated_response")
 PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
@@ -289,13 +283,15 @@ def output_schema(endpoint: RestEndpoint) -> Schema | None:
 
 
 def _has_certain_output(endpoint: RestEndpoint) -> bool:
-    base = MIXINS.get(endpoint.action)
-    if base is None or endpoint.is_extra or not issubclass(endpoint.view_class, GenericAPIView):
+    standard = STANDARD_ACTIONS.get(endpoint.action)
+    if standard is None or endpoint.is_extra or endpoint.action == "destroy":
+        return False
+    if not issubclass(endpoint.view_class, GenericAPIView):
         return False
     own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
     renderers = endpoint.renderers()
     return (
-        endpoint.inherits_unchanged(base, *own)
+        endpoint.inherits_unchanged(standard.mixin, *own)
         and endpoint.inherits_unchanged(GenericAPIView, *RESPONSE_METHODS)
         and endpoint.inherits_unchanged(APIView, "finalize_response")
         and endpoint.has_fixed_serializer
@@ -317,13 +313,10 @@ def _paginated_schema(endpoint: RestEndpoint, several: Schema) -> Schema | None:
                 for name in ("get_paginated_response", "paginate_queryset")
             )
             # Without a default page size, it may return the list without an envelope.
-            size = getattr(paginator, "default_limit", None) or getattr(
-                paginator, "page_size", None
-            )
+            size = getattr(paginator, "default_limit", 0) or getattr(paginator, "page_size", 0)
             if not is_own or not size:
                 return None
-            described = paginator.get_paginated_response_schema(several)
-            wrapped: Schema = _to_json_schema(described)
+            wrapped: Schema = _to_json_schema(paginator.get_paginated_response_schema(several))
             return wrapped
     return None
 
@@ -357,15 +350,20 @@ def _nullable(field: Any) -> Schema:
 
 def _is_never_null(field: Any) -> bool:
     """Return whether the field is for a column that is never null."""
-    model = getattr(getattr(field.parent, "Meta", None), "model", None)
-    if model is None or field.allow_null:
-        return False
-    try:
-        column = model._meta.get_field(field.source)
-    except FieldDoesNotExist:
+    column = _model_field(field)
+    if column is None or field.allow_null:
         return False
     is_many = bool(column.many_to_many or column.one_to_many)
     return is_many or not getattr(column, "null", True)
+
+
+def _model_field(field: Any) -> Any:
+    """Return the field of the serializer's model that a field shows, or ``None``."""
+    model = getattr(getattr(field.parent, "Meta", None), "model", None)
+    try:
+        return None if model is None else model._meta.get_field(field.source)
+    except FieldDoesNotExist:
+        return None
 
 
 def _field_schema(field: Any) -> Schema:
@@ -378,10 +376,6 @@ def _field_schema(field: Any) -> Schema:
             is_own = type(field).to_representation is kind.to_representation
             return _SCHEMAS[kind](field) if is_own else {}
     return {}
-
-
-def _constant_schema(**schema: Any) -> Callable[[Any], Schema]:
-    return lambda field: dict(schema)
 
 
 def _decimal(field: Any) -> Schema:
@@ -410,17 +404,10 @@ def _slug(field: Any) -> Schema:
 def _related_key_schema(field: Any) -> Schema:
     if field.pk_field is not None:
         return {}
-    model = getattr(getattr(field.parent, "Meta", None), "model", None)
-    source = field.source
-    if isinstance(field.parent, relations.ManyRelatedField):
-        model = getattr(getattr(field.parent.parent, "Meta", None), "model", None)
-        source = field.parent.source
     if field.queryset is not None:
         return key_schema(field.queryset.model._meta.pk)
-    try:
-        related = model._meta.get_field(source).related_model if model is not None else None
-    except FieldDoesNotExist:
-        related = None
+    is_many = isinstance(field.parent, relations.ManyRelatedField)
+    related = getattr(_model_field(field.parent if is_many else field), "related_model", None)
     return {} if related is None else key_schema(related._meta.pk)
 
 
@@ -435,27 +422,27 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
         "type": "array",
         "items": _field_schema(field.child),
     },
-    fields.BooleanField: _constant_schema(type="boolean"),
-    fields.CharField: _constant_schema(type="string"),
+    fields.BooleanField: constant_schema(type="boolean"),
+    **dict.fromkeys(
+        (fields.CharField, fields.DateTimeField, fields.DateField, fields.TimeField),
+        constant_schema(type="string"),
+    ),
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
-    fields.IntegerField: _constant_schema(type="integer"),
+    fields.IntegerField: constant_schema(type="integer"),
     # Not every release of REST framework has it.
     getattr(fields, "BigIntegerField", fields.IntegerField): _big,
-    fields.FloatField: _constant_schema(type="number"),
+    fields.FloatField: constant_schema(type="number"),
     fields.DecimalField: _decimal,
-    fields.DateTimeField: _constant_schema(type="string"),
-    fields.DateField: _constant_schema(type="string"),
-    fields.TimeField: _constant_schema(type="string"),
-    fields.DurationField: _constant_schema(type="string"),
+    fields.DurationField: constant_schema(type="string"),
     fields.ListField: lambda field: _list_of(field.child),
-    fields.DictField: _constant_schema(type="object"),
+    fields.DictField: constant_schema(type="object"),
     fields.ChoiceField: _choice,
     # The URL of the file; without a file it is null, although the column is not.
-    fields.FileField: _constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
-    relations.StringRelatedField: _constant_schema(type="string"),
+    fields.FileField: constant_schema(anyOf=[{"type": "string"}, {"type": "null"}]),
+    relations.StringRelatedField: constant_schema(type="string"),
     relations.PrimaryKeyRelatedField: _related_key_schema,
     relations.SlugRelatedField: _slug,
-    relations.HyperlinkedRelatedField: _constant_schema(type="string"),
+    relations.HyperlinkedRelatedField: constant_schema(type="string"),
     relations.ManyRelatedField: lambda field: {
         "type": "array",
         "items": _field_schema(field.child_relation),
