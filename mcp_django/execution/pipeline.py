@@ -33,15 +33,15 @@ Handler = Callable[[Call], Answer]
 HANDLERS: dict[str, Handler] = {
     "server/discover": listing.discover,
     "tools/list": tools.list_tools,
-    "tools/call": partial(admit_component, tools.TOOL),
+    "tools/call": partial(admit_component, tools.CALL),
     "resources/list": resources.list_resources,
     "resources/templates/list": resources.list_templates,
-    "resources/read": partial(admit_component, resources.RESOURCE),
+    "resources/read": partial(admit_component, resources.READ),
     "prompts/list": prompts.list_prompts,
     "skills/list": resources.list_skills,
     "skills/get": resources.get_skill,
     "resources/directory/read": resources.read_directory,
-    "prompts/get": partial(admit_component, prompts.PROMPT),
+    "prompts/get": partial(admit_component, prompts.GET),
     "completion/complete": prompts.complete,
     "subscriptions/listen": session.listen,
     "ping": session.ping,
@@ -69,7 +69,7 @@ WORK_METHODS = frozenset(
 
 
 # The methods that use a component, which has a plan.
-KINDS = {kind.method: kind for kind in (tools.TOOL, resources.RESOURCE, prompts.PROMPT)}
+METHODS_WITH_PLANS = {one.name: one for one in (tools.CALL, resources.READ, prompts.GET)}
 # Lists are current, and an extension has to be in use.
 CHECKED = frozenset(one.name for one in REQUESTS.values() if one.is_list or one.extension)
 # Other methods that never need the database or the cache.
@@ -81,10 +81,10 @@ def runs_on_loop(call: Call) -> bool:
 
     Only for a caller of whom nothing has to be looked up, with its ``catalog`` and ``name`` set.
     """
-    kind = KINDS.get(call.request.method)
-    if kind is None:
+    method = METHODS_WITH_PLANS.get(call.request.method)
+    if method is None:
         return call.request.method in LOOP_METHODS
-    call.plan = plan_for(call, kind, call.name)
+    call.plan = plan_for(call, method, call.name)
     return call.plan.where == "loop"
 
 

@@ -31,13 +31,13 @@ from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
 
 
-class Kind(NamedTuple):
-    """What tools, resources and prompts do differently when one of them is called."""
+class ComponentMethod(NamedTuple):
+    """A method that uses a component: what tools, resources and prompts do differently."""
 
-    method: str
+    name: str
     params: type[RetryParams]
     """The parameters of the method."""
-    name: str
+    name_parameter: str
     """The parameter that names the component."""
     find: Callable[[Catalog, str], Component | None]
     """Finds a component by its name, its URI or an alias."""
@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 class Plan(NamedTuple):
     """What a call of one component does, at one revision, on one server."""
 
-    kind: Kind
+    method: ComponentMethod
     component: Component | None
     """``None`` for a name without a component."""
     admission: tuple[Step, ...]
@@ -69,47 +69,49 @@ class Plan(NamedTuple):
     settings: Settings
 
 
-class _Facts(NamedTuple):
+class Circumstances(NamedTuple):
     """What the conditions of steps look at."""
 
-    component: Component | None
+    component: Component
     revision: Revision
     catalog: Catalog
     has_server_rates: bool
 
 
-def has_rules(facts: _Facts) -> bool:
-    """Return whether a caller may be rejected; so for an absent component, as for a hidden one."""
-    one = facts.component
-    return one is None or one.permission is not None or bool(one.scopes or _approval(one))
+Condition = Callable[[Circumstances], bool]
 
 
-def may_be_task(facts: _Facts) -> bool:
+def always(given: Circumstances) -> bool:
+    """Return true: all calls need the step."""
+    return True
+
+
+def has_rules(given: Circumstances) -> bool:
+    """Return whether a caller may be rejected."""
+    one = given.component
+    return one.permission is not None or bool(one.scopes) or needs_approval(given)
+
+
+def may_be_task(given: Circumstances) -> bool:
     """Return whether a call may become a task, or its client may request one in vain."""
-    if getattr(facts.component, "task", ""):
-        return True
-    is_tool = facts.component is not None and facts.component.kind == "tool"
-    return is_tool and facts.revision.tasks and task_plan.has_task_tools(facts.catalog)
+    is_tool = given.component.kind == "tool"
+    can_request = is_tool and given.revision.tasks and task_plan.has_task_tools(given.catalog)
+    return can_request or bool(getattr(given.component, "task", ""))
 
 
-def exists(facts: _Facts) -> bool:
-    """Return whether there is a component."""
-    return facts.component is not None
-
-
-def asks_client(facts: _Facts) -> bool:
+def asks_client(given: Circumstances) -> bool:
     """Return whether the component may ask its client something."""
-    return facts.component is not None and interaction.may_ask(facts.component)
+    return interaction.may_ask(given.component)
 
 
-def has_rate(facts: _Facts) -> bool:
+def has_rate(given: Circumstances) -> bool:
     """Return whether uses are counted."""
-    return facts.component is not None and bool(facts.has_server_rates or facts.component.rates)
+    return given.has_server_rates or bool(given.component.rates)
 
 
-def needs_approval(facts: _Facts) -> bool:
+def needs_approval(given: Circumstances) -> bool:
     """Return whether each call needs the approval of a person."""
-    return facts.component is not None and bool(_approval(facts.component))
+    return bool(_approval(given.component))
 
 
 def _approval(component: Component) -> str:
@@ -125,7 +127,7 @@ def authorize_component(call: Call) -> None:
         InsufficientScope: the credential lacks a scope.
     """
     assert call.plan is not None
-    component, siblings = call.plan.component, call.plan.kind.siblings
+    component, siblings = call.plan.component, call.plan.method.siblings
     principal, catalog = call.principal, call.catalog
     assert catalog is not None
     is_authorized = authorize(
@@ -138,88 +140,91 @@ def authorize_component(call: Call) -> None:
         # The same checks as for an absent component.
         is_authorized = authorize(principal, None, siblings=siblings(catalog))
     if component is None or not is_authorized:
-        raise call.plan.kind.unknown(call)
+        raise call.plan.method.unknown(call)
     if needs_user:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
 
 
-def read_arguments(kind: Kind) -> Step:
+def read_arguments(method: ComponentMethod) -> Step:
     """Return the step that reads the arguments of a kind."""
-    return kind.read_arguments
+    return method.read_arguments
 
 
 # All steps in their order, each with the condition under which a plan has it. A step of ``AROUND``
-# runs those after it; one of ``OF_KIND`` is different for each kind.
-ADMISSION: tuple[tuple[Callable[[_Facts], bool], Callable[..., Any]], ...] = (
+# runs those after it; one of ``OF_METHOD`` is different for each method.
+ADMISSION: tuple[tuple[Condition, Callable[..., Any]], ...] = (
     # First: who may not see a component learns nothing from its arguments.
     (has_rules, authorize_component),
     (may_be_task, task_plan.admit_task),
-    (exists, read_arguments),
+    (always, read_arguments),
     (asks_client, interaction.open_interaction),
     (has_rate, quotas.consume),
     (needs_approval, approval_guard.open_guard),
 )
 AROUND = frozenset({task_plan.admit_task})
-OF_KIND = frozenset({read_arguments})
+OF_METHOD = frozenset({read_arguments})
 NESTED = frozenset({authorize_component, read_arguments})
 
 
-def plan_for(call: Call, kind: Kind, name: str) -> Plan:
+def plan_for(call: Call, method: ComponentMethod, name: str) -> Plan:
     """Return the plan of the component with this name, or that of an absent component."""
-    assert call.catalog is not None
-    key = (kind.method, name, call.envelope.revision.version)
-    plan: Plan | None = call.catalog.plans.get(key)
-    if plan is not None and plan.settings is get_settings() and plan.server is call.server:
-        return plan
-    return plan_of(call, kind, kind.find(call.catalog, name))
-
-
-def plan_of(call: Call, kind: Kind, component: Component | None) -> Plan:
-    """Return the plan of a component; ``None`` stands for an absent one."""
-    server, catalog, revision = call.server, call.catalog, call.envelope.revision
+    server, catalog = call.server, call.catalog
+    revision, settings = call.envelope.revision, get_settings()
     assert catalog is not None
-    name = None if component is None else component.key
-    key = (kind.method, name, revision.version)
-    plan: Plan | None = catalog.plans.get(key)
-    if plan is None or plan.settings is not get_settings() or plan.server is not server:
-        plan = catalog.plans[key] = _make_plan(server, catalog, kind, component, revision)
+    plan: Plan | None = catalog.plans.get((method.name, name, revision.version))
+    if plan is None:
+        # An alias, a URI of a template, or a name without a component: none of them is kept.
+        component = method.find(catalog, name)
+        key = (method.name, None if component is None else component.key, revision.version)
+        plan = catalog.plans.get(key)
+    else:
+        component, key = plan.component, (method.name, name, revision.version)
+    if plan is None or plan.settings is not settings or plan.server is not server:
+        plan = catalog.plans[key] = _make_plan(server, catalog, method, component, revision)
     return plan
 
 
 def _make_plan(
-    server: Server, catalog: Catalog, kind: Kind, component: Component | None, revision: Revision
+    server: Server,
+    catalog: Catalog,
+    method: ComponentMethod,
+    component: Component | None,
+    revision: Revision,
 ) -> Plan:
-    facts = _Facts(component, revision, catalog, bool(server.rates))
-    steps = [step for applies, step in ADMISSION if applies(facts)]
-    # A call may send answers although its component does not ask: they are checked nevertheless.
-    continued = [
-        step
-        for applies, step in ADMISSION
-        if applies(facts) or (step is interaction.open_interaction and component is not None)
-    ]
-    # A component that not everybody may see runs where an absent one does.
-    known = [component] if component and not has_rules(facts) else [*kind.siblings(catalog)]
+    rates, siblings = bool(server.rates), [*method.siblings(catalog)]
+    if component is None:
+        # What a hidden component does, where the most demanding one does it.
+        steps = continued = [authorize_component]
+        deciding, about = siblings, None
+    else:
+        given = Circumstances(component, revision, catalog, rates)
+        steps = [step for applies, step in ADMISSION if applies(given)]
+        # Answers are checked even if the component does not ask.
+        asks = interaction.open_interaction
+        continued = [step for applies, step in ADMISSION if step is asks or applies(given)]
+        deciding = siblings if has_rules(given) else [component]
+        about = identify(component, server)
     return Plan(
-        kind=kind,
+        method=method,
         component=component,
-        admission=_bind_steps(steps, kind),
-        continued=_bind_steps(continued, kind),
-        nested=_bind_steps([step for step in steps if step in NESTED], kind),
-        about=None if component is None else identify(component, server),
-        where="thread" if server.rates or any(map(_needs_thread, known)) else "loop",
+        admission=_bind_steps(steps, method),
+        continued=_bind_steps(continued, method),
+        nested=_bind_steps([step for step in steps if step in NESTED], method),
+        about=about,
+        where="thread" if rates or any(map(_needs_thread, deciding)) else "loop",
         server=server,
         settings=get_settings(),
     )
 
 
-def _bind_steps(steps: Sequence[Callable[..., Any]], kind: Kind) -> tuple[Step, ...]:
+def _bind_steps(steps: Sequence[Callable[..., Any]], method: ComponentMethod) -> tuple[Step, ...]:
     """Return steps of one call; those of ``AROUND`` get the steps after them."""
     bound: tuple[Step, ...] = ()
     for step in reversed(steps):
         if step in AROUND:
             bound = (partial(step, rest=bound),)
         else:
-            bound = (step(kind) if step in OF_KIND else step, *bound)
+            bound = (step(method) if step in OF_METHOD else step, *bound)
     return bound
 
 
@@ -228,7 +233,7 @@ def _needs_thread(component: Component) -> bool:
     return not component.function.is_async or bool(component.rates)
 
 
-def admit_component(kind: Kind, call: Call) -> Answer:
+def admit_component(method: ComponentMethod, call: Call) -> Answer:
     """Admit the call of a component, whose function runs later.
 
     Returns the answer if a step of the plan answers the call already, such as to invalid arguments.
@@ -237,11 +242,11 @@ def admit_component(kind: Kind, call: Call) -> Answer:
         InvalidParams: the parameters are malformed.
         MCPError, AccessRefused: a step rejects the call.
     """
-    params: Any = read_params(call.request.params, kind.params)
-    name = getattr(params, kind.name)
+    params: Any = read_params(call.request.params, method.params)
+    name = getattr(params, method.name_parameter)
     plan = call.plan
     if plan is None or name != call.name:
-        plan = call.plan = plan_for(call, kind, name)
+        plan = call.plan = plan_for(call, method, name)
     call.params, call.name = params, name
     if plan.component is not None:
         call.component = plan.component

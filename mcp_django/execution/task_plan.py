@@ -99,7 +99,7 @@ class _TaskRequest(msgspec.Struct):
     ttl: int | float | None = None
 
 
-class TaskParams(RetryParams, kw_only=True):
+class TaskRequestParams(RetryParams, kw_only=True):
     """The parameter of 2025-11-25 that requests a task; raw until the tool is known."""
 
     task: msgspec.Raw = msgspec.Raw(b"null")
@@ -201,7 +201,7 @@ def admit_task(call: Call, rest: Iterable[Step]) -> None:
 
 
 def _plan_task(call: Call) -> TaskPlan | None:
-    tool, task_param = cast(Tool, call.component), cast(TaskParams, call.params).task
+    tool, task_param = cast(Tool, call.component), cast(TaskRequestParams, call.params).task
     # Only 2025-11-25 has the parameter.
     is_requested = call.revision.tasks and bytes(task_param) != b"null"
     mode = _task_mode(call, tool, is_requested=is_requested)

@@ -20,7 +20,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
 from mcp_django.execution.call import Call, RetryParams
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import Kind
+from mcp_django.execution.plan import ComponentMethod
 from mcp_django.execution.policy import authorize
 from mcp_django.execution.quotas import consume
 from mcp_django.protocol.jsonrpc import encode, read_params
@@ -89,10 +89,10 @@ def _read_arguments(call: Call) -> None:
     call.to_error = partial(results.component_failure, prompt)
 
 
-PROMPT = Kind(
-    method="prompts/get",
+GET = ComponentMethod(
+    name="prompts/get",
     params=GetPromptParams,
-    name="name",
+    name_parameter="name",
     find=Catalog.find_prompt,
     siblings=_siblings,
     unknown=_unknown_prompt,

@@ -48,7 +48,7 @@ from mcp_django.execution.handlers.listing import (
     with_next_cursor,
 )
 from mcp_django.execution.interaction import Interaction
-from mcp_django.execution.plan import Kind, plan_for
+from mcp_django.execution.plan import ComponentMethod, plan_for
 from mcp_django.execution.policy import PermissionCache, authorize, depends_on_caller, is_visible
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import Position, invalid_cursor, items_after
@@ -120,7 +120,7 @@ def authorize_read(reading: Call, uri: str) -> ReadableComponent:
     """
     reading.catalog = reading.catalog or reading.server.catalog
     reading.name = uri
-    plan = reading.plan = plan_for(reading, RESOURCE, uri)
+    plan = reading.plan = plan_for(reading, READ, uri)
     if plan.component is not None:
         reading.component = plan.component
     run_steps(reading, plan.nested)
@@ -156,10 +156,10 @@ def _read_variables(call: Call) -> None:
     call.to_error = partial(results.resource_failure, component, uri)
 
 
-RESOURCE = Kind(
-    method="resources/read",
+READ = ComponentMethod(
+    name="resources/read",
     params=ReadParams,
-    name="uri",
+    name_parameter="uri",
     find=find_readable,
     siblings=Catalog.readable_components,
     unknown=_unknown_resource,

@@ -15,16 +15,16 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import results
 from mcp_django.execution.call import Call
 from mcp_django.execution.handlers.listing import common_members, list_page
-from mcp_django.execution.plan import Kind
+from mcp_django.execution.plan import ComponentMethod
 from mcp_django.execution.policy import is_visible
 from mcp_django.execution.quotas import consume
-from mcp_django.execution.task_plan import TaskParams, task_support
+from mcp_django.execution.task_plan import TaskRequestParams, task_support
 from mcp_django.protocol import headers
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.schema.arguments import InvalidArguments
 
 
-class CallParams(TaskParams, kw_only=True):
+class CallParams(TaskRequestParams, kw_only=True):
     """Parameters of ``tools/call``; ``arguments`` stay raw until the tool's schema parses them."""
 
     name: str
@@ -121,10 +121,10 @@ def _arguments_object(raw: bytes) -> bytes:
     return raw
 
 
-TOOL = Kind(
-    method="tools/call",
+CALL = ComponentMethod(
+    name="tools/call",
     params=CallParams,
-    name="name",
+    name_parameter="name",
     find=Catalog.find_tool,
     siblings=_siblings,
     unknown=_unknown_tool,
