@@ -22,8 +22,9 @@ from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import SERVED_VERSIONS
 from mcp_django.core.context import Cancellation
 from mcp_django.execution import invoke
-from mcp_django.execution.pipeline import dispatch, encode_response
+from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
+from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
@@ -85,13 +86,13 @@ class TimedCall:
     def __init__(self, tool: str) -> None:
         self.scope, self.body = build_scope(wire.call("/raw", tool, a=2, b=3))
         self.exchange = asgi_handler.exchange_of(self.scope)
-        self.exchange.set_body(self.body)
+        self.exchange.body = self.body
         received = http.parse_request(server, self.exchange)
         assert isinstance(received, http.ParsedRequest), received
         self.received = received
         assert isinstance(received.message, Request)
         self.request = received.message
-        work = http.authorize_request(received)
+        work = http.serve_in_thread(received)
         assert isinstance(work, Work), work
         self.work = work
         self.call = work.call
@@ -110,8 +111,8 @@ class TimedCall:
     async def read(self) -> None:
         """Read the request from the server."""
         exchange = asgi_handler.exchange_of(self.scope)
-        receive, send = fake_connection(self.body)
-        await asgi_handler.read_request(server, self.scope, exchange, receive, send)
+        receive, _ = fake_connection(self.body)
+        await http.BodyReader(server, self.scope, exchange, receive).read()
 
     async def send(self) -> None:
         """Send the response to the server."""
@@ -157,20 +158,17 @@ def _path(timed: TimedCall) -> Sequence[Stage]:
             part=True,
         ),
         Stage(name="decode", step=partial(jsonrpc.decode, timed.body), part=True),
-        Stage(
-            name="does it need a thread", step=partial(asgi_handler.needs_thread, timed.received)
-        ),
-        Stage(name="authorize", step=partial(http.authorize_request, timed.received)),
-        Stage(name="authenticate", step=timed.authenticate, part=True),
+        Stage(name="authorize and admit", step=partial(http.serve_on_loop, timed.received)),
         Stage(
             name="classify",
             step=partial(classify, timed.request, headers, enabled=versions),
             part=True,
         ),
-        Stage(name="dispatch", step=partial(dispatch, timed.call), part=True),
+        Stage(name="admit", step=partial(admit, timed.call), part=True),
         Stage(name="arguments", step=partial(timed.tool.arguments.parse, arguments), part=True),
         Stage(name="call", astep=partial(invoke.run_from_event_loop, timed.work.call)),
-        Stage(name="respond", step=partial(encode_response, timed.call, timed.result)),
+        # A copy, since a result is encoded only once.
+        Stage(name="respond", step=lambda: encode_response(timed.call, {**timed.result})),
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, timed.result), part=True),
         Stage(name="send", astep=timed.send),
@@ -190,6 +188,7 @@ def _threads(timed: TimedCall) -> Sequence[Stage]:
         await get_pool("tool").run(partial(run_with_request_signals, str))
 
     return (
+        Stage(name="authenticate, in a thread", step=timed.authenticate),
         Stage(name="switch to a pooled thread and back, with Django's signals", astep=hop),
         Stage(
             name="signals around the work of a thread",
