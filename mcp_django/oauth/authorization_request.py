@@ -59,20 +59,14 @@ class AuthorizationRequest:
     claims: str = ""
     is_bound: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request as JSON values, which ``from_dict`` reads."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> AuthorizationRequest:
-        """Return the request from the values of ``as_dict``.
+        """Return the request from the JSON values of ``asdict``.
 
         Raises:
             TypeError: if the values are not those of a request.
         """
-        lists: dict[str, Any] = {
-            name: tuple(values.get(name, ())) for name in ("scopes", "resources")
-        }
+        lists = {name: tuple(values.get(name, ())) for name in ("scopes", "resources")}
         return cls(**(values | lists))
 
     def sign(self, user: Any) -> str:
@@ -81,7 +75,7 @@ class AuthorizationRequest:
         The form has no other hidden field that could be tampered with, so the server receives only
         values that it has checked.
         """
-        values = self.as_dict() | {"user": str(user.pk)}
+        values = asdict(self) | {"user": str(user.pk)}
         return signing.dumps(values, salt=SALT, compress=True)
 
     @classmethod
@@ -113,6 +107,12 @@ class AuthorizationRequest:
         if bound or not self.is_bound:
             pairs += [("resource", one) for one in self.resources]
         return urlencode([(name, value) for name, value in pairs if value])
+
+    def error(self, error: str, description: str) -> AuthorizationError:
+        """Return the error that the client receives instead of a code."""
+        return AuthorizationError(
+            error, description, redirect_uri=self.redirect_uri, state=self.state
+        )
 
 
 # Reading and checking a request -------------------------------------------------------------------
@@ -286,41 +286,23 @@ def _check_parameters(query: QueryDict) -> None:
     for name in _SINGLE_PARAMETERS:
         if len(query.getlist(name)) > 1:
             raise _RequestError("invalid_request", f"Send {name} only once.")
-    if not query.get("response_type"):
-        raise _RequestError("invalid_request", "Send response_type=code.")
-    nonce, claims = query.get("nonce", ""), query.get("claims", "")
-    for holds, error, description in (
-        (query["response_type"] == "code", "unsupported_response_type", "Send response_type=code."),
-        (
-            query.get("response_mode", "query") == "query",
-            "invalid_request",
-            "response_mode must be query.",
-        ),
-        (
-            "request" not in query,
-            "request_not_supported",
-            "Send the parameters, not a request object.",
-        ),
-        (
-            "request_uri" not in query,
-            "request_uri_not_supported",
-            "Send the parameters, not request_uri.",
-        ),
-        (query.get("code_challenge_method") == "S256", "invalid_request", PKCE),
-        (_CHALLENGE.fullmatch(query.get("code_challenge", "")), "invalid_request", PKCE),
-        (
-            len(nonce) <= MAX_NONCE,
-            "invalid_request",
-            f"nonce is longer than {MAX_NONCE} characters.",
-        ),
-        (
-            "\0" not in nonce + claims,
-            "invalid_request",
-            "nonce or claims contains a NUL character.",
-        ),
-    ):
-        if not holds:
-            raise _RequestError(error, description)
+    kind = query.get("response_type")
+    if kind != "code":
+        error = "unsupported_response_type" if kind else "invalid_request"
+        raise _RequestError(error, "Send response_type=code.")
+    if query.get("response_mode", "query") != "query":
+        raise _RequestError("invalid_request", "response_mode must be query.")
+    if "request" in query:
+        raise _RequestError("request_not_supported", "Send the parameters, not a request object.")
+    if "request_uri" in query:
+        raise _RequestError("request_uri_not_supported", "Send the parameters, not request_uri.")
+    is_sha256 = query.get("code_challenge_method") == "S256"
+    if not is_sha256 or not _CHALLENGE.fullmatch(query.get("code_challenge", "")):
+        raise _RequestError("invalid_request", PKCE)
+    if len(query.get("nonce", "")) > MAX_NONCE:
+        raise _RequestError("invalid_request", f"nonce is longer than {MAX_NONCE} characters.")
+    if "\0" in query.get("nonce", "") + query.get("claims", ""):
+        raise _RequestError("invalid_request", "nonce or claims contains a NUL character.")
 
 
 def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
