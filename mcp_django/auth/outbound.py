@@ -147,6 +147,20 @@ def _parse_object(url: str, content: bytes) -> dict[str, Any]:
     return document
 
 
+def metadata_urls(issuer: str) -> tuple[str, ...]:
+    """Return the possible URLs of an issuer's metadata, the likeliest first.
+
+    OpenID Connect appends to the issuer's URL, RFC 8414 (section 3.1) inserts before its path.
+    """
+    base = issuer.rstrip("/")
+    parts = urlsplit(base)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return (
+        f"{base}/.well-known/openid-configuration",
+        f"{origin}/.well-known/oauth-authorization-server{parts.path}",
+    )
+
+
 # The signed cache ---------------------------------------------------------------------------------
 
 # Shared by the processes of a site through Django's cache. Keys and introspection responses

@@ -7,7 +7,6 @@ tokens and ID tokens.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -26,7 +25,7 @@ from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import TOKEN_PREFIX
+from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 
@@ -57,7 +56,7 @@ class OAuthBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
-        checksum = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
+        checksum = token_digest(bearer)
         tokens = get_access_token_model()._default_manager.filter(token_checksum=checksum)
         related = ("user", "application", "refresh_token")
         token = bindings.annotate_tokens(
@@ -157,4 +156,4 @@ def _bounded_client_id(client_id: str) -> str:
     """Return the client id, or its digest if it is longer than ``MAX_CLIENT_ID``."""
     if len(client_id) <= MAX_CLIENT_ID:
         return client_id
-    return hashlib.sha256(client_id.encode()).hexdigest()[:MAX_CLIENT_ID]
+    return token_digest(client_id)[:MAX_CLIENT_ID]

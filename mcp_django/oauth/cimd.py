@@ -8,7 +8,6 @@ client, however old its document is.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import time
@@ -90,7 +89,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
-            cache.set(_cache_key(client_id), str(exc), seconds)
+            cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
             raise
 
     def _fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
@@ -121,7 +120,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 def recent_document_problem(client_id: str) -> str:
     """Return why the client's document was rejected, now or recently, or an empty string."""
     noted = (document_problems.get() or {}).get(client_id)
-    return noted or str(cache.get(_cache_key(client_id), ""))
+    return noted or str(cache.get(outbound.cache_key("document", client_id), ""))
 
 
 def find_document_problem(client_id: str) -> str:
@@ -141,10 +140,6 @@ def _record_problem(client_id: str, reason: str) -> None:
     noted = document_problems.get()
     if noted is not None:
         noted[client_id] = reason
-
-
-def _cache_key(client_id: str) -> str:
-    return f"mcp_django.oauth.document:{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
 def _check_permitted(client_id: str) -> None:

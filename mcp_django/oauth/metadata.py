@@ -19,7 +19,7 @@ from mcp_django.conf import ALGORITHMS, get_settings
 from mcp_django.oauth.clients import OFFLINE_ACCESS
 from mcp_django.oauth.responses import allow_cross_origin, error_response, issuer_of
 
-MAX_AGE_SECONDS = 300
+CACHED = {"Cache-Control": "public, max-age=300"}
 CODE, REFRESH = "authorization_code", "refresh_token"
 CLIENT_CREDENTIALS = "client_credentials"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -48,7 +48,7 @@ def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpR
 @allow_cross_origin("GET", "HEAD")
 def jwks(request: HttpRequest) -> HttpResponseBase:
     """Serve an empty key set (RFC 7517): access tokens are opaque, ID tokens are not issued."""
-    return _add_cache_header(JsonResponse({"keys": []}))
+    return JsonResponse({"keys": []}, headers=CACHED)
 
 
 def metadata(request: HttpRequest) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _metadata_response(
         return error_response(
             "not_found", "The URL does not match the issuer of this site.", status=404
         )
-    return _add_cache_header(JsonResponse(metadata(request) | more))
+    return JsonResponse(metadata(request) | more, headers=CACHED)
 
 
 def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
@@ -121,8 +121,3 @@ def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
     asked = (path or "").strip("/")
     prefix = prefix_of(request).strip("/")
     return wanted in {asked, f"{prefix}/{asked}".strip("/")}
-
-
-def _add_cache_header(response: JsonResponse) -> JsonResponse:
-    response.headers["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
-    return response

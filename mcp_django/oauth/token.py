@@ -35,13 +35,12 @@ from mcp_django.auth import limits, security_log
 from mcp_django.auth.endpoints import find_resources
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
-from mcp_django.models import AuthEvent
+from mcp_django.models import AuthEvent, token_digest
 from mcp_django.oauth import clients, grants
 from mcp_django.oauth.models import RefreshReplay
-from mcp_django.oauth.responses import OAuthError, add_cors_headers
+from mcp_django.oauth.responses import OAuthError, add_cors_headers, error_response
 from mcp_django.oauth.revoking import family_of, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
-from mcp_django.oauth.validator import digest
 from mcp_django.protocol.headers import FORM
 
 # Base class of both endpoints ---------------------------------------------------------------------
@@ -207,7 +206,9 @@ def _is_bounded(request: HttpRequest) -> bool:
 
 
 def _error_response(refused: OAuthError, *, headers: dict[str, str] | None = None) -> HttpResponse:
-    return JsonResponse(refused.as_dict(), status=refused.status, headers=headers)
+    return error_response(
+        refused.error, refused.description, status=refused.status, headers=headers
+    )
 
 
 # The token endpoint -------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ class RevokeView(_FormEndpoint):
 
 @sensitive_variables("token", "checksum")
 def _revoke(token: str, client: Any, request: HttpRequest) -> None:
-    checksum = digest(token)
+    checksum = token_digest(token)
     mine = {"token_checksum": checksum, "application": client}
     refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
     access = (
@@ -351,7 +352,7 @@ def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]
         OAuthError: if the token is not valid, for this client or this request.
     """
     refresh_token = request.POST.get("refresh_token", "")
-    checksum = digest(refresh_token)
+    checksum = token_digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager
     seconds = get_settings().oauth.refresh_replay_seconds
     # Unknown tokens must not create rows.
@@ -412,7 +413,7 @@ def _replay_response(request: HttpRequest, checksum: str, exchange: Grant) -> di
 
 def _issued_token(answer: dict[str, Any]) -> Any:
     tokens = get_access_token_model()._default_manager.select_related("user", "application")
-    return tokens.filter(token_checksum=digest(answer["access_token"])).first()
+    return tokens.filter(token_checksum=token_digest(answer["access_token"])).first()
 
 
 def _requested_access(request: HttpRequest) -> dict[str, list[str]]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import jwt
 from django.http import HttpRequest
@@ -351,7 +350,7 @@ def _find_jwks_url(issuer: str) -> str:
         FetchFailed: neither document can be fetched, is the issuer's and has a ``jwks_uri``.
     """
     reasons = []
-    for url in _metadata_urls(issuer):
+    for url in outbound.metadata_urls(issuer):
         try:
             document = outbound.fetch_json(url)
         except outbound.FetchFailed as exc:
@@ -365,17 +364,3 @@ def _find_jwks_url(issuer: str) -> str:
             return found
         reasons.append(f"{url} has no jwks_uri.")
     raise outbound.FetchFailed(" ".join(reasons))
-
-
-def _metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the possible URLs of an issuer's metadata, the likeliest first.
-
-    OpenID Connect appends to the issuer's URL, RFC 8414 (section 3.1) inserts before its path.
-    """
-    base = issuer.rstrip("/")
-    parts = urlsplit(base)
-    origin = f"{parts.scheme}://{parts.netloc}"
-    return (
-        f"{base}/.well-known/openid-configuration",
-        f"{origin}/.well-known/oauth-authorization-server{parts.path}",
-    )

@@ -69,7 +69,7 @@ def _base(ctx: Context) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
-class Upstream:
+class Upstream(httpx.Auth):
     """The access of one user at one provider. It has no cache: each use reads the database."""
 
     def __init__(self, user_id: Any, name: str, label: str) -> None:
@@ -108,7 +108,21 @@ class Upstream:
 
         The token is sent to any URL requested with it: use it only for the provider's own URLs.
         """
-        return _Bearer(self)
+        return self
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the token to a request of ``httpx``."""
+        request.headers.update(self.headers())
+        yield request
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Add the token to a request of ``httpx.AsyncClient``."""
+        request.headers.update(await self.aheaders())
+        yield request
 
     @sensitive_variables()
     def _token(self) -> str:
@@ -128,20 +142,3 @@ class Upstream:
                 f"The access to {self.label} could not be renewed. The tool has to request it "
                 "before it writes to the database."
             ) from exc
-
-
-class _Bearer(httpx.Auth):
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-
-    def sync_auth_flow(
-        self, request: httpx.Request
-    ) -> Generator[httpx.Request, httpx.Response, None]:
-        request.headers.update(self._upstream.headers())
-        yield request
-
-    async def async_auth_flow(
-        self, request: httpx.Request
-    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        request.headers.update(await self._upstream.aheaders())
-        yield request

@@ -7,7 +7,6 @@ checked at the provider or renewed. Without a configured provider, nothing is qu
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from oauth2_provider.models import get_refresh_token_model
 from mcp_django.auth.endpoints import server_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
+from mcp_django.models import token_digest
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.responses import OAuthError
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable
@@ -94,7 +94,7 @@ def renew_before_refresh(refresh_token: str) -> None:
     """
     if not get_settings().oauth.upstream:
         return
-    checksum = hashlib.sha256(refresh_token.encode("utf-8", "replace")).hexdigest()
+    checksum = token_digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager.filter(revoked__isnull=True)
     families = tokens.filter(token_checksum=checksum).values("token_family")
     try:

@@ -262,18 +262,6 @@ def decrypt(ciphertext: bytes | memoryview) -> str:
         raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
-def reencrypt(ciphertext: bytes | memoryview) -> bytes:
-    """Re-encrypt the text with the first key.
-
-    Raises:
-        UpstreamRefused: if none of the keys decrypts it.
-    """
-    try:
-        return _cipher().rotate(bytes(ciphertext))
-    except InvalidToken:
-        raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
-
-
 def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in get_settings().oauth.field_keys])
 
