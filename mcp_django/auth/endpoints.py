@@ -172,12 +172,10 @@ def server_of(resource: str) -> Any | None:
     named = canonicalize_url(resource)
     if named is None:
         return None
-    return _declared_servers.get(named) or _server_at(unquote(urlsplit(named).path))
-
-
-def _server_at(path: str) -> Any | None:
-    """Return the server whose endpoint is at a decoded path of this site, script name included."""
-    view = _view_at(path.removesuffix("/"), get_script_prefix().rstrip("/"), None)
+    if server := _declared_servers.get(named):
+        return server
+    path = unquote(urlsplit(named).path).removesuffix("/")
+    view = _view_at(path, get_script_prefix().rstrip("/"), None)
     return None if view is None or view.mcp_server.resource_url else view.mcp_server
 
 

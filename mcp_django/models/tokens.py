@@ -18,6 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.debug import sensitive_variables
 
 TOKEN_PREFIX = "mcp_"
 
@@ -54,7 +55,13 @@ def validate_networks(values: object) -> None:
 
 
 class AccessTokenManager(models.Manager["AccessToken"]):
-    """The manager that issues tokens."""
+    """The manager that issues and finds tokens."""
+
+    @sensitive_variables("plaintext")
+    def find(self, plaintext: str) -> AccessToken | None:
+        """Return the token of this plaintext, with its user; ``None`` if it is not usable."""
+        found = self.select_related("user").filter(digest=token_digest(plaintext)).first()
+        return found if found is not None and found.is_usable else None
 
     def issue(
         self,

@@ -107,29 +107,21 @@ class ClientDisplay:
     @property
     def badge(self) -> str:
         """Return a label that tells users how far they can trust the name."""
-        if self.source == "cimd":
-            return _("Published by %(host)s") % {"host": self.host}
-        if self.source == "manual":
-            return _("Approved by this site")
-        if self.source == "user":
-            return _("Registered by a user of this site, not verified")
-        if self.source == "gone":
-            return _("No longer registered")
-        return _("Registered itself, not verified")
+        return {
+            "cimd": _("Published by %(host)s") % {"host": self.host},
+            "manual": _("Approved by this site"),
+            "user": _("Registered by a user of this site, not verified"),
+            "gone": _("No longer registered"),
+            "dcr": _("Registered itself, not verified"),
+        }[self.source]
 
 
 def client_display(application: Any) -> ClientDisplay:
     """Return a registered client as the pages show it."""
-    source = application.registration_source
-    client_id = application.client_id
-    name = printable(application.name)
-    return ClientDisplay(
-        client_id=client_id,
-        name=name
-        or (urlsplit(client_id).hostname if source == "cimd" else "")
-        or _("Unnamed client"),
-        source=_source(application),
-    )
+    source, client_id = _source(application), application.client_id
+    host = urlsplit(client_id).hostname if source == "cimd" else ""
+    name = printable(application.name) or host or _("Unnamed client")
+    return ClientDisplay(client_id=client_id, name=name, source=source)
 
 
 def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:

@@ -25,7 +25,7 @@ from mcp_django.auth.credentials import client_ip, wide_network
 from mcp_django.auth.limits import UNKNOWN, count_event, limit_key
 from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
-from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, token_digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
 from mcp_django.oauth import redirects
 from mcp_django.oauth.cleanup import never_used_clients
 from mcp_django.oauth.clients import OFFLINE_ACCESS
@@ -243,8 +243,8 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
     found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
     if found is None:
         return None
-    token = AccessToken.objects.select_related("user").filter(digest=token_digest(found[1])).first()
-    if token is None or not token.is_usable or REGISTER_SCOPE not in token.scopes:
+    token = AccessToken.objects.find(found[1])
+    if token is None or REGISTER_SCOPE not in token.scopes:
         return None
     # Registration is not for a server; the address limits of the token apply here as well.
     server = next(iter(token.servers), "")

@@ -8,6 +8,7 @@ the token is verified.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,10 +21,11 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, router, transaction
 from django.db.models import Q
+from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
-from mcp_django.auth.backends import record_use
+from mcp_django.auth.backends import BaseBackend, record_use
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
@@ -49,6 +51,28 @@ IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
 def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
     """Return the entries that apply to the server of this name."""
     return [entry for entry in entries if not entry.servers or server in entry.servers]
+
+
+class ExternalBackend(BaseBackend):
+    """Base class of the backends for tokens of other issuers."""
+
+    @abstractmethod
+    def entries(self) -> Sequence[ExternalIssuer]:
+        """Return the issuers whose tokens the site accepts."""
+
+    def is_current(self, principal: Principal) -> bool:
+        """Return whether the issuer is still trusted and the subject an active user: one query.
+
+        Only requests are checked with the issuer: its tokens are not stored.
+        """
+        if all(entry.issuer != principal.issuer for entry in self.entries()):
+            return False
+        same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
+        return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
+
+    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
+        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
+        return [entry.issuer for entry in entries_for(self.entries(), server)]
 
 
 def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
@@ -136,14 +160,6 @@ def build_principal(
         credential=credential,
         expires_at=_to_datetime(expires_at),
     )
-
-
-def is_active_subject(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
-    """Return whether the issuer is still trusted and the subject an active user: one query."""
-    if all(entry.issuer != principal.issuer for entry in entries):
-        return False
-    same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
-    return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
 
 
 def _client_of(claims: Mapping[str, Any]) -> str:

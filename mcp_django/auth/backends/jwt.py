@@ -11,13 +11,12 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import jwt
-from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 from jwt import PyJWK
 from jwt.exceptions import (
@@ -28,13 +27,12 @@ from jwt.exceptions import (
 )
 
 from mcp_django.auth import outbound
-from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.backends.external import (
+    ExternalBackend,
     build_principal,
     check_audience,
     check_kind,
     entries_for,
-    is_active_subject,
     reject_token,
 )
 from mcp_django.auth.credentials import Credentials, read_issuer
@@ -47,7 +45,7 @@ ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
 
 
-class JWTBackend(BaseBackend):
+class JWTBackend(ExternalBackend):
     """Authenticates bearers that are JWTs of the issuers that ``MCP_DJANGO["JWT"]`` lists."""
 
     @sensitive_variables("bearer")
@@ -62,7 +60,7 @@ class JWTBackend(BaseBackend):
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
         issuer = read_issuer(bearer)
-        entries = entries_for(get_settings().jwt, credentials.server)
+        entries = entries_for(self.entries(), credentials.server)
         entry = next((one for one in entries if one.issuer == issuer), None)
         if entry is None:
             return None
@@ -78,16 +76,9 @@ class JWTBackend(BaseBackend):
             expires_at=int(claims["exp"]),
         )
 
-    def is_current(self, principal: Principal) -> bool:
-        """Return whether the issuer is still trusted and the subject still an active user.
-
-        A JWT that its issuer has revoked is accepted until it expires.
-        """
-        return is_active_subject(get_settings().jwt, principal)
-
-    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
-        return [entry.issuer for entry in entries_for(get_settings().jwt, server)]
+    def entries(self) -> Sequence[JWTIssuer]:
+        """Return the issuers of ``MCP_DJANGO["JWT"]``."""
+        return get_settings().jwt
 
 
 @sensitive_variables("bearer")

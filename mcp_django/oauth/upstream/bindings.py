@@ -122,7 +122,7 @@ def missing_provider(user: Any, resources: Iterable[str]) -> str:
     """Return a provider that these resources need and the user has not connected, or empty."""
     if not get_settings().oauth.upstream:
         return ""
-    names = {name for one in resources if (name := _provider_for_resource(one))}
+    names = _providers_for_resources(resources)
     held = UpstreamGrant.objects.filter(live_condition(), user=user, provider__in=names)
     return min(names - set(held.values_list("provider", flat=True)), default="")
 
@@ -136,7 +136,7 @@ def bind_token(token: Any, *, family: uuid.UUID | None = None) -> None:
     """
     if not get_settings().oauth.upstream or token.user_id is None:
         return
-    names = {name for one in token.resource if (name := _provider_for_resource(one))}
+    names = _providers_for_resources(token.resource)
     grants = list(
         UpstreamGrant.objects.filter(live_condition(), user_id=token.user_id, provider__in=names)
     )
@@ -177,10 +177,9 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
         renew_grant(grant)
 
 
-def _provider_for_resource(resource: str) -> str:
-    """Return the upstream provider of the server at a resource, empty for none."""
-    server = server_of(resource)
-    return getattr(server, "upstream", "") if server is not None else ""
+def _providers_for_resources(resources: Iterable[str]) -> set[str]:
+    """Return the upstream providers that the servers at these resources need."""
+    return {getattr(server_of(one), "upstream", "") for one in resources} - {""}
 
 
 def _access_ended() -> AuthenticationRequired:

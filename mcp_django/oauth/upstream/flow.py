@@ -77,10 +77,8 @@ def begin_authorization(
     )
     pending = [*request.session.get(SESSION_KEY, []), token_digest(state)]
     request.session[SESSION_KEY] = pending[-MAX_PENDING:]
-    response = HttpResponseRedirect(target)
-    response["Cache-Control"] = "no-store"
-    response["Referrer-Policy"] = "no-referrer"
-    return response
+    headers = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return HttpResponseRedirect(target, headers=headers)
 
 
 def _redirect_uri(request: HttpRequest, name: str) -> str:
@@ -176,12 +174,10 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     user and session; the client gets no response then.
     """
     _settings_or_404(provider)
+    approved: dict[str, Any] = {}
     try:
         returned = _pop_transaction(request, provider)
-    except InvalidCallback as exc:
-        return _render_page(request, provider, status=400, problem=str(exc))
-    approved = dict(returned.request)
-    try:
+        approved = dict(returned.request)
         complete_authorization(request, returned)
     except InvalidCallback as exc:
         return _render_page(request, provider, status=400, problem=str(exc))

@@ -260,15 +260,6 @@ def fetch(
         raise UpstreamUnavailable(f"The provider does not respond ({type(exc).__name__}).") from exc
 
 
-def fetch_json(method: str, url: str, **options: Any) -> dict[str, Any]:
-    """Send a request and return the JSON object of a successful response.
-
-    Raises:
-        UpstreamUnavailable: if the response is not a JSON object with status 200.
-    """
-    return _json_of(fetch(method, url, **options))
-
-
 def _json_of(answer: httpx.Response) -> dict[str, Any]:
     """Return the JSON object in a response with status 200.
 
@@ -355,7 +346,7 @@ def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
     named = (settings.metadata_url,) if settings.metadata_url else None
     for url in named or outbound.metadata_urls(settings.issuer):
         try:
-            said = fetch_json("GET", url, headers={"Accept": JSON})
+            said = _json_of(fetch("GET", url, headers={"Accept": JSON}))
         except UpstreamUnavailable as exc:
             failure = exc
             continue
@@ -461,7 +452,7 @@ def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJW
     cached = None if refetch else outbound.get_signed("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
-        cached = fetch_json("GET", address, headers={"Accept": JSON})
+        cached = _json_of(fetch("GET", address, headers={"Accept": JSON}))
         outbound.put_signed("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:
