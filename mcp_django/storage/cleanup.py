@@ -18,8 +18,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from mcp_django.conf import get_settings
-from mcp_django.storage import approval_rows, databases
-from mcp_django.storage.databases import rows, seconds_ago, tables
+from mcp_django.storage import approval_rows
+from mcp_django.storage.databases import rows, seconds_ago, tables, take_lease
 from mcp_django.storage.versions import CLOCK, OVERRIDES
 
 CHUNK_SIZE = 500
@@ -42,9 +42,8 @@ def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
     return total
 
 
-def take_sweep_lease() -> bool:
-    """Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
-    return databases.take_lease("sweep", seconds=SWEEP_SECONDS)
+take_sweep_lease = partial(take_lease, "sweep", seconds=SWEEP_SECONDS)
+"""Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
 
 
 def delete_expired_chunk() -> int:
