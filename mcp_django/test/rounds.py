@@ -249,17 +249,12 @@ class Rounds:
             "capabilities": self._capabilities,
             "clientInfo": CLIENT,
         }
-        result_of(
-            self._connection.request(jsonrpc.build_request(next(self._ids), "initialize", params))
-        )
+        initialize = jsonrpc.build_request(next(self._ids), "initialize", params)
+        result_of(self._connection.request(initialize))
         self._is_initialized = True
         if isinstance(self._connection, RemoteConnection):
             self._connection.notify("notifications/initialized")
-        result_of(
-            self._connection.request(
-                self._message("logging/setLevel", {"level": "debug"}),
-            )
-        )
+        result_of(self._connection.request(self._message("logging/setLevel", {"level": "debug"})))
 
     def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         given = dict(params or {})
