@@ -84,21 +84,14 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             CIMDError: if the URL, the response or the document is not acceptable.
         """
         try:
-            return self._fetch(client_id)
-        except CIMDError as exc:
+            answer = self._get(_parse_client_id(client_id))
+            return validate_document(_document(answer), client_id), _document_lifetime(answer)
+        except (CIMDError, FetchFailed) as exc:
             _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
-            raise
-
-    def _fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
-        url = _parse_client_id(client_id)
-        try:
-            answer = self._get(url)
-        except FetchFailed as exc:
             raise CIMDError(str(exc)) from exc
-        return validate_document(_document(answer), client_id), _document_lifetime(answer)
 
     def _get(self, url: SplitResult) -> OutboundResponse:
         host, port = url.hostname or "", url.port or 443

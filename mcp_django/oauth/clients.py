@@ -141,11 +141,9 @@ def client_displays(client_ids: set[str]) -> dict[str, ClientDisplay]:
         get_application_model().objects.filter(client_id__in=client_ids).select_related("user")
     )
     known = {one.client_id: client_display(one) for one in applications}
-    return {one: known.get(one) or _gone(one) for one in client_ids}
-
-
-def _gone(client_id: str) -> ClientDisplay:
-    return ClientDisplay(client_id=client_id, name=printable(client_id), source="gone")
+    for one in client_ids - known.keys():
+        known[one] = ClientDisplay(client_id=one, name=printable(one), source="gone")
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,10 +79,7 @@ def _profile_of(client: Any) -> ClientProfile:
     Raises:
         OAuthError: if the client is not a machine client (``unauthorized_client``).
     """
-    profile = ClientProfile._default_manager.select_related("service_user").filter(
-        client_id=client.client_id
-    )
-    found = profile.first()
+    found = ClientProfile.of_client(client.client_id)
     if (
         client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
         or client.client_type != client.CLIENT_CONFIDENTIAL

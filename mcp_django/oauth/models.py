@@ -58,6 +58,11 @@ class ClientProfile(models.Model):
     def __str__(self) -> str:
         return self.client_id
 
+    @classmethod
+    def of_client(cls, client_id: str) -> ClientProfile | None:
+        """Return the profile of a client with its service account, ``None`` if there is none."""
+        return cls.objects.select_related("service_user").filter(client_id=client_id).first()
+
     @property
     def has_keys(self) -> bool:
         """Return whether the client authenticates with keys (``private_key_jwt``)."""

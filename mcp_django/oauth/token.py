@@ -94,28 +94,26 @@ class _FormEndpoint(View):
         if request.method == "OPTIONS":
             return HttpResponse(status=204)
         if request.method != "POST":
-            refused = OAuthError("invalid_request", "Send a POST request.", status=405)
-            return _error_response(refused, headers={"Allow": METHODS})
+            return error_response(
+                "invalid_request", "Send a POST request.", status=405, headers={"Allow": METHODS}
+            )
         try:
             _check_form(request)
             self._check_limits(request)
             return self.answer(request)
         except OAuthError as exc:
-            return self._reject(request, exc)
+            refused = exc
         except OAuth2Error as exc:
-            return self._reject(request, OAuthError(exc.error, status=exc.status_code))
+            refused = OAuthError(exc.error, status=exc.status_code)
         except AuthenticationUnavailable as exc:
             wait = exc.retry_after
-            return self._reject(
-                request, OAuthError("temporarily_unavailable", status=503, retry_after=wait)
-            )
+            refused = OAuthError("temporarily_unavailable", status=503, retry_after=wait)
         except FORM_ERRORS:
-            return self._reject(
-                request, OAuthError("invalid_request", "The form cannot be parsed.")
-            )
+            refused = OAuthError("invalid_request", "The form cannot be parsed.")
         except Exception:  # clients need JSON, and a debug page shows the form
             logger.exception("A request to %s failed.", request.path)
-            return _error_response(OAuthError("server_error", status=500))
+            refused = OAuthError("server_error", status=500)
+        return self._reject(request, refused)
 
     def _check_limits(self, request: HttpRequest) -> None:
         for key, limit in self._failure_keys(request):
@@ -135,7 +133,9 @@ class _FormEndpoint(View):
         if refused.status == 401 and "Authorization" in request.headers:
             # RFC 6749, section 5.2: the challenge has the scheme that the client used.
             headers["WWW-Authenticate"] = 'Basic realm="oauth"'
-        return _error_response(refused, headers=headers)
+        return error_response(
+            refused.error, refused.description, status=refused.status, headers=headers
+        )
 
     def _failure_keys(self, request: HttpRequest) -> list[tuple[str, int]]:
         """Return the keys that failures are counted for, each with its limit."""
@@ -203,12 +203,6 @@ def _is_bounded(request: HttpRequest) -> bool:
         return len(request.body) <= MAX_BODY_BYTES
     except (RequestDataTooBig, ValueError):
         return False
-
-
-def _error_response(refused: OAuthError, *, headers: dict[str, str] | None = None) -> HttpResponse:
-    return error_response(
-        refused.error, refused.description, status=refused.status, headers=headers
-    )
 
 
 # The token endpoint -------------------------------------------------------------------------------
@@ -309,9 +303,8 @@ def _revoke(token: str, client: Any, request: HttpRequest) -> None:
     checksum = token_digest(token)
     mine = {"token_checksum": checksum, "application": client}
     refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
-    access = (
-        get_access_token_model()._default_manager.select_related("refresh_token").filter(**mine)
-    ).first()
+    accesses = get_access_token_model()._default_manager.select_related("refresh_token")
+    access = accesses.filter(**mine).first()
     found = refresh or access
     if found is None:
         return

@@ -88,10 +88,8 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         self, client_id: str, code: str, redirect_uri: str, request: Any
     ) -> list[str]:
         """Return the scopes of a code before its validation, to detect requests for an ID token."""
-        scopes: list[str] = super().get_authorization_code_scopes(
-            client_id, token_digest(code), redirect_uri, request
-        )
-        return scopes
+        hashed = token_digest(code)
+        return list(super().get_authorization_code_scopes(client_id, hashed, redirect_uri, request))
 
     def validate_code(
         self, client_id: str, code: str, client: Any, request: Any, *args: Any, **kwargs: Any
@@ -181,11 +179,8 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         redeemed = self._claim(request) if request.grant_type == CODE else None
         super()._save_bearer_token(token, request, *args, **kwargs)
         checksum = token_digest(token["access_token"])
-        issued = (
-            get_access_token_model()
-            ._default_manager.select_related("refresh_token")
-            .get(token_checksum=checksum)
-        )
+        tokens = get_access_token_model()._default_manager.select_related("refresh_token")
+        issued = tokens.get(token_checksum=checksum)
         family = family_of(issued)
         if redeemed is not None:
             redeemed.family, redeemed.checksum = family, checksum
