@@ -220,23 +220,19 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
     """
     found = dict(_declared_servers)
     start = origin_of(request) + quote_path(prefix_of(request))
-    for path in _endpoint_paths(getattr(request, "urlconf", None)):
+    # Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
+    with translation.override(settings.LANGUAGE_CODE):
+        patterns = get_resolver(getattr(request, "urlconf", None)).url_patterns
+        paths = dict.fromkeys(_iter_paths(patterns, "/"))
+    for path in paths:
         endpoint = find_endpoint(start + quote_path(path), request)
         if endpoint is not None:
             found[endpoint.resource] = endpoint.server
     return found
 
 
-def _endpoint_paths(urlconf: Any = None) -> list[str]:
-    """Return the paths of all endpoints that have no variables, without the script name.
-
-    Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
-    """
-    with translation.override(settings.LANGUAGE_CODE):
-        return list(dict.fromkeys(_iter_paths(get_resolver(urlconf).url_patterns, "/")))
-
-
 def _iter_paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
+    """Yield the paths of all endpoints that have no variables, without the script name."""
     for one in patterns:
         regex = before + one.pattern.regex.pattern.lstrip("^")
         if isinstance(one, URLResolver):

@@ -21,13 +21,6 @@ from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import outbound
-from mcp_django.auth.outbound import (
-    FetchFailed,
-    OutboundResponse,
-    RequestTarget,
-    Resolve,
-    Transport,
-)
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.protocol.text import printable
@@ -71,8 +64,8 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 
     def __init__(
         self,
-        resolve: Resolve = outbound.resolve_host,
-        transport: Transport = outbound.https_get,
+        resolve: outbound.Resolve = outbound.resolve_host,
+        transport: outbound.Transport = outbound.https_get,
     ) -> None:
         self.resolve = resolve
         self.transport = transport
@@ -86,26 +79,26 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         try:
             answer = self._get(_parse_client_id(client_id))
             return validate_document(_document(answer), client_id), _document_lifetime(answer)
-        except (CIMDError, FetchFailed) as exc:
+        except (CIMDError, outbound.FetchFailed) as exc:
             _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
             raise CIMDError(str(exc)) from exc
 
-    def _get(self, url: SplitResult) -> OutboundResponse:
+    def _get(self, url: SplitResult) -> outbound.OutboundResponse:
         host, port = url.hostname or "", url.port or 443
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
-        problem = FetchFailed("The host did not respond in time.")
+        problem = outbound.FetchFailed("The host did not respond in time.")
         for address in outbound.public_addresses(host, port, self.resolve):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            target = RequestTarget(address=address, host=host, port=port, path=path)
+            target = outbound.RequestTarget(address=address, host=host, port=port, path=path)
             try:
                 return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
-            except FetchFailed as exc:
+            except outbound.FetchFailed as exc:
                 problem = exc
         raise problem
 
@@ -165,7 +158,7 @@ def _parse_client_id(client_id: str) -> SplitResult:
     return url
 
 
-def _document(answer: OutboundResponse) -> dict[str, Any]:
+def _document(answer: outbound.OutboundResponse) -> dict[str, Any]:
     if answer.status != 200:
         raise CIMDError(f"The host responded with HTTP {answer.status}.")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -233,7 +226,7 @@ def _redirect_uris(uris: object) -> list[str]:
     return list(dict.fromkeys(kept))
 
 
-def _document_lifetime(answer: OutboundResponse) -> int:
+def _document_lifetime(answer: outbound.OutboundResponse) -> int:
     """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
     least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
     most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)

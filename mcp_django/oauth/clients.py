@@ -209,7 +209,12 @@ class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
         ``DEFAULT_SCOPES``.
         """
         is_other = is_manually_registered(application) and not getattr(request, "resource", None)
-        return _site_defaults() if is_other and site_scopes() else required_scopes(all_servers())
+        scopes = site_scopes() if is_other else {}
+        if not scopes:
+            return required_scopes(all_servers())
+        # The toolkit's own property for these scopes caches its first value.
+        names = oauth2_settings.DEFAULT_SCOPES
+        return list(scopes) if "__all__" in names else [name for name in names if name in scopes]
 
 
 def requestable_scopes(application: Any) -> dict[str, str]:
@@ -244,12 +249,6 @@ def site_scopes() -> dict[str, str]:
     """Return the scopes of the site's other APIs, if it sets ``OAUTH2_PROVIDER["SCOPES"]``."""
     scopes = oauth2_settings.SCOPES
     return {} if isinstance(scopes, DeclaredScopes) else dict(scopes)
-
-
-def _site_defaults() -> list[str]:
-    # The toolkit's own property caches its first value.
-    names, scopes = oauth2_settings.DEFAULT_SCOPES, site_scopes()
-    return list(scopes) if "__all__" in names else [name for name in names if name in scopes]
 
 
 # When clients were last used ----------------------------------------------------------------------

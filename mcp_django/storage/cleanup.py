@@ -117,6 +117,7 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
     content belongs to the caller alone, and no statistics use them.
     """
     mine = Q(user_name=name) if key is None else Q(user_key=key)
+    tasks = Q(principal=key) | Q(principal__startswith=f"{key}@")
     return {
         "calls": _update_in_chunks(
             tables.Call,
@@ -145,14 +146,8 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
         ),
         "decisions": _update_in_chunks(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
         # Those of a deleted user were deleted with the user.
-        "tasks": 0 if key is None else _delete_tasks(key),
+        "tasks": 0 if key is None else rows(tables.Task).filter(tasks).delete()[0],
     }
-
-
-def _delete_tasks(key: str) -> int:
-    theirs = Q(principal=key) | Q(principal__startswith=f"{key}@")
-    deleted, _ = rows(tables.Task).filter(theirs).delete()
-    return deleted
 
 
 def _update_in_chunks(model: type[Model], mine: Q, **changes: Any) -> int:

@@ -85,7 +85,7 @@ def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
     raise AuthenticationRequired(reason, error="invalid_token")
 
 
-def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
+def _check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
     """Reject everything but an access token that is a bearer token.
 
     Raises:
@@ -104,13 +104,13 @@ def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
         reject_token(entry, "The token is bound to a key; this server accepts only bearer tokens.")
 
 
-def check_audience(
-    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool = False
+def _check_audience(
+    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool
 ) -> None:
     """Check that the token was issued for this endpoint (RFC 8707).
 
-    ``is_typed`` means that the token declares itself an access token (RFC 9068). Without that, a
-    token whose audience is its own client cannot be distinguished from an ID token.
+    Without ``is_typed``, a token whose audience is its own client cannot be distinguished from an
+    ID token.
 
     Raises:
         AuthenticationRequired: it was issued for another resource, or for none in particular.
@@ -140,12 +140,18 @@ def build_principal(
     backend: str,
     credential: str,
     expires_at: float,
+    is_typed: bool,
 ) -> Principal:
     """Return the caller that verified claims identify, with one query for a known subject.
 
+    ``is_typed`` means that the token declares itself an access token (RFC 9068).
+
     Raises:
-        AuthenticationRequired: the subject has no user here, or an inactive one.
+        AuthenticationRequired: the token is not an access token for this endpoint, or the subject
+            has no user here, or an inactive one.
     """
+    _check_kind(entry, claims)
+    _check_audience(entry, claims, credentials.resource, is_typed=is_typed)
     user, client = find_user(entry, claims), _client_of(claims)
     return principal_for(
         user,
@@ -235,7 +241,8 @@ def _link_identity(
 ) -> ExternalIdentity:
     """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
-        user = _resolve_user(entry, claims) or _find_or_create_user(entry, claims)
+        user = import_string(entry.user)(claims, entry.issuer) if entry.user else None
+        user = user or _find_or_create_user(entry, claims)
         if user is not None and user.is_active:
             identity, is_new = ExternalIdentity.objects.get_or_create(
                 issuer=entry.issuer, subject=subject, defaults={"user": user}
@@ -253,10 +260,6 @@ def _link_identity(
 def _find_identity(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
     identities = ExternalIdentity.objects.select_related("user")
     return identities.filter(issuer=entry.issuer, subject=subject).first()
-
-
-def _resolve_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
-    return import_string(entry.user)(claims, entry.issuer) if entry.user else None
 
 
 def _find_or_create_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:

@@ -23,8 +23,6 @@ from mcp_django.auth import outbound
 from mcp_django.auth.backends.external import (
     ExternalBackend,
     build_principal,
-    check_audience,
-    check_kind,
     entries_for,
     reject_token,
 )
@@ -71,8 +69,6 @@ class IntrospectionBackend(ExternalBackend):
             return None
         expires_at = _check_times(entry, claims)
         _check_issuer_and_type(entry, claims)
-        check_kind(entry, claims)
-        check_audience(entry, claims, credentials.resource, is_typed=True)
         return build_principal(
             entry,
             claims,
@@ -80,6 +76,7 @@ class IntrospectionBackend(ExternalBackend):
             backend="introspection",
             credential=f"introspection:{digest}",
             expires_at=expires_at,
+            is_typed=True,
         )
 
     def entries(self) -> Sequence[IntrospectionIssuer]:

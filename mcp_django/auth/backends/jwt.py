@@ -30,8 +30,6 @@ from mcp_django.auth import outbound
 from mcp_django.auth.backends.external import (
     ExternalBackend,
     build_principal,
-    check_audience,
-    check_kind,
     entries_for,
     reject_token,
 )
@@ -65,8 +63,6 @@ class JWTBackend(ExternalBackend):
         if entry is None:
             return None
         claims, is_typed = _verify(entry, bearer)
-        check_kind(entry, claims)
-        check_audience(entry, claims, credentials.resource, is_typed=is_typed)
         return build_principal(
             entry,
             claims,
@@ -74,6 +70,7 @@ class JWTBackend(ExternalBackend):
             backend="jwt",
             credential=_credential_of(claims, bearer),
             expires_at=int(claims["exp"]),
+            is_typed=is_typed,
         )
 
     def entries(self) -> Sequence[JWTIssuer]:
