@@ -130,18 +130,8 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
 
 def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
     """Return the task of this id, server and caller, ``None`` if there is none."""
-    return _find_current(tasks_of_principal(server, principal_key).filter(pk=task_id))
-
-
-def find_task_by_pk(pk: str) -> tables.Task | None:
-    """Return the task of this id, of any caller: for workers and the admin."""
-    found = rows(tables.Task).filter(pk=pk, expires_at__gt=seconds_ago(GRACE_SECONDS))
-    return _find_current(found)
-
-
-def _find_current(found: QuerySet[tables.Task]) -> tables.Task | None:
-    """Return the only row, which is closed first if it is late."""
-    row = found.annotate(is_late=_late_condition()).first()
+    mine = tasks_of_principal(server, principal_key)
+    row = mine.filter(pk=task_id).annotate(is_late=_late_condition()).first()
     if row is not None and row.is_late:
         # On SQLite, this very run may have the database locked, by a transaction of its own.
         locked = (OperationalError,) if connections[write_alias()].vendor == "sqlite" else ()
