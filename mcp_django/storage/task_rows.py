@@ -116,9 +116,7 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
             return
         known = known.filter(network=digest_of_network(network))
     if known.filter(going_on).count() >= most:
-        raise TooManyTasks(
-            f"You have {most} open tasks, the maximum; wait for one, or cancel one.",
-        )
+        raise TooManyTasks(f"You have {most} open tasks, the maximum; wait for one, or cancel one.")
     if size > MAX_SHORT:
         long = known.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
         if long.aggregate(sum=Sum("size", default=0))["sum"] + size > MAX_LONG:
@@ -129,7 +127,7 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
 
 
 def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
-    """Return the task of this id, server and caller, ``None`` if there is none."""
+    """Return the task of this id, server and caller, closed if it is late; ``None`` for none."""
     mine = tasks_of_principal(server, principal_key)
     row = mine.filter(pk=task_id).annotate(is_late=_late_condition()).first()
     if row is not None and row.is_late:
