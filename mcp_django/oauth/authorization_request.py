@@ -22,16 +22,8 @@ from oauthlib.oauth2 import FatalClientError, OAuth2Error
 from mcp_django.auth.endpoints import all_resources, find_resources, find_server
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import can_connect
-from mcp_django.oauth import redirects
+from mcp_django.oauth import clients, redirects
 from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
-from mcp_django.oauth.clients import (
-    OFFLINE_ACCESS,
-    Scopes,
-    allowed_scopes,
-    is_manually_registered,
-    required_scopes,
-    site_scopes,
-)
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.protocol.text import printable
 
@@ -200,7 +192,7 @@ def check_client(query: QueryDict) -> None:
         UntrustedRequest: if the client was not registered manually, or does not exist.
     """
     client_id = query.get("client_id", "")
-    if not is_manually_registered(
+    if not clients.is_manually_registered(
         get_application_model().objects.filter(client_id=client_id).first()
     ):
         raise UntrustedRequest(_("You are not signed in."))
@@ -267,7 +259,7 @@ def _document_problem(client_id: str) -> str:
 def _check_redirect(application: Any, redirect_uri: str) -> None:
     """Check the redirect URI against the current policy; the registration may be older."""
     scheme = urlsplit(redirect_uri).scheme.lower()
-    if application is not None and not is_manually_registered(application):
+    if application is not None and not clients.is_manually_registered(application):
         trusted = redirects.is_allowed(redirect_uri)
     else:
         apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
@@ -311,9 +303,9 @@ def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
     A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
     asked = query.get("scope", "").split()
-    possible = allowed_scopes(asked, application)
-    unknown = set(asked) - {*possible, OFFLINE_ACCESS}
-    if unknown and is_manually_registered(application):
+    possible = clients.allowed_scopes(asked, application)
+    unknown = set(asked) - {*possible, clients.OFFLINE_ACCESS}
+    if unknown and clients.is_manually_registered(application):
         raise _RequestError("invalid_scope", "A scope is not available to this client.")
     return tuple(possible)
 
@@ -323,8 +315,8 @@ def _default_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes for a request without any: those that the servers require."""
     if resources:
-        return tuple(required_scopes(find_server(one, request) for one in resources))
-    return tuple(Scopes().get_default_scopes(application))
+        return tuple(clients.required_scopes(find_server(one, request) for one in resources))
+    return tuple(clients.Scopes().get_default_scopes(application))
 
 
 def _requested_resources(
@@ -351,9 +343,9 @@ def _requested_resources(
 
 def _is_for_own_api(application: Any, scopes: tuple[str, ...]) -> bool:
     """Return whether the request is for another API of the site and not for an MCP server."""
-    if not is_manually_registered(application):
+    if not clients.is_manually_registered(application):
         return False
-    return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(site_scopes())
+    return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(clients.site_scopes())
 
 
 def _may_connect(resource: str, request: HttpRequest, application: Any) -> bool:
