@@ -204,8 +204,8 @@ class _DelegationForm:
         return cleaned
 
 
-class ReadOnlyAdmin(MCPModelAdmin):
-    """Rows that only the package writes; read-only in the admin."""
+class NoEditAdmin(MCPModelAdmin):
+    """Rows that only the package writes; in the admin they can at most be deleted."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return false: rows cannot be added by hand."""
@@ -214,6 +214,10 @@ class ReadOnlyAdmin(MCPModelAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return false: rows cannot be changed by hand."""
         return False
+
+
+class ReadOnlyAdmin(NoEditAdmin):
+    """Rows that only the package writes; read-only in the admin."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return false: rows cannot be deleted by hand."""

@@ -55,7 +55,7 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
     a trailing slash, since clients compare it as a string.
     """
     if request.method == "OPTIONS":
-        return _add_public_headers(HttpResponse(status=204, headers={"Allow": METHODS}))
+        return HttpResponse(status=204, headers={"Allow": METHODS, **PUBLIC_HEADERS})
     if request.method not in {"GET", "HEAD"}:
         return _error_response(405, "Use GET.", Allow=METHODS)
     found = _requested_endpoint(request, path or "")
@@ -63,9 +63,9 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
     if found is None or not issuers:
         return _error_response(404, "This site has no protected resource at this path.")
     url, endpoint = found
-    response = JsonResponse(_build_metadata(url, endpoint.server, issuers))
-    response["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
-    return _add_public_headers(response)
+    cached = {"Cache-Control": f"public, max-age={MAX_AGE_SECONDS}"}
+    metadata = _build_metadata(url, endpoint.server, issuers)
+    return JsonResponse(metadata, headers={**cached, **PUBLIC_HEADERS})
 
 
 # Clients have no session during discovery; read by Django's LoginRequiredMiddleware.
@@ -139,16 +139,12 @@ def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
 
 
 def _error_response(status: int, description: str, **headers: str) -> HttpResponse:
-    body = {"error": "not_found" if status == 404 else "invalid_request"}
-    sent = {"Cache-Control": "no-store", **headers}
-    described = {**body, "error_description": description}
-    return _add_public_headers(JsonResponse(described, status=status, headers=sent))
-
-
-def _add_public_headers(response: HttpResponse) -> HttpResponse:
-    for name, value in PUBLIC_HEADERS.items():
-        response[name] = value
-    return response
+    error = "not_found" if status == 404 else "invalid_request"
+    return JsonResponse(
+        {"error": error, "error_description": description},
+        status=status,
+        headers={"Cache-Control": "no-store", **headers, **PUBLIC_HEADERS},
+    )
 
 
 # The ``WWW-Authenticate`` header ------------------------------------------------------------------

@@ -172,12 +172,10 @@ def server_of(resource: str) -> Any | None:
     named = canonicalize_url(resource)
     if named is None:
         return None
-    return _declared_servers.get(named) or _server_at(unquote(urlsplit(named).path))
-
-
-def _server_at(path: str) -> Any | None:
-    """Return the server whose endpoint is at a decoded path of this site, script name included."""
-    view = _view_at(path.removesuffix("/"), get_script_prefix().rstrip("/"), None)
+    if server := _declared_servers.get(named):
+        return server
+    path = unquote(urlsplit(named).path).removesuffix("/")
+    view = _view_at(path, get_script_prefix().rstrip("/"), None)
     return None if view is None or view.mcp_server.resource_url else view.mcp_server
 
 
@@ -222,23 +220,19 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
     """
     found = dict(_declared_servers)
     start = origin_of(request) + quote_path(prefix_of(request))
-    for path in _endpoint_paths(getattr(request, "urlconf", None)):
+    # Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
+    with translation.override(settings.LANGUAGE_CODE):
+        patterns = get_resolver(getattr(request, "urlconf", None)).url_patterns
+        paths = dict.fromkeys(_iter_paths(patterns, "/"))
+    for path in paths:
         endpoint = find_endpoint(start + quote_path(path), request)
         if endpoint is not None:
             found[endpoint.resource] = endpoint.server
     return found
 
 
-def _endpoint_paths(urlconf: Any = None) -> list[str]:
-    """Return the paths of all endpoints that have no variables, without the script name.
-
-    Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
-    """
-    with translation.override(settings.LANGUAGE_CODE):
-        return list(dict.fromkeys(_iter_paths(get_resolver(urlconf).url_patterns, "/")))
-
-
 def _iter_paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
+    """Yield the paths of all endpoints that have no variables, without the script name."""
     for one in patterns:
         regex = before + one.pattern.regex.pattern.lstrip("^")
         if isinstance(one, URLResolver):

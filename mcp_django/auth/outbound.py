@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -100,14 +100,14 @@ def _read_response(request: Request) -> bytes:
     content = b""
     with _build_opener().open(request, timeout=TIMEOUT_SECONDS) as response:
         if response.status != 200:
-            _raise_url_error(f"it responded with {response.status}")
+            raise URLError(f"it responded with {response.status}")
         # The timeout applies to each read; the deadline stops a server that sends single bytes.
         while chunk := response.read1(_CHUNK):
             content += chunk
             if len(content) > MAX_BYTES:
-                _raise_url_error(f"it is longer than {MAX_BYTES} bytes")
+                raise URLError(f"it is longer than {MAX_BYTES} bytes")
             if time.monotonic() > deadline:
-                _raise_url_error(f"it takes longer than {TIMEOUT_SECONDS} seconds")
+                raise URLError(f"it takes longer than {TIMEOUT_SECONDS} seconds")
     return content
 
 
@@ -133,10 +133,6 @@ class NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _raise_url_error(reason: str) -> NoReturn:
-    raise URLError(reason)
-
-
 def _parse_object(url: str, content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
@@ -145,6 +141,20 @@ def _parse_object(url: str, content: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise FetchFailed(f"{url} is not a JSON object.")
     return document
+
+
+def metadata_urls(issuer: str) -> tuple[str, ...]:
+    """Return the possible URLs of an issuer's metadata, the likeliest first.
+
+    OpenID Connect appends to the issuer's URL, RFC 8414 (section 3.1) inserts before its path.
+    """
+    base = issuer.rstrip("/")
+    parts = urlsplit(base)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return (
+        f"{base}/.well-known/openid-configuration",
+        f"{origin}/.well-known/oauth-authorization-server{parts.path}",
+    )
 
 
 # The signed cache ---------------------------------------------------------------------------------

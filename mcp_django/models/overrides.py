@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.conf import parse_rates
+from mcp_django.models.tokens import user_foreign_key
 
 
 class OverrideFields(models.Model):
@@ -187,13 +187,7 @@ class AdminTextVersion(models.Model):
 
     number = models.PositiveIntegerField(_("version"))
     content = models.JSONField(_("content"))
-    author = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.SET_NULL,
-        null=True,
-        related_name="+",
-        verbose_name=_("author"),
-    )
+    author = user_foreign_key(models.SET_NULL, null=True, verbose_name=_("author"))
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

@@ -10,10 +10,11 @@ zones of workers differ.
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from mcp_django.models.tokens import user_foreign_key
 
 
 class Session(models.Model):
@@ -26,14 +27,7 @@ class Session(models.Model):
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     server = models.CharField(_("server"), max_length=100)
     principal = models.CharField(_("principal"), max_length=255)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.CASCADE,
-        null=True,
-        blank=True,
-        related_name="+",
-        verbose_name=_("user"),
-    )
+    user = user_foreign_key(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
     network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
     protocol_version = models.CharField(_("revision"), max_length=32)

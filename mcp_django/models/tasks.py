@@ -11,12 +11,12 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.models.calls import new_code
+from mcp_django.models.tokens import user_foreign_key
 from mcp_django.protocol.jsonrpc import encode
 
 
@@ -75,14 +75,7 @@ class Task(models.Model):
 
     # The caller, for the worker.
     principal = models.CharField(_("principal"), max_length=255)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.CASCADE,
-        null=True,
-        blank=True,
-        related_name="+",
-        verbose_name=_("user"),
-    )
+    user = user_foreign_key(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
     network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
     client_id = models.CharField(_("client ID"), max_length=255, blank=True)

@@ -18,17 +18,24 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.debug import sensitive_variables
 
 TOKEN_PREFIX = "mcp_"
 
 
 def token_digest(plaintext: str) -> str:
-    """Return the digest of a token, as it is stored.
+    """Return the SHA-256 of a token, code or state in hexadecimal, as it is stored.
 
     A plain SHA-256 is sufficient: tokens have 256 random bits and cannot be guessed, and a slow
     hash would slow down every request.
     """
-    return hashlib.sha256(plaintext.encode()).hexdigest()
+    return hashlib.sha256(plaintext.encode("utf-8", "replace")).hexdigest()
+
+
+def user_foreign_key(on_delete: Any = models.CASCADE, **options: Any) -> Any:
+    """Return a foreign key to the user model; users have no attribute for the rows."""
+    options = {"verbose_name": _("user"), "related_name": "+", **options}
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete, **options)
 
 
 def validate_networks(values: object) -> None:
@@ -48,7 +55,13 @@ def validate_networks(values: object) -> None:
 
 
 class AccessTokenManager(models.Manager["AccessToken"]):
-    """The manager that issues tokens."""
+    """The manager that issues and finds tokens."""
+
+    @sensitive_variables("plaintext")
+    def find(self, plaintext: str) -> AccessToken | None:
+        """Return the token of this plaintext, with its user; ``None`` if it is not usable."""
+        found = self.select_related("user").filter(digest=token_digest(plaintext)).first()
+        return found if found is not None and found.is_usable else None
 
     def issue(
         self,
@@ -90,9 +103,7 @@ class AccessToken(models.Model):
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     hint = models.CharField(_("last characters"), max_length=4, editable=False)
     name = models.CharField(_("name"), max_length=100, help_text=_("The purpose of the token."))
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
-    )
+    user = user_foreign_key()
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
     servers = models.JSONField(
         _("servers"),
@@ -182,14 +193,7 @@ class AuthEvent(models.Model):
 
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
     at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.SET_NULL,
-        null=True,
-        blank=True,
-        related_name="+",
-        verbose_name=_("user"),
-    )
+    user = user_foreign_key(models.SET_NULL, null=True, blank=True)
     username = models.CharField(_("username at the time"), max_length=150, blank=True)
     client_id = models.CharField(_("client"), max_length=255, blank=True)
     server = models.CharField(_("server"), max_length=100, blank=True)
@@ -216,9 +220,7 @@ class ExternalIdentity(models.Model):
 
     issuer = models.CharField(_("issuer"), max_length=255)
     subject = models.CharField(_("subject"), max_length=255)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
-    )
+    user = user_foreign_key()
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
 

@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
-from mcp_django.admin_base import DelegationAdmin, MCPModelAdmin
+from mcp_django.admin_base import DelegationAdmin, NoEditAdmin
 from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import ClientDisplay, client_displays
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
@@ -26,7 +26,7 @@ from mcp_django.oauth.upstream import grants
 
 
 @admin.register(Consent)
-class ConsentAdmin(MCPModelAdmin):
+class ConsentAdmin(NoEditAdmin):
     """View, search and revoke the connected assistants of all users."""
 
     list_display = [
@@ -54,14 +54,6 @@ class ConsentAdmin(MCPModelAdmin):
         "updated_at",
     ]
     fields = tuple(readonly_fields)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return ``False``: only the user can consent."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return ``False``: a consent cannot be edited, only revoked."""
-        return False
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may delete consents, which revoking also requires."""
@@ -204,7 +196,7 @@ def _client_display(row: Consent | ClientProfile) -> ClientDisplay:
 
 
 @admin.register(UpstreamGrant)
-class UpstreamGrantAdmin(MCPModelAdmin):
+class UpstreamGrantAdmin(NoEditAdmin):
     """Upstream access of all users; encrypted fields are not shown."""
 
     list_display = ["provider", "user", "subject", "status", "expires_at", "checked_at"]
@@ -220,14 +212,6 @@ class UpstreamGrantAdmin(MCPModelAdmin):
     def has_module_permission(self, request: HttpRequest) -> bool:
         """Return ``False`` if no upstream provider is configured."""
         return bool(get_settings().oauth.upstream) and super().has_module_permission(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return ``False``: only the user can authorize the site at a provider."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return ``False``: what a provider granted cannot be edited."""
-        return False
 
     def has_disconnect_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may delete upstream access, which ending it also requires."""

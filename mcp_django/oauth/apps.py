@@ -42,10 +42,9 @@ class OAuthConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks and the cleanup, and hide secrets in the toolkit's logs."""
-        from mcp_django.oauth import checks
+        from mcp_django.oauth import checks  # noqa: F401 - importing it registers them
         from mcp_django.storage import cleanup
 
-        checks.register_all()
         _install_log_filter()
         if _expired_rows not in cleanup.extra_cleanups:
             cleanup.extra_cleanups.append(_expired_rows)

@@ -5,7 +5,6 @@ PyJWT is an optional dependency, so this module is imported only when an asserti
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +16,7 @@ from jwt.exceptions import MissingRequiredClaimError, PyJWTError
 
 from mcp_django.auth.backends.jwt import IssuerKeys, key_store
 from mcp_django.conf import JWTIssuer
+from mcp_django.models import token_digest
 from mcp_django.oauth.models import UsedAssertion
 
 MAX_LENGTH = 8192
@@ -119,9 +119,8 @@ def mark_used(claims: dict[str, Any]) -> bool:
     jti = claims.get("jti")
     if not isinstance(jti, str) or not jti:
         raise InvalidAssertion("The claim jti is missing.")
-    name = f"{claims['iss']}\0{jti}"
     used = UsedAssertion(
-        digest=hashlib.sha256(name.encode("utf-8", "replace")).hexdigest(),
+        digest=token_digest(f"{claims['iss']}\0{jti}"),
         # Kept for as long as any allowed leeway could still accept the assertion.
         expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + timedelta(minutes=10),
     )

@@ -33,7 +33,7 @@ def is_present(request: Any) -> bool:
 
 def client_has_keys(client_id: str) -> bool:
     """Return whether the client has keys, so that it can authenticate only with them."""
-    found = ClientProfile._default_manager.filter(client_id=client_id).first()
+    found = ClientProfile.of_client(client_id)
     return found is not None and found.has_keys
 
 
@@ -52,7 +52,7 @@ def authenticate_by_assertion(request: Any, http: HttpRequest) -> Any:
     try:
         named = signed.read_unverified_claims(assertion).get("sub")
         client = _registered(named, claimed=request.client_id)
-        profile = ClientProfile._default_manager.filter(client_id=named).first() if client else None
+        profile = ClientProfile.of_client(named) if client else None
         if profile is None or not profile.has_keys or not client.is_usable(request):
             return None
         claims = signed.verify_assertion(

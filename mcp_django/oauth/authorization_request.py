@@ -22,16 +22,8 @@ from oauthlib.oauth2 import FatalClientError, OAuth2Error
 from mcp_django.auth.endpoints import all_resources, find_resources, find_server
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import can_connect
-from mcp_django.oauth import redirects
+from mcp_django.oauth import clients, redirects
 from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
-from mcp_django.oauth.clients import (
-    OFFLINE_ACCESS,
-    Scopes,
-    allowed_scopes,
-    is_manually_registered,
-    required_scopes,
-    site_scopes,
-)
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.protocol.text import printable
 
@@ -59,20 +51,14 @@ class AuthorizationRequest:
     claims: str = ""
     is_bound: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request as JSON values, which ``from_dict`` reads."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> AuthorizationRequest:
-        """Return the request from the values of ``as_dict``.
+        """Return the request from the JSON values of ``asdict``.
 
         Raises:
             TypeError: if the values are not those of a request.
         """
-        lists: dict[str, Any] = {
-            name: tuple(values.get(name, ())) for name in ("scopes", "resources")
-        }
+        lists = {name: tuple(values.get(name, ())) for name in ("scopes", "resources")}
         return cls(**(values | lists))
 
     def sign(self, user: Any) -> str:
@@ -81,7 +67,7 @@ class AuthorizationRequest:
         The form has no other hidden field that could be tampered with, so the server receives only
         values that it has checked.
         """
-        values = self.as_dict() | {"user": str(user.pk)}
+        values = asdict(self) | {"user": str(user.pk)}
         return signing.dumps(values, salt=SALT, compress=True)
 
     @classmethod
@@ -113,6 +99,12 @@ class AuthorizationRequest:
         if bound or not self.is_bound:
             pairs += [("resource", one) for one in self.resources]
         return urlencode([(name, value) for name, value in pairs if value])
+
+    def error(self, error: str, description: str) -> AuthorizationError:
+        """Return the error that the client receives instead of a code."""
+        return AuthorizationError(
+            error, description, redirect_uri=self.redirect_uri, state=self.state
+        )
 
 
 # Reading and checking a request -------------------------------------------------------------------
@@ -200,7 +192,7 @@ def check_client(query: QueryDict) -> None:
         UntrustedRequest: if the client was not registered manually, or does not exist.
     """
     client_id = query.get("client_id", "")
-    if not is_manually_registered(
+    if not clients.is_manually_registered(
         get_application_model().objects.filter(client_id=client_id).first()
     ):
         raise UntrustedRequest(_("You are not signed in."))
@@ -267,7 +259,7 @@ def _document_problem(client_id: str) -> str:
 def _check_redirect(application: Any, redirect_uri: str) -> None:
     """Check the redirect URI against the current policy; the registration may be older."""
     scheme = urlsplit(redirect_uri).scheme.lower()
-    if application is not None and not is_manually_registered(application):
+    if application is not None and not clients.is_manually_registered(application):
         trusted = redirects.is_allowed(redirect_uri)
     else:
         apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
@@ -286,41 +278,23 @@ def _check_parameters(query: QueryDict) -> None:
     for name in _SINGLE_PARAMETERS:
         if len(query.getlist(name)) > 1:
             raise _RequestError("invalid_request", f"Send {name} only once.")
-    if not query.get("response_type"):
-        raise _RequestError("invalid_request", "Send response_type=code.")
-    nonce, claims = query.get("nonce", ""), query.get("claims", "")
-    for holds, error, description in (
-        (query["response_type"] == "code", "unsupported_response_type", "Send response_type=code."),
-        (
-            query.get("response_mode", "query") == "query",
-            "invalid_request",
-            "response_mode must be query.",
-        ),
-        (
-            "request" not in query,
-            "request_not_supported",
-            "Send the parameters, not a request object.",
-        ),
-        (
-            "request_uri" not in query,
-            "request_uri_not_supported",
-            "Send the parameters, not request_uri.",
-        ),
-        (query.get("code_challenge_method") == "S256", "invalid_request", PKCE),
-        (_CHALLENGE.fullmatch(query.get("code_challenge", "")), "invalid_request", PKCE),
-        (
-            len(nonce) <= MAX_NONCE,
-            "invalid_request",
-            f"nonce is longer than {MAX_NONCE} characters.",
-        ),
-        (
-            "\0" not in nonce + claims,
-            "invalid_request",
-            "nonce or claims contains a NUL character.",
-        ),
-    ):
-        if not holds:
-            raise _RequestError(error, description)
+    kind = query.get("response_type")
+    if kind != "code":
+        error = "unsupported_response_type" if kind else "invalid_request"
+        raise _RequestError(error, "Send response_type=code.")
+    if query.get("response_mode", "query") != "query":
+        raise _RequestError("invalid_request", "response_mode must be query.")
+    if "request" in query:
+        raise _RequestError("request_not_supported", "Send the parameters, not a request object.")
+    if "request_uri" in query:
+        raise _RequestError("request_uri_not_supported", "Send the parameters, not request_uri.")
+    is_sha256 = query.get("code_challenge_method") == "S256"
+    if not is_sha256 or not _CHALLENGE.fullmatch(query.get("code_challenge", "")):
+        raise _RequestError("invalid_request", PKCE)
+    if len(query.get("nonce", "")) > MAX_NONCE:
+        raise _RequestError("invalid_request", f"nonce is longer than {MAX_NONCE} characters.")
+    if "\0" in query.get("nonce", "") + query.get("claims", ""):
+        raise _RequestError("invalid_request", "nonce or claims contains a NUL character.")
 
 
 def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
@@ -329,9 +303,9 @@ def _requested_scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
     A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
     asked = query.get("scope", "").split()
-    possible = allowed_scopes(asked, application)
-    unknown = set(asked) - {*possible, OFFLINE_ACCESS}
-    if unknown and is_manually_registered(application):
+    possible = clients.allowed_scopes(asked, application)
+    unknown = set(asked) - {*possible, clients.OFFLINE_ACCESS}
+    if unknown and clients.is_manually_registered(application):
         raise _RequestError("invalid_scope", "A scope is not available to this client.")
     return tuple(possible)
 
@@ -341,8 +315,8 @@ def _default_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes for a request without any: those that the servers require."""
     if resources:
-        return tuple(required_scopes(find_server(one, request) for one in resources))
-    return tuple(Scopes().get_default_scopes(application))
+        return tuple(clients.required_scopes(find_server(one, request) for one in resources))
+    return tuple(clients.Scopes().get_default_scopes(application))
 
 
 def _requested_resources(
@@ -369,9 +343,9 @@ def _requested_resources(
 
 def _is_for_own_api(application: Any, scopes: tuple[str, ...]) -> bool:
     """Return whether the request is for another API of the site and not for an MCP server."""
-    if not is_manually_registered(application):
+    if not clients.is_manually_registered(application):
         return False
-    return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(site_scopes())
+    return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(clients.site_scopes())
 
 
 def _may_connect(resource: str, request: HttpRequest, application: Any) -> bool:

@@ -7,13 +7,15 @@ approves exactly what the page shows. No parameter of the request skips the cons
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, NoReturn, cast
 
 from django.contrib.auth.views import redirect_to_login
 from django.core.signing import BadSignature
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views import View
@@ -61,16 +63,9 @@ class AuthorizeView(View):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Handle the request, and report errors as RFC 6749 requires."""
-        try:
-            with _allow_document_fetch(request):
-                return cast(HttpResponse, super().dispatch(request, *args, **kwargs))
-        except UntrustedRequest as exc:
-            hint = _("Go back to your assistant and connect again.")
-            return _show_request_error(request, exc, hint=hint)
-        except AuthorizationError as refusal:
-            return consent.account_choice_page(request, refusal) or redirect(
-                request, refusal.location()
-            )
+        respond = partial(super().dispatch, request, *args, **kwargs)
+        hint = _("Go back to your assistant and connect again.")
+        return _report_errors(request, respond, hint=hint, may_switch=True)
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """Show the consent page, or redirect to the login page or the client."""
@@ -116,7 +111,7 @@ class AuthorizeView(View):
         asked, application = _revalidate(request, asked)
         if decision != "allow":
             consent.log_decision(AuthEvent.Kind.DENIAL, asked, request)
-            raise _authorization_error(asked, "access_denied", "The user denied the request.")
+            raise asked.error("access_denied", "The user denied the request.")
         scopes = consent.chosen_scopes(asked, request, request.POST.getlist("scope"))
         if not scopes:
             return _show_consent_page(
@@ -133,13 +128,7 @@ def finish_request(request: HttpRequest, approved_request: dict[str, Any]) -> Ht
     there. An error is returned as a response as well: a redirect or a page.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
-    try:
-        with _allow_document_fetch(request):
-            return _complete(request, asked)
-    except UntrustedRequest as exc:
-        return _show_request_error(request, exc)
-    except AuthorizationError as refusal:
-        return redirect(request, refusal.location())
+    return _report_errors(request, partial(_complete, request, asked))
 
 
 def reject_request(
@@ -150,27 +139,39 @@ def reject_request(
     ``error`` is a key of ``UPSTREAM_ERRORS``. Client and redirect URI are checked again; if they
     are no longer valid, the user sees an error page instead.
     """
-    asked = AuthorizationRequest.from_dict(approved_request)
+
+    def respond() -> NoReturn:
+        asked, _application = _revalidate(request, AuthorizationRequest.from_dict(approved_request))
+        raise asked.error(error, UPSTREAM_ERRORS[error])
+
+    return _report_errors(request, respond)
+
+
+def _report_errors(
+    request: HttpRequest,
+    respond: Callable[[], HttpResponseBase],
+    *,
+    hint: str = "",
+    may_switch: bool = False,
+) -> HttpResponse:
+    """Return the response, or an error: as a page for the user, or a redirect to the client.
+
+    ``may_switch``: users whose account is the problem may first choose another one.
+    """
     try:
         with _allow_document_fetch(request):
-            asked, _application = _revalidate(request, asked)
+            return cast(HttpResponse, respond())
     except UntrustedRequest as exc:
-        return _show_request_error(request, exc)
+        return consent.render_error(
+            request,
+            title=_("This request cannot be answered"),
+            message=str(exc),
+            detail=exc.detail,
+            hint=hint,
+        )
     except AuthorizationError as refusal:
-        return redirect(request, refusal.location())
-    return redirect(request, _authorization_error(asked, error, UPSTREAM_ERRORS[error]).location())
-
-
-def _show_request_error(
-    request: HttpRequest, refusal: UntrustedRequest, *, hint: str = ""
-) -> HttpResponse:
-    return consent.render_error(
-        request,
-        title=_("This request cannot be answered"),
-        message=str(refusal),
-        detail=refusal.detail,
-        hint=hint,
-    )
+        choice = consent.account_choice_page(request, refusal) if may_switch else None
+        return choice or redirect(request, refusal.location())
 
 
 @contextmanager
@@ -222,7 +223,7 @@ def _sign_in(request: HttpRequest, query: QueryDict) -> HttpResponse:
 
 def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:
     if not request.user.is_active:
-        raise _authorization_error(asked, "access_denied", "This account may not connect.")
+        raise asked.error("access_denied", "This account may not connect.")
 
 
 def _response_without_consent(
@@ -241,19 +242,15 @@ def _answer_prompt_none(
 ) -> HttpResponse:
     """Return the response to ``prompt=none``: a code or an error, never a page (OIDC Core)."""
     if len(prompts) > 1:
-        raise _authorization_error(
-            asked, "invalid_request", "prompt=none cannot be combined with other values."
-        )
+        raise asked.error("invalid_request", "prompt=none cannot be combined with other values.")
     if not request.user.is_authenticated:
-        raise _authorization_error(asked, "login_required", "The user is not signed in.")
+        raise asked.error("login_required", "The user is not signed in.")
     _check_user(request, asked)
     if bindings.missing_provider(request.user, asked.resources):
-        raise _authorization_error(
-            asked, "interaction_required", "The user has to sign in at a provider."
-        )
+        raise asked.error("interaction_required", "The user has to sign in at a provider.")
     decided = _response_without_consent(request, asked, application)
     if decided is None:
-        raise _authorization_error(asked, "consent_required", "The user has to consent.")
+        raise asked.error("consent_required", "The user has to consent.")
     return decided
 
 
@@ -278,7 +275,7 @@ def _approve(
     request: HttpRequest, asked: AuthorizationRequest, scopes: tuple[str, ...]
 ) -> HttpResponse:
     consent.save_consent(asked, scopes, request)
-    return _complete(request, AuthorizationRequest.from_dict(asked.as_dict() | {"scopes": scopes}))
+    return _complete(request, replace(asked, scopes=scopes))
 
 
 def _revalidate(
@@ -287,18 +284,15 @@ def _revalidate(
     """Validate the request again, since time has passed since the page was shown."""
     again, application = parse_request(QueryDict(asked.query(bound=True)), request)
     _check_user(request, again)
-    values = again.as_dict() | {
-        "scopes": tuple(one for one in asked.scopes if one in again.scopes),
-        "is_bound": asked.is_bound,
-    }
-    return AuthorizationRequest.from_dict(values), application
+    scopes = tuple(one for one in asked.scopes if one in again.scopes)
+    return replace(again, scopes=scopes, is_bound=asked.is_bound), application
 
 
 def _complete(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
     """Redirect to a provider that is not yet connected, or to the client with a code."""
     asked, _application = _revalidate(request, asked)
     for _resource, server in consent.servers_of(asked, request):
-        step = _upstream_redirect(request, server, asked.as_dict())
+        step = _upstream_redirect(request, server, asdict(asked))
         if step is not None:
             return step
     return redirect(request, _issue_code(request, asked))
@@ -352,13 +346,5 @@ def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
     except FatalClientError as exc:
         raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
     except OAuth2Error as exc:
-        raise _authorization_error(asked, exc.error, exc.description or "") from exc
+        raise asked.error(exc.error, exc.description or "") from exc
     return add_code(asked.redirect_uri, headers["Location"], state=asked.state)
-
-
-def _authorization_error(
-    asked: AuthorizationRequest, error: str, description: str
-) -> AuthorizationError:
-    return AuthorizationError(
-        error, description, redirect_uri=asked.redirect_uri, state=asked.state
-    )

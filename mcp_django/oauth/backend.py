@@ -7,7 +7,6 @@ tokens and ID tokens.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -26,11 +25,12 @@ from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import TOKEN_PREFIX
+from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 
-# Maximum length of a client id in a principal's key, which is stored in columns and cache keys.
+# Maximum length of a client id in a principal's key, which is stored in columns and cache keys; a
+# longer one is replaced by its digest.
 MAX_CLIENT_ID = 60
 # Updating the time of last use on every request would make every read a write.
 LAST_USED_RESOLUTION = timedelta(minutes=10)
@@ -57,7 +57,7 @@ class OAuthBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
-        checksum = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
+        checksum = token_digest(bearer)
         tokens = get_access_token_model()._default_manager.filter(token_checksum=checksum)
         related = ("user", "application", "refresh_token")
         token = bindings.annotate_tokens(
@@ -138,9 +138,11 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
     refresh = getattr(token, "refresh_token", None)
     family = refresh.token_family if refresh is not None else None
     client_id = token.application.client_id
+    is_short = len(client_id) <= MAX_CLIENT_ID
+    named = client_id if is_short else token_digest(client_id)[:MAX_CLIENT_ID]
     return principal_for(
         token.user,
-        key=f"{key_of(token.user)}@{_bounded_client_id(client_id)}",
+        key=f"{key_of(token.user)}@{named}",
         backend="oauth",
         scopes=frozenset(token.scope.split()),
         client_id=client_id,
@@ -151,10 +153,3 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
         credential=f"{FAMILY}{family}" if family else f"{CHECKSUM}{token.token_checksum}",
         expires_at=token.expires,
     )
-
-
-def _bounded_client_id(client_id: str) -> str:
-    """Return the client id, or its digest if it is longer than ``MAX_CLIENT_ID``."""
-    if len(client_id) <= MAX_CLIENT_ID:
-        return client_id
-    return hashlib.sha256(client_id.encode()).hexdigest()[:MAX_CLIENT_ID]

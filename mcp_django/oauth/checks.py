@@ -7,7 +7,7 @@ the other checks report nothing. The toolkit is therefore imported inside the ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import wraps
 from importlib.util import find_spec
@@ -35,69 +35,69 @@ from mcp_django.oauth.redirects import app_redirect_problem
 from mcp_django.protocol.text import nearest
 from mcp_django.server import all_servers
 
+TAG = "mcp_oauth"
 
-def _skip_if_unconfigured(check: Check) -> Check:
-    """Skip the check if the toolkit is not installed or ``MCP_DJANGO`` is not valid."""
 
-    @skip_if_settings_invalid
-    @wraps(check)
-    def ready(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-        if not apps.is_installed("oauth2_provider"):
-            return []
-        return check(app_configs, **kwargs)
+def _check(*tags: str, **options: Any) -> Callable[[Callable[..., Iterator[CheckMessage]]], Check]:
+    """Return a decorator that registers a check, which yields its messages.
 
-    return ready
+    It is skipped if the toolkit is not installed or ``MCP_DJANGO`` is not valid.
+    """
+
+    def decorate(find: Callable[..., Iterator[CheckMessage]]) -> Check:
+        @checks.register(TAG, *tags, **options)
+        @skip_if_settings_invalid
+        @wraps(find)
+        def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+            return list(find(**kwargs)) if apps.is_installed("oauth2_provider") else []
+
+        return check
+
+    return decorate
 
 
 # Clients ------------------------------------------------------------------------------------------
 
 
-@_skip_if_unconfigured
-def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_app_redirects(**kwargs: Any) -> Iterator[CheckMessage]:
     """E011: an entry of ``APP_REDIRECTS`` is not a valid application redirect URI."""
-    return [
-        Error(
-            f"MCP_DJANGO['OAUTH']['APP_REDIRECTS'] lists {uri!r}: {problem}",
-            hint="List private-use addresses such as 'com.example.app:/callback', each in full; "
-            "https and loopback addresses need no entry.",
-            id="mcp_oauth.E011",
-        )
-        for uri in get_settings().oauth.app_redirects
-        if (problem := app_redirect_problem(uri))
-    ]
+    for uri in get_settings().oauth.app_redirects:
+        if problem := app_redirect_problem(uri):
+            yield Error(
+                f"MCP_DJANGO['OAUTH']['APP_REDIRECTS'] lists {uri!r}: {problem}",
+                hint="List private-use addresses such as 'com.example.app:/callback', each in "
+                "full; https and loopback addresses need no entry.",
+                id="mcp_oauth.E011",
+            )
 
 
-@_skip_if_unconfigured
-def check_clients(
-    app_configs: Any, *, databases: list[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+@_check(checks.Tags.database)
+def check_clients(*, databases: list[str] | None = None, **kwargs: Any) -> Iterator[CheckMessage]:
     """E013: a client registered itself for a grant type without user consent."""
     from oauth2_provider.models import get_application_model
 
     model = get_application_model()
     alias = router.db_for_read(model)
     if alias not in (databases or ()):
-        return []
+        return
     sources = model.RegistrationSource
     wrong = (
         model._default_manager.using(alias)
         .filter(registration_source__in=[sources.DCR, sources.CIMD])
         .exclude(authorization_grant_type=model.GRANT_AUTHORIZATION_CODE)
     )
-    try:
+    found = []
+    # ``migrate`` runs this check before it creates the tables.
+    with suppress(DatabaseError):
         found = list(wrong.values_list("client_id", "authorization_grant_type")[:5])
-    except DatabaseError:
-        # ``migrate`` runs this check before it creates the tables.
-        return []
-    return [
-        Error(
+    for client_id, grant in found:
+        yield Error(
             f"The client {client_id!r} registered itself for the grant type {grant!r}.",
             hint="Delete it in the admin, or set its registration source to manual if you know it; "
             "remove DCR_ENABLED from OAUTH2_PROVIDER.",
             id="mcp_oauth.E013",
         )
-        for client_id, grant in found
-    ]
 
 
 # ``OAUTH2_PROVIDER`` ------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ SECURITY_SETTINGS = {
 }
 
 
+@checks.register(TAG)
 def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E001: the toolkit is not installed."""
     if apps.is_installed("oauth2_provider"):
@@ -136,18 +137,13 @@ def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@_skip_if_unconfigured
-def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_classes(**kwargs: Any) -> Iterator[CheckMessage]:
     """E003: the toolkit does not use the classes of this app, so tokens have no audience."""
-    return [
-        Error(
-            f"OAUTH2_PROVIDER[{key!r}] is not {path}, nor a subclass of it.",
-            hint=PROVIDER_HINT,
-            id="mcp_oauth.E003",
-        )
-        for key, path in REQUIRED_CLASSES.items()
-        if not _uses_class(key, path)
-    ]
+    for key, path in REQUIRED_CLASSES.items():
+        if not _uses_class(key, path):
+            message = f"OAUTH2_PROVIDER[{key!r}] is not {path}, nor a subclass of it."
+            yield Error(message, hint=PROVIDER_HINT, id="mcp_oauth.E003")
 
 
 def _uses_class(key: str, path: str) -> bool:
@@ -162,44 +158,41 @@ def _uses_class(key: str, path: str) -> bool:
     return any(isinstance(one, type) and issubclass(one, ours) for one in classes)
 
 
-@_skip_if_unconfigured
-def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_refresh_tokens(**kwargs: Any) -> Iterator[CheckMessage]:
     """E004: reuse of a stolen refresh token is not detected (OAuth 2.1, section 4.3.1)."""
     from oauth2_provider.settings import oauth2_settings
 
-    return [
-        Error(
-            f"OAUTH2_PROVIDER[{key!r}] is off, so reuse of a stolen refresh token is not detected.",
-            hint=f"Remove {key} from the arguments of provider_settings(); "
-            "MCP_DJANGO['OAUTH']['REFRESH_REPLAY_SECONDS'] lets a client retry a refresh.",
-            id="mcp_oauth.E004",
-        )
-        for key in ("ROTATE_REFRESH_TOKEN", "REFRESH_TOKEN_REUSE_PROTECTION")
-        if not getattr(oauth2_settings, key)
-    ]
+    for key in ("ROTATE_REFRESH_TOKEN", "REFRESH_TOKEN_REUSE_PROTECTION"):
+        if not getattr(oauth2_settings, key):
+            yield Error(
+                f"OAUTH2_PROVIDER[{key!r}] is off, so reuse of a stolen refresh token is not "
+                "detected.",
+                hint=f"Remove {key} from the arguments of provider_settings(); "
+                "MCP_DJANGO['OAUTH']['REFRESH_REPLAY_SECONDS'] lets a client retry a refresh.",
+                id="mcp_oauth.E004",
+            )
 
 
-@_skip_if_unconfigured
-def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_keys(**kwargs: Any) -> Iterator[CheckMessage]:
     """W009: ``OAUTH2_PROVIDER`` has an unknown key, which the toolkit silently ignores."""
     from oauth2_provider.settings import DEFAULTS
 
     given = getattr(django_settings, "OAUTH2_PROVIDER", {})
-    return [
-        checks.Warning(
+    for key in (one for one in given if one not in DEFAULTS):
+        near = nearest(key, DEFAULTS)
+        yield checks.Warning(
             f"OAUTH2_PROVIDER has the unknown key {key!r}, which the toolkit ignores.",
             hint=f"Did you mean {near!r}?"
-            if (near := nearest(key, DEFAULTS))
+            if near
             else "Remove it; settings of mcp_django.oauth belong in MCP_DJANGO['OAUTH'].",
             id="mcp_oauth.W009",
         )
-        for key in given
-        if key not in DEFAULTS
-    ]
 
 
-@_skip_if_unconfigured
-def check_security_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_security_settings(**kwargs: Any) -> Iterator[CheckMessage]:
     """W005: a security setting of the toolkit is weaker than in ``provider_settings()``."""
     from oauth2_provider.settings import oauth2_settings
 
@@ -208,48 +201,40 @@ def check_security_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessag
     }
     if oauth2_settings.ALLOW_URI_WILDCARDS:
         found["ALLOW_URI_WILDCARDS"] = "a redirect URI may have a wildcard subdomain"
-    return [
-        checks.Warning(
+    for key, lost in found.items():
+        yield checks.Warning(
             f"OAUTH2_PROVIDER[{key!r}] differs from provider_settings(): {lost}.",
             hint=f"Remove {key} from its arguments, unless an old client of the site needs it.",
             id="mcp_oauth.W005",
         )
-        for key, lost in found.items()
-    ]
 
 
-@_skip_if_unconfigured
-def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_toolkit_registration(**kwargs: Any) -> Iterator[CheckMessage]:
     """W007: the toolkit also registers clients, with any grant and tokens that never expire."""
     from oauth2_provider.settings import oauth2_settings
 
-    if not oauth2_settings.DCR_ENABLED:
-        return []
-    return [
-        checks.Warning(
+    if oauth2_settings.DCR_ENABLED:
+        yield checks.Warning(
             "OAUTH2_PROVIDER['DCR_ENABLED'] is on, so the toolkit's own views register clients "
             "too, by weaker rules.",
             hint="Remove it: /oauth/register is a view of mcp_django.oauth and does not need it.",
             id="mcp_oauth.W007",
         )
-    ]
 
 
-@_skip_if_unconfigured
-def check_documents(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_documents(**kwargs: Any) -> Iterator[CheckMessage]:
     """W008: the metadata announces client metadata documents, but the toolkit has them off."""
     from oauth2_provider.settings import oauth2_settings
 
-    if not get_settings().oauth.cimd or oauth2_settings.CIMD_ENABLED:
-        return []
-    return [
-        checks.Warning(
+    if get_settings().oauth.cimd and not oauth2_settings.CIMD_ENABLED:
+        yield checks.Warning(
             "OAUTH2_PROVIDER['CIMD_ENABLED'] is off, but the server metadata announces it.",
             hint="Remove it from the arguments of provider_settings(), or set "
             "MCP_DJANGO = {'OAUTH': {'CIMD': False}}.",
             id="mcp_oauth.W008",
         )
-    ]
 
 
 # The site -----------------------------------------------------------------------------------------
@@ -258,23 +243,18 @@ ORIGIN_ROOT_ONLY = "2025-03-26"
 PAGES = tuple(f"mcp_django/oauth/{one}.html" for one in ("authorize", "connections", "error"))
 
 
-@_skip_if_unconfigured
-def check_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_urls(**kwargs: Any) -> Iterator[CheckMessage]:
     """E005: URLs not included. E006, E007: not at the root, or hidden by other patterns."""
     try:
         reverse("mcp_oauth:token")
     except NoReverseMatch:
-        return [
-            Error(
-                "The URLs of the authorization server are not included.",
-                hint='Add path("", include("mcp_django.oauth.urls")) to the root of the URLconf.',
-                id="mcp_oauth.E005",
-            )
-        ]
-    return list(_check_routes())
-
-
-def _check_routes() -> Iterator[CheckMessage]:
+        yield Error(
+            "The URLs of the authorization server are not included.",
+            hint='Add path("", include("mcp_django.oauth.urls")) to the root of the URLconf.',
+            id="mcp_oauth.E005",
+        )
+        return
     from mcp_django.oauth.metadata import authorization_server
 
     hint = (
@@ -299,43 +279,35 @@ def _view(path: str) -> Any:
         return None
 
 
-@_skip_if_unconfigured
-def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_login(**kwargs: Any) -> Iterator[CheckMessage]:
     """E008: ``LOGIN_URL`` does not resolve to a view."""
-    if has_sign_in_page():
-        return []
-    return [
-        Error(
+    if not has_sign_in_page():
+        yield Error(
             f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site matches, "
             "so users cannot sign in to approve an assistant.",
             hint=SIGN_IN_HINT,
             id="mcp_oauth.E008",
         )
-    ]
 
 
-@_skip_if_unconfigured
-def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_middleware(**kwargs: Any) -> Iterator[CheckMessage]:
     """E009: session or auth middleware missing. W006: CSRF middleware missing."""
-    found: list[CheckMessage] = [
-        Error(
-            f"MIDDLEWARE has no {needed.__name__}, so users cannot be signed in.",
-            hint=f'Add "{needed.__module__}.{needed.__name__}".',
-            id="mcp_oauth.E009",
-        )
-        for needed in (SessionMiddleware, AuthenticationMiddleware)
-        if not _has_middleware(needed)
-    ]
-    if not _has_middleware(CsrfViewMiddleware):
-        found.append(
-            checks.Warning(
-                "MIDDLEWARE has no CsrfViewMiddleware: the pages of mcp_django.oauth have CSRF "
-                "protection without it, but the login page may not.",
-                hint='Add "django.middleware.csrf.CsrfViewMiddleware".',
-                id="mcp_oauth.W006",
+    for needed in (SessionMiddleware, AuthenticationMiddleware):
+        if not _has_middleware(needed):
+            yield Error(
+                f"MIDDLEWARE has no {needed.__name__}, so users cannot be signed in.",
+                hint=f'Add "{needed.__module__}.{needed.__name__}".',
+                id="mcp_oauth.E009",
             )
+    if not _has_middleware(CsrfViewMiddleware):
+        yield checks.Warning(
+            "MIDDLEWARE has no CsrfViewMiddleware: the pages of mcp_django.oauth have CSRF "
+            "protection without it, but the login page may not.",
+            hint='Add "django.middleware.csrf.CsrfViewMiddleware".',
+            id="mcp_oauth.W006",
         )
-    return found
 
 
 def _has_middleware(wanted: type) -> bool:
@@ -347,8 +319,8 @@ def _has_middleware(wanted: type) -> bool:
     return False
 
 
-@_skip_if_unconfigured
-def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_issuer(**kwargs: Any) -> Iterator[CheckMessage]:
     """E010: the issuer is not valid. W002: clients of 2025-03-26 do not find one with a path.
 
     W010: the site is below a prefix, and the issuer is not.
@@ -356,37 +328,28 @@ def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     settings = get_settings()
     issuer = settings.oauth.issuer
     prefix = (django_settings.FORCE_SCRIPT_NAME or "").rstrip("/")
-    if prefix and not issuer:
-        return [
-            checks.Warning(
-                f"The site is below {prefix!r} (FORCE_SCRIPT_NAME) and its issuer is the root of "
-                "the host, where the site cannot serve its metadata.",
-                hint="Set MCP_DJANGO = {'OAUTH': {'ISSUER': 'https://shop.example"
-                f"{prefix}'}}}}, with your host.",
-                id="mcp_oauth.W010",
-            )
-        ]
-    if not issuer:
-        return []
-    if not _is_valid_issuer(issuer):
-        return [
-            Error(
-                f"MCP_DJANGO['OAUTH']['ISSUER'] is {issuer!r}, which is not a valid issuer URL.",
-                hint="Write an origin such as https://shop.example, with a path if needed and "
-                "without a trailing slash; or leave it out to use the site's own origin.",
-                id="mcp_oauth.E010",
-            )
-        ]
-    if not urlsplit(issuer).path or ORIGIN_ROOT_ONLY not in settings.protocol_versions:
-        return []
-    return [
-        checks.Warning(
+    if issuer and not _is_valid_issuer(issuer):
+        yield Error(
+            f"MCP_DJANGO['OAUTH']['ISSUER'] is {issuer!r}, which is not a valid issuer URL.",
+            hint="Write an origin such as https://shop.example, with a path if needed and "
+            "without a trailing slash; or leave it out to use the site's own origin.",
+            id="mcp_oauth.E010",
+        )
+    elif issuer and urlsplit(issuer).path and ORIGIN_ROOT_ONLY in settings.protocol_versions:
+        yield checks.Warning(
             f"The issuer {issuer!r} has a path, and clients of {ORIGIN_ROOT_ONLY} look only at the "
             "root of its host.",
             hint="Leave ISSUER out, unless the site is below a prefix or clients know this issuer.",
             id="mcp_oauth.W002",
         )
-    ]
+    elif prefix and not issuer:
+        yield checks.Warning(
+            f"The site is below {prefix!r} (FORCE_SCRIPT_NAME) and its issuer is the root of "
+            "the host, where the site cannot serve its metadata.",
+            hint="Set MCP_DJANGO = {'OAUTH': {'ISSUER': 'https://shop.example"
+            f"{prefix}'}}}}, with your host.",
+            id="mcp_oauth.W010",
+        )
 
 
 def _is_valid_issuer(issuer: str) -> bool:
@@ -399,44 +362,36 @@ def _is_valid_issuer(issuer: str) -> bool:
     return parts.scheme in ("http", "https") and bool(host) and is_clean and issuer.isprintable()
 
 
-@_skip_if_unconfigured
-def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check(deploy=True)
+def check_scheme(**kwargs: Any) -> Iterator[CheckMessage]:
     """W001 (``--deploy``): codes and tokens are sent over plain HTTP."""
     settings = get_settings()
     named = {"BASE_URL": settings.base_url, "OAUTH']['ISSUER": settings.oauth.issuer}
-    if django_settings.DEBUG:
-        return []
-    return [
-        checks.Warning(
-            f"MCP_DJANGO['{key}'] is {url!r}, so codes and tokens are sent over plain HTTP.",
-            hint="Serve the site over HTTPS and write https:// here.",
-            id="mcp_oauth.W001",
-        )
-        for key, url in named.items()
-        if url.startswith("http://") and not is_loopback(urlsplit(url).hostname)
-    ]
+    for key, url in named.items() if not django_settings.DEBUG else ():
+        if url.startswith("http://") and not is_loopback(urlsplit(url).hostname):
+            yield checks.Warning(
+                f"MCP_DJANGO['{key}'] is {url!r}, so codes and tokens are sent over plain HTTP.",
+                hint="Serve the site over HTTPS and write https:// here.",
+                id="mcp_oauth.W001",
+            )
 
 
-@_skip_if_unconfigured
-def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_hosts(**kwargs: Any) -> Iterator[CheckMessage]:
     """W003: the Host header of a request determines the issuer."""
     hosts = [one for one in django_settings.ALLOWED_HOSTS if one.startswith(("*", "."))]
-    if not hosts or get_settings().base_url:
-        return []
-    return [
-        checks.Warning(
+    if hosts and not get_settings().base_url:
+        yield checks.Warning(
             f"ALLOWED_HOSTS has {hosts[0]!r} and BASE_URL is not set, so the Host header of "
             "a request determines the issuer and the URLs of the resources.",
             hint="Set MCP_DJANGO = {'BASE_URL': 'https://shop.example'}.",
             id="mcp_oauth.W003",
         )
-    ]
 
 
-@_skip_if_unconfigured
-def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_templates(**kwargs: Any) -> Iterator[CheckMessage]:
     """E016: the template of a page cannot be loaded."""
-    found: list[CheckMessage] = []
     for name in PAGES:
         try:
             get_template(name)
@@ -446,34 +401,28 @@ def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 "Configure Django's template engine with APP_DIRS = True in TEMPLATES, and fix the "
                 "site's own version of the template if it has one."
             )
-            found.append(Error(f"The template {name} {problem}.", hint=hint, id="mcp_oauth.E016"))
-    return found
+            yield Error(f"The template {name} {problem}.", hint=hint, id="mcp_oauth.E016")
 
 
-@_skip_if_unconfigured
-def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_use(**kwargs: Any) -> Iterator[CheckMessage]:
     """W004: no server accepts the tokens that are issued. W011: none of those has a URL."""
     taking = [server for server in all_servers() if "oauth" in server.auth]
     mounted = list(_mounted_servers(get_resolver().url_patterns))
-    if any(server.resource_url or server in mounted for server in taking):
-        return []
-    if taking:
-        return [
-            checks.Warning(
-                f"The server {taking[0].name!r} accepts tokens, but no URL leads to it, so no "
-                "token can be issued for it.",
-                hint='Add path("mcp", mcp.urls) to the URLconf; for a server mounted elsewhere, '
-                "set MCPServer(resource_url=…).",
-                id="mcp_oauth.W011",
-            )
-        ]
-    return [
-        checks.Warning(
+    if not taking:
+        yield checks.Warning(
             "mcp_django.oauth is installed, but no server accepts its tokens.",
             hint="Add \"oauth\" to MCP_DJANGO['AUTH'], or leave AUTH out.",
             id="mcp_oauth.W004",
         )
-    ]
+    elif not any(server.resource_url or server in mounted for server in taking):
+        yield checks.Warning(
+            f"The server {taking[0].name!r} accepts tokens, but no URL leads to it, so no "
+            "token can be issued for it.",
+            hint='Add path("mcp", mcp.urls) to the URLconf; for a server mounted elsewhere, '
+            "set MCPServer(resource_url=…).",
+            id="mcp_oauth.W011",
+        )
 
 
 def _mounted_servers(patterns: Iterable[Any]) -> Iterator[Any]:
@@ -488,95 +437,50 @@ def _mounted_servers(patterns: Iterable[Any]) -> Iterator[Any]:
 # Upstream providers -------------------------------------------------------------------------------
 
 
-@_skip_if_unconfigured
-def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_field_keys(**kwargs: Any) -> Iterator[CheckMessage]:
     """E012: ``FIELD_KEYS`` is empty, so upstream tokens cannot be encrypted."""
     oauth = get_settings().oauth
-    if not oauth.upstream or oauth.field_keys:
-        return []
-    return [
-        Error(
+    if oauth.upstream and not oauth.field_keys:
+        yield Error(
             "MCP_DJANGO['OAUTH'] has UPSTREAM but no FIELD_KEYS, so the tokens of the upstream "
             "providers cannot be encrypted.",
             hint="python -c 'from cryptography.fernet import Fernet; "
             "print(Fernet.generate_key().decode())' makes a key; store it like SECRET_KEY.",
             id="mcp_oauth.E012",
         )
-    ]
 
 
-@_skip_if_unconfigured
-def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_providers(**kwargs: Any) -> Iterator[CheckMessage]:
     """E014: an upstream provider or a key is not valid."""
-    configured = get_settings().oauth.upstream
-    if not configured:
-        return []
-    if find_spec("authlib") is None:
-        return [
-            Error(
-                "MCP_DJANGO['OAUTH']['UPSTREAM'] needs Authlib, which is not installed.",
-                hint="pip install 'django-mcp-provider[upstream]'",
-                id="mcp_oauth.E014",
-            )
-        ]
-    # Needs an optional dependency.
-    from mcp_django.oauth.upstream.conf import find_problems
+    oauth = get_settings().oauth
+    if oauth.upstream and find_spec("authlib") is None:
+        yield Error(
+            "MCP_DJANGO['OAUTH']['UPSTREAM'] needs Authlib, which is not installed.",
+            hint="pip install 'django-mcp-provider[upstream]'",
+            id="mcp_oauth.E014",
+        )
+    elif oauth.upstream:
+        # Needs an optional dependency.
+        from mcp_django.oauth.upstream.conf import find_problems
 
-    keys = get_settings().oauth.field_keys
-    # Missing keys are reported by E012.
-    return [
-        Error(what, hint=hint, id="mcp_oauth.E014")
-        for what, hint in find_problems()
-        if keys or "FIELD_KEYS" not in what
-    ]
+        for what, hint in find_problems():
+            # Missing keys are reported by E012.
+            if oauth.field_keys or "FIELD_KEYS" not in what:
+                yield Error(what, hint=hint, id="mcp_oauth.E014")
 
 
-@_skip_if_unconfigured
-def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@_check()
+def check_servers(**kwargs: Any) -> Iterator[CheckMessage]:
     """E015: a server needs an upstream provider that is not configured."""
     configured = get_settings().oauth.upstream
     known = ", ".join(map(repr, configured))
-    return [
-        Error(
-            f"The server {server.name!r} has upstream={server.upstream!r}, which is not "
-            "in MCP_DJANGO['OAUTH']['UPSTREAM'].",
-            hint=f"Configure it{known and f', or use one of: {known}'}.",
-            id="mcp_oauth.E015",
-        )
-        for server in all_servers()
-        if server.upstream and server.upstream not in configured
-    ]
-
-
-# All of them --------------------------------------------------------------------------------------
-
-TAG = "mcp_oauth"
-
-ALL_CHECKS = (
-    check_toolkit,
-    check_classes,
-    check_keys,
-    check_refresh_tokens,
-    check_security_settings,
-    check_toolkit_registration,
-    check_documents,
-    check_urls,
-    check_login,
-    check_middleware,
-    check_issuer,
-    check_hosts,
-    check_templates,
-    check_use,
-    check_app_redirects,
-    check_field_keys,
-    check_providers,
-    check_servers,
-)
-
-
-def register_all() -> None:
-    """Register all system checks; called by ``AppConfig.ready``."""
-    for check in ALL_CHECKS:
-        checks.register(check, TAG)
-    checks.register(check_scheme, TAG, deploy=True)
-    checks.register(check_clients, TAG, checks.Tags.database)
+    for server in all_servers():
+        if server.upstream and server.upstream not in configured:
+            yield Error(
+                f"The server {server.name!r} has upstream={server.upstream!r}, which is not "
+                "in MCP_DJANGO['OAUTH']['UPSTREAM'].",
+                hint=f"Configure it{known and f', or use one of: {known}'}.",
+                id="mcp_oauth.E015",
+            )

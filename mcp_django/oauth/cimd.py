@@ -8,7 +8,6 @@ client, however old its document is.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import time
@@ -22,13 +21,6 @@ from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import outbound
-from mcp_django.auth.outbound import (
-    FetchFailed,
-    OutboundResponse,
-    RequestTarget,
-    Resolve,
-    Transport,
-)
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.protocol.text import printable
@@ -72,8 +64,8 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 
     def __init__(
         self,
-        resolve: Resolve = outbound.resolve_host,
-        transport: Transport = outbound.https_get,
+        resolve: outbound.Resolve = outbound.resolve_host,
+        transport: outbound.Transport = outbound.https_get,
     ) -> None:
         self.resolve = resolve
         self.transport = transport
@@ -85,35 +77,28 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             CIMDError: if the URL, the response or the document is not acceptable.
         """
         try:
-            return self._fetch(client_id)
-        except CIMDError as exc:
+            answer = self._get(_parse_client_id(client_id))
+            return validate_document(_document(answer), client_id), _document_lifetime(answer)
+        except (CIMDError, outbound.FetchFailed) as exc:
             _record_problem(client_id, str(exc))
             # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
-            cache.set(_cache_key(client_id), str(exc), seconds)
-            raise
-
-    def _fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
-        url = _parse_client_id(client_id)
-        try:
-            answer = self._get(url)
-        except FetchFailed as exc:
+            cache.set(outbound.cache_key("document", client_id), str(exc), seconds)
             raise CIMDError(str(exc)) from exc
-        return validate_document(_document(answer), client_id), _document_lifetime(answer)
 
-    def _get(self, url: SplitResult) -> OutboundResponse:
+    def _get(self, url: SplitResult) -> outbound.OutboundResponse:
         host, port = url.hostname or "", url.port or 443
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
-        problem = FetchFailed("The host did not respond in time.")
+        problem = outbound.FetchFailed("The host did not respond in time.")
         for address in outbound.public_addresses(host, port, self.resolve):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            target = RequestTarget(address=address, host=host, port=port, path=path)
+            target = outbound.RequestTarget(address=address, host=host, port=port, path=path)
             try:
                 return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
-            except FetchFailed as exc:
+            except outbound.FetchFailed as exc:
                 problem = exc
         raise problem
 
@@ -121,7 +106,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 def recent_document_problem(client_id: str) -> str:
     """Return why the client's document was rejected, now or recently, or an empty string."""
     noted = (document_problems.get() or {}).get(client_id)
-    return noted or str(cache.get(_cache_key(client_id), ""))
+    return noted or str(cache.get(outbound.cache_key("document", client_id), ""))
 
 
 def find_document_problem(client_id: str) -> str:
@@ -141,10 +126,6 @@ def _record_problem(client_id: str, reason: str) -> None:
     noted = document_problems.get()
     if noted is not None:
         noted[client_id] = reason
-
-
-def _cache_key(client_id: str) -> str:
-    return f"mcp_django.oauth.document:{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
 def _check_permitted(client_id: str) -> None:
@@ -177,7 +158,7 @@ def _parse_client_id(client_id: str) -> SplitResult:
     return url
 
 
-def _document(answer: OutboundResponse) -> dict[str, Any]:
+def _document(answer: outbound.OutboundResponse) -> dict[str, Any]:
     if answer.status != 200:
         raise CIMDError(f"The host responded with HTTP {answer.status}.")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -245,7 +226,7 @@ def _redirect_uris(uris: object) -> list[str]:
     return list(dict.fromkeys(kept))
 
 
-def _document_lifetime(answer: OutboundResponse) -> int:
+def _document_lifetime(answer: outbound.OutboundResponse) -> int:
     """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
     least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
     most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)

@@ -35,21 +35,19 @@ _UNBOUND: list[str] = []
 
 def expired_rows() -> dict[str, QuerySet[Any]]:
     """Return the rows that may be deleted now, by name; each queryset has its own table."""
+    redeemed_since = seconds_ago(REDEEMED_SECONDS)
+    access = get_access_token_model().objects.filter(token_checksum=OuterRef("checksum"))
+    refresh = get_refresh_token_model().objects.filter(
+        token_family=OuterRef("family"), revoked__isnull=True
+    )
     return {
         "clients": _unused_clients(),
-        **_expired_single_use_rows(),
+        "redeemed_codes": RedeemedCode.objects.filter(redeemed_at__lt=redeemed_since),
+        "refresh_replays": RefreshReplay.objects.filter(expires_at__lt=Now()),
+        "used_assertions": UsedAssertion.objects.filter(expires_at__lt=Now()),
         **_expired_toolkit_rows(),
-        **_upstream(),
-    }
-
-
-def _expired_single_use_rows() -> dict[str, QuerySet[Any]]:
-    return {
-        "redeemed_codes": RedeemedCode._default_manager.filter(
-            redeemed_at__lt=seconds_ago(REDEEMED_SECONDS)
-        ),
-        "refresh_replays": RefreshReplay._default_manager.filter(expires_at__lt=Now()),
-        "used_assertions": UsedAssertion._default_manager.filter(expires_at__lt=Now()),
+        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
+        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access) | Exists(refresh)),
     }
 
 
@@ -76,19 +74,6 @@ def _expired_toolkit_rows() -> dict[str, QuerySet[Any]]:
             over & ~Q(resource=_UNBOUND)
         )
     return found
-
-
-def _upstream() -> dict[str, QuerySet[Any]]:
-    access = get_access_token_model().objects.filter(token_checksum=OuterRef("checksum"))
-    refresh = get_refresh_token_model().objects.filter(
-        token_family=OuterRef("family"), revoked__isnull=True
-    )
-    return {
-        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
-        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access)).exclude(
-            Exists(refresh)
-        ),
-    }
 
 
 # Unused clients -----------------------------------------------------------------------------------

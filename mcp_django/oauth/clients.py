@@ -107,29 +107,21 @@ class ClientDisplay:
     @property
     def badge(self) -> str:
         """Return a label that tells users how far they can trust the name."""
-        if self.source == "cimd":
-            return _("Published by %(host)s") % {"host": self.host}
-        if self.source == "manual":
-            return _("Approved by this site")
-        if self.source == "user":
-            return _("Registered by a user of this site, not verified")
-        if self.source == "gone":
-            return _("No longer registered")
-        return _("Registered itself, not verified")
+        return {
+            "cimd": _("Published by %(host)s") % {"host": self.host},
+            "manual": _("Approved by this site"),
+            "user": _("Registered by a user of this site, not verified"),
+            "gone": _("No longer registered"),
+            "dcr": _("Registered itself, not verified"),
+        }[self.source]
 
 
 def client_display(application: Any) -> ClientDisplay:
     """Return a registered client as the pages show it."""
-    source = application.registration_source
-    client_id = application.client_id
-    name = printable(application.name)
-    return ClientDisplay(
-        client_id=client_id,
-        name=name
-        or (urlsplit(client_id).hostname if source == "cimd" else "")
-        or _("Unnamed client"),
-        source=_source(application),
-    )
+    source, client_id = _source(application), application.client_id
+    host = urlsplit(client_id).hostname if source == "cimd" else ""
+    name = printable(application.name) or host or _("Unnamed client")
+    return ClientDisplay(client_id=client_id, name=name, source=source)
 
 
 def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:
@@ -149,11 +141,9 @@ def client_displays(client_ids: set[str]) -> dict[str, ClientDisplay]:
         get_application_model().objects.filter(client_id__in=client_ids).select_related("user")
     )
     known = {one.client_id: client_display(one) for one in applications}
-    return {one: known.get(one) or _gone(one) for one in client_ids}
-
-
-def _gone(client_id: str) -> ClientDisplay:
-    return ClientDisplay(client_id=client_id, name=printable(client_id), source="gone")
+    for one in client_ids - known.keys():
+        known[one] = ClientDisplay(client_id=one, name=printable(one), source="gone")
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +209,12 @@ class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
         ``DEFAULT_SCOPES``.
         """
         is_other = is_manually_registered(application) and not getattr(request, "resource", None)
-        return _site_defaults() if is_other and site_scopes() else required_scopes(all_servers())
+        scopes = site_scopes() if is_other else {}
+        if not scopes:
+            return required_scopes(all_servers())
+        # The toolkit's own property for these scopes caches its first value.
+        names = oauth2_settings.DEFAULT_SCOPES
+        return list(scopes) if "__all__" in names else [name for name in names if name in scopes]
 
 
 def requestable_scopes(application: Any) -> dict[str, str]:
@@ -254,12 +249,6 @@ def site_scopes() -> dict[str, str]:
     """Return the scopes of the site's other APIs, if it sets ``OAUTH2_PROVIDER["SCOPES"]``."""
     scopes = oauth2_settings.SCOPES
     return {} if isinstance(scopes, DeclaredScopes) else dict(scopes)
-
-
-def _site_defaults() -> list[str]:
-    # The toolkit's own property caches its first value.
-    names, scopes = oauth2_settings.DEFAULT_SCOPES, site_scopes()
-    return list(scopes) if "__all__" in names else [name for name in names if name in scopes]
 
 
 # When clients were last used ----------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -19,26 +18,12 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 from mcp_django.auth.endpoints import find_server
 from mcp_django.auth.pages import protect_page
 from mcp_django.conf import get_settings
-from mcp_django.oauth.clients import ClientDisplay, Scopes, client_displays
+from mcp_django.oauth.clients import Scopes, client_displays
 from mcp_django.oauth.consent import render_page, title_of
 from mcp_django.oauth.models import Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_everything
 from mcp_django.oauth.upstream.conf import provider_settings
 from mcp_django.oauth.upstream.grants import live_condition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """One connected assistant on the page."""
-
-    pk: int
-    client: ClientDisplay
-    server: str
-    resource: str
-    scopes: tuple[str, ...]
-    redirect_host: str
-    since: datetime
-    last_used: datetime | None
 
 
 @protect_page
@@ -69,24 +54,24 @@ def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(request, _("The assistant is disconnected."))
 
 
-def connections_of(request: HttpRequest) -> list[Connection]:
-    """Return the connections of the signed-in user, newest first, with at most four queries."""
+def connections_of(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the signed-in user's connections for the page, newest first; at most four queries."""
     user: Any = request.user
     rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
     clients = client_displays({row.client_id for row in rows})
     used = _last_used(user)
     words = Scopes().get_all_scopes()
     return [
-        Connection(
-            pk=row.pk,
-            client=clients[row.client_id],
-            server=_server_title(row.resource, request),
-            resource=row.resource,
-            scopes=tuple(str(words.get(one, one)) for one in row.scopes),
-            redirect_host=row.redirect_host,
-            since=row.created_at,
-            last_used=used.get((row.client_id, row.resource)),
-        )
+        {
+            "pk": row.pk,
+            "client": clients[row.client_id],
+            "server": _server_title(row.resource, request),
+            "resource": row.resource,
+            "scopes": [str(words.get(one, one)) for one in row.scopes],
+            "redirect_host": row.redirect_host,
+            "since": row.created_at,
+            "last_used": used.get((row.client_id, row.resource)),
+        }
         for row in rows
     ]
 
@@ -126,17 +111,8 @@ def _back(request: HttpRequest, text: str) -> HttpResponse:
 # A user's accounts at third parties ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Account:
-    """An upstream provider, and whether the user has connected an account there."""
-
-    name: str
-    label: str
-    is_connected: bool
-
-
-def _accounts_of(user: Any) -> list[_Account]:
-    """Return an account per provider, with one query, or without a query if there are none."""
+def _accounts_of(user: Any) -> list[dict[str, Any]]:
+    """Return the providers, and whether the user has connected an account; at most one query."""
     configured = get_settings().oauth.upstream
     # Without Authlib there are no URLs to connect accounts; the system check E014 reports it.
     if not configured or not find_spec("authlib"):
@@ -144,6 +120,6 @@ def _accounts_of(user: Any) -> list[_Account]:
     held = UpstreamGrant.objects.filter(live_condition(), user=user)
     connected = set(held.values_list("provider", flat=True))
     return [
-        _Account(name=one, label=provider_settings(one).label, is_connected=one in connected)
+        {"name": one, "label": provider_settings(one).label, "is_connected": one in connected}
         for one in configured
     ]

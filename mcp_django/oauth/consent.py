@@ -6,7 +6,6 @@ Also renders the pages of the authorization server, such as the one to sign in w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,35 +36,6 @@ from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.revoking import revoke_access
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsentServer:
-    """A server as the consent page shows it to one user."""
-
-    title: str
-    resource: str
-    counts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsentScope:
-    """A requested scope; the user cannot deselect a fixed one."""
-
-    name: str
-    description: str
-    is_fixed: bool
-    is_new: bool
-    tools: int
-
-    @property
-    def unlocks(self) -> str:
-        """Return the number of tools that need the scope, as text; empty for none."""
-        if not self.tools:
-            return ""
-        return ngettext("Needed by %(n)d tool", "Needed by %(n)d tools", self.tools) % {
-            "n": self.tools
-        }
-
-
 def servers_of(asked: AuthorizationRequest, request: HttpRequest) -> list[tuple[str, Any]]:
     """Return the resources of a request, each with its server and its current catalog."""
     found: list[tuple[str, Any]] = [(one, find_server(one, request)) for one in asked.resources]
@@ -80,8 +50,8 @@ def title_of(server: Any) -> str:
     return str(identity.get("title") or identity["name"])
 
 
-def consent_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[ConsentServer]:
-    """Return the servers of a request, with what each makes available to this user."""
+def consent_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the servers of a request for the page, with what each makes available to this user."""
     principal = principal_for(request.user)
     found = []
     for resource, server in servers_of(asked, request):
@@ -94,15 +64,15 @@ def consent_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[C
             (resources, ngettext("%(n)d resource", "%(n)d resources", resources)),
             (prompts, ngettext("%(n)d prompt", "%(n)d prompts", prompts)),
         )
-        words = tuple(text % {"n": number} for number, text in counts if number)
-        found.append(ConsentServer(title=title_of(server), resource=resource, counts=words))
+        words = [text % {"n": number} for number, text in counts if number]
+        found.append({"title": title_of(server), "resource": resource, "counts": words})
     return found
 
 
 def consent_scopes(
     asked: AuthorizationRequest, application: Any, request: HttpRequest
-) -> list[ConsentScope]:
-    """Return the scopes of a request, the fixed ones first."""
+) -> list[dict[str, Any]]:
+    """Return the scopes of a request for the page, first those that the user cannot deselect."""
     servers = [server for _, server in servers_of(asked, request)]
     described = requestable_scopes(application)
     fixed, before = _fixed_scopes(asked, request), granted_before(asked, request.user)
@@ -113,17 +83,22 @@ def consent_scopes(
         for one in server.catalog.tools.values()
         if is_visible(principal, one)
     ]
-    offered_scopes = [
-        ConsentScope(
-            name=name,
-            description=str(described.get(name, name)),
-            is_fixed=name in fixed,
-            is_new=name not in before,
-            tools=sum(name in one.scopes for one in tools),
-        )
-        for name in asked.scopes
+    return [
+        {
+            "name": name,
+            "description": str(described.get(name, name)),
+            "is_fixed": name in fixed,
+            "is_new": name not in before,
+            "unlocks": _needed_by(sum(name in one.scopes for one in tools)),
+        }
+        for name in sorted(asked.scopes, key=lambda one: one not in fixed)
     ]
-    return sorted(offered_scopes, key=lambda one: not one.is_fixed)
+
+
+def _needed_by(tools: int) -> str:
+    """Return the number of tools that need a scope, as text; empty for none."""
+    text = ngettext("Needed by %(n)d tool", "Needed by %(n)d tools", tools)
+    return text % {"n": tools} if tools else ""
 
 
 def chosen_scopes(

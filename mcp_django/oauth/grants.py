@@ -31,7 +31,6 @@ from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import OAuthError, issuer_of
 from mcp_django.oauth.revoking import revoke_token
 from mcp_django.oauth.upstream import bindings
-from mcp_django.oauth.validator import log_issue, seconds_left
 
 # Client credentials -------------------------------------------------------------------------------
 
@@ -80,10 +79,7 @@ def _profile_of(client: Any) -> ClientProfile:
     Raises:
         OAuthError: if the client is not a machine client (``unauthorized_client``).
     """
-    profile = ClientProfile._default_manager.select_related("service_user").filter(
-        client_id=client.client_id
-    )
-    found = profile.first()
+    found = ClientProfile.of_client(client.client_id)
     if (
         client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
         or client.client_type != client.CLIENT_CONFIDENTIAL
@@ -356,3 +352,22 @@ def _issue_token(
         "expires_in": seconds_left(token),
         "scope": token.scope,
     }
+
+
+def seconds_left(access_token: Any) -> int:
+    """Return the lifetime of a new token; upstream access that it depends on may shorten it."""
+    left: float = (access_token.expires - timezone.now()).total_seconds()
+    return round(left)
+
+
+def log_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
+    """Record an issued token in the security log."""
+    security_log.record_event(
+        AuthEvent.Kind.ISSUE,
+        request=request,
+        user=access_token.user,
+        client_id=access_token.application.client_id,
+        grant=grant,
+        scopes=access_token.scope.split(),
+        resources=access_token.resource,
+    )

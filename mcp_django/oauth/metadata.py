@@ -19,7 +19,7 @@ from mcp_django.conf import ALGORITHMS, get_settings
 from mcp_django.oauth.clients import OFFLINE_ACCESS
 from mcp_django.oauth.responses import allow_cross_origin, error_response, issuer_of
 
-MAX_AGE_SECONDS = 300
+CACHED = {"Cache-Control": "public, max-age=300"}
 CODE, REFRESH = "authorization_code", "refresh_token"
 CLIENT_CREDENTIALS = "client_credentials"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -48,49 +48,40 @@ def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpR
 @allow_cross_origin("GET", "HEAD")
 def jwks(request: HttpRequest) -> HttpResponseBase:
     """Serve an empty key set (RFC 7517): access tokens are opaque, ID tokens are not issued."""
-    return _add_cache_header(JsonResponse({"keys": []}))
+    return JsonResponse({"keys": []}, headers=CACHED)
 
 
 def metadata(request: HttpRequest) -> dict[str, Any]:
     """Return the metadata of RFC 8414, section 2, with the extensions that MCP requires."""
     oauth = get_settings().oauth
-    registration = {"registration_endpoint": _endpoint(request, "register")}
-    return {
+    grants = [CODE, REFRESH]
+    if oauth.client_credentials:
+        grants.append(CLIENT_CREDENTIALS)
+    if oauth.trusted_issuers:
+        grants.append(JWT_BEARER)
+    # Clients of these two grants may authenticate with keys (RFC 7523).
+    has_keys = bool(oauth.client_credentials or oauth.trusted_issuers)
+    key_methods = ["private_key_jwt"] if has_keys else []
+    found = {
         "issuer": issuer_of(request),
         "authorization_endpoint": _endpoint(request, "authorize"),
         "token_endpoint": _endpoint(request, "token"),
-        **({} if oauth.dcr == "off" else registration),
+        "registration_endpoint": None if oauth.dcr == "off" else _endpoint(request, "register"),
         "revocation_endpoint": _endpoint(request, "revoke"),
         "scopes_supported": [*get_settings().scopes, OFFLINE_ACCESS],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
-        "grant_types_supported": _grant_types(),
+        "grant_types_supported": grants,
         "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
-        **_assertions(),
+        "token_endpoint_auth_methods_supported": [*AUTH_METHODS, *key_methods],
+        "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS) if has_keys else None,
+        "authorization_grant_profiles_supported": [ID_JAG] if oauth.trusted_issuers else None,
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "client_id_metadata_document_supported": oauth.cimd,
         "authorization_response_iss_parameter_supported": True,
         "protected_resources": list(all_resources(request)),
     }
-
-
-def _grant_types() -> list[str]:
-    oauth = get_settings().oauth
-    machines = [CLIENT_CREDENTIALS] if oauth.client_credentials else []
-    return [CODE, REFRESH, *machines, *([JWT_BEARER] if oauth.trusted_issuers else [])]
-
-
-def _assertions() -> dict[str, Any]:
-    """Return the metadata for assertions at the token endpoint, if enabled (RFC 7523, ID-JAG)."""
-    oauth = get_settings().oauth
-    found: dict[str, Any] = {}
-    if oauth.client_credentials or oauth.trusted_issuers:
-        found["token_endpoint_auth_methods_supported"] = [*AUTH_METHODS, "private_key_jwt"]
-        found["token_endpoint_auth_signing_alg_values_supported"] = list(ALGORITHMS)
-    if oauth.trusted_issuers:
-        found["authorization_grant_profiles_supported"] = [ID_JAG]
-    return found
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _endpoint(request: HttpRequest, name: str) -> str:
@@ -109,7 +100,7 @@ def _metadata_response(
         return error_response(
             "not_found", "The URL does not match the issuer of this site.", status=404
         )
-    return _add_cache_header(JsonResponse(metadata(request) | more))
+    return JsonResponse(metadata(request) | more, headers=CACHED)
 
 
 def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
@@ -121,8 +112,3 @@ def _matches_issuer(request: HttpRequest, path: str | None) -> bool:
     asked = (path or "").strip("/")
     prefix = prefix_of(request).strip("/")
     return wanted in {asked, f"{prefix}/{asked}".strip("/")}
-
-
-def _add_cache_header(response: JsonResponse) -> JsonResponse:
-    response.headers["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
-    return response

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, router, transaction
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
+
+from mcp_django.models.tokens import user_foreign_key
 
 # Client profiles ----------------------------------------------------------------------------------
 
@@ -22,12 +23,9 @@ class ClientProfile(models.Model):
     """Service account and limits of a machine client, and time of last use of any client."""
 
     client_id = models.CharField(_("client"), max_length=255, unique=True)
-    service_user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.CASCADE,
+    service_user = user_foreign_key(
         null=True,
         blank=True,
-        related_name="+",
         verbose_name=_("service account"),
         help_text=_("The account the client acts as when no user signs in (client credentials)."),
     )
@@ -59,6 +57,11 @@ class ClientProfile(models.Model):
 
     def __str__(self) -> str:
         return self.client_id
+
+    @classmethod
+    def of_client(cls, client_id: str) -> ClientProfile | None:
+        """Return the profile of a client with its service account, ``None`` if there is none."""
+        return cls.objects.select_related("service_user").filter(client_id=client_id).first()
 
     @property
     def has_keys(self) -> bool:
@@ -109,9 +112,7 @@ def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> 
 class Consent(models.Model):
     """A user's consent that a client may use one server with these scopes; updated by each one."""
 
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
-    )
+    user = user_foreign_key()
     client_id = models.CharField(_("client"), max_length=255)
     resource = models.CharField(_("server"), max_length=500)
     scopes = models.JSONField(_("scopes"), default=list)
@@ -201,9 +202,7 @@ class UpstreamGrant(models.Model):
         REVOKED = "revoked", _("revoked")
 
     provider = models.CharField(_("provider"), max_length=50)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
-    )
+    user = user_foreign_key()
     issuer = models.CharField(_("issuer"), max_length=255, blank=True)
     subject = models.CharField(_("subject"), max_length=255, blank=True)
     session_id = models.CharField(_("upstream session"), max_length=255, blank=True)
@@ -261,9 +260,7 @@ class UpstreamTransaction(models.Model):
 
     digest = models.CharField(_("digest of the state"), max_length=64, unique=True)
     provider = models.CharField(_("provider"), max_length=50)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
-    )
+    user = user_foreign_key()
     verifier_cipher = models.BinaryField(_("PKCE verifier, encrypted"))
     nonce_digest = models.CharField(_("digest of the nonce"), max_length=64)
     request = models.JSONField(_("request"), default=dict)

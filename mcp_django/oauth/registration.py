@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +25,7 @@ from mcp_django.auth.credentials import client_ip, wide_network
 from mcp_django.auth.limits import UNKNOWN, count_event, limit_key
 from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
-from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, token_digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
 from mcp_django.oauth import redirects
 from mcp_django.oauth.cleanup import never_used_clients
 from mcp_django.oauth.clients import OFFLINE_ACCESS
@@ -48,37 +47,8 @@ class RegistrationError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """The validated metadata of a client to register."""
-
-    name: str
-    redirect_uris: tuple[str, ...]
-    grant_types: tuple[str, ...]
-    auth_method: str
-    application_type: str
-    scopes: tuple[str, ...]
-
-    @property
-    def is_public(self) -> bool:
-        """Return whether the client has no secret."""
-        return self.auth_method == "none"
-
-    def as_metadata(self) -> dict[str, Any]:
-        """Return the metadata as RFC 7591 names it, for the response."""
-        return {
-            **({"client_name": self.name} if self.name else {}),
-            "redirect_uris": list(self.redirect_uris),
-            "grant_types": list(self.grant_types),
-            "response_types": ["code"],
-            "token_endpoint_auth_method": self.auth_method,
-            "application_type": self.application_type,
-            "scope": " ".join(self.scopes),
-        }
-
-
-def parse_registration(metadata: Any) -> Registration:
-    """Validate a JSON document and return the registration it requests.
+def parse_registration(metadata: Any) -> dict[str, Any]:
+    """Validate a JSON document and return the metadata to register, as RFC 7591 names it.
 
     A member that is ``null`` is treated as absent.
 
@@ -88,14 +58,16 @@ def parse_registration(metadata: Any) -> Registration:
     if not isinstance(metadata, dict):
         raise RegistrationError("Send a JSON object.")
     uris = _redirect_uris(metadata)
-    return Registration(
-        name=printable(_string(metadata, "client_name")),
-        redirect_uris=uris,
-        grant_types=_grant_types(metadata),
-        auth_method=_auth_method(metadata),
-        application_type=_application_type(metadata, uris),
-        scopes=_scopes(metadata),
-    )
+    name = printable(_string(metadata, "client_name"))
+    return {
+        **({"client_name": name} if name else {}),
+        "redirect_uris": uris,
+        "grant_types": _grant_types(metadata),
+        "response_types": ["code"],
+        "token_endpoint_auth_method": _auth_method(metadata),
+        "application_type": _application_type(metadata, uris),
+        "scope": " ".join(_scopes(metadata)),
+    }
 
 
 def _string(metadata: dict[str, Any], member: str) -> str:
@@ -193,9 +165,13 @@ def register(request: HttpRequest) -> HttpResponseBase:
             "the site owner for a client id.",
             status=404,
         )
-    seconds = _count_registration(request)
-    if seconds:
-        return _too_many(seconds)
+    if seconds := _count_registration(request):
+        return error_response(
+            "temporarily_unavailable",
+            f"Too many registrations. Try again in {seconds} seconds.",
+            status=429,
+            headers={"Retry-After": str(seconds)},
+        )
     owner = None
     if mode == "initial-token":
         token = _initial_token(request)
@@ -203,14 +179,11 @@ def register(request: HttpRequest) -> HttpResponseBase:
             return _token_needed(request)
         owner = token.user
     try:
-        registration = parse_registration(_document(request))
-        answer = _create(request, registration, owner)
+        answer = _create(request, parse_registration(_document(request)), owner)
     except RegistrationError as exc:
         return error_response(exc.code, str(exc))
-    response = JsonResponse(answer, status=201)
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["Pragma"] = "no-cache"
-    return response
+    headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+    return JsonResponse(answer, status=201, headers=headers)
 
 
 def _document(request: HttpRequest) -> Any:
@@ -227,13 +200,14 @@ def _document(request: HttpRequest) -> Any:
         raise RegistrationError("Send a JSON object.") from exc
 
 
-def _create(request: HttpRequest, registration: Registration, owner: Any) -> dict[str, Any]:
+def _create(request: HttpRequest, metadata: dict[str, Any], owner: Any) -> dict[str, Any]:
     model = get_application_model()
+    is_public = metadata["token_endpoint_auth_method"] == "none"
     client = model(
-        name=registration.name,
+        name=metadata.get("client_name", ""),
         user=owner,
-        redirect_uris=" ".join(registration.redirect_uris),
-        client_type=model.CLIENT_PUBLIC if registration.is_public else model.CLIENT_CONFIDENTIAL,
+        redirect_uris=" ".join(metadata["redirect_uris"]),
+        client_type=model.CLIENT_PUBLIC if is_public else model.CLIENT_CONFIDENTIAL,
         authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,
         registration_source=model.RegistrationSource.DCR,
     )
@@ -251,15 +225,15 @@ def _create(request: HttpRequest, registration: Registration, owner: Any) -> dic
         request=request,
         user=owner,
         client_id=client.client_id,
-        name=registration.name,
-        redirect_uris=[uri.partition("?")[0][:200] for uri in registration.redirect_uris],
+        name=client.name,
+        redirect_uris=[uri.partition("?")[0][:200] for uri in metadata["redirect_uris"]],
     )
     answer = {
         "client_id": client.client_id,
         "client_id_issued_at": int(client.created.timestamp()),
-        **registration.as_metadata(),
+        **metadata,
     }
-    if not registration.is_public:
+    if not is_public:
         answer |= {"client_secret": secret, "client_secret_expires_at": 0}
     return answer
 
@@ -269,8 +243,8 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
     found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
     if found is None:
         return None
-    token = AccessToken.objects.select_related("user").filter(digest=token_digest(found[1])).first()
-    if token is None or not token.is_usable or REGISTER_SCOPE not in token.scopes:
+    token = AccessToken.objects.find(found[1])
+    if token is None or REGISTER_SCOPE not in token.scopes:
         return None
     # Registration is not for a server; the address limits of the token apply here as well.
     server = next(iter(token.servers), "")
@@ -279,15 +253,13 @@ def _initial_token(request: HttpRequest) -> AccessToken | None:
 
 def _token_needed(request: HttpRequest) -> JsonResponse:
     presented = "Authorization" in request.headers
-    response = error_response(
+    challenge = 'Bearer realm="register"' + (', error="invalid_token"' if presented else "")
+    return error_response(
         "invalid_token" if presented else "access_denied",
         f"Registration requires an access token of this site with the scope '{REGISTER_SCOPE}'.",
         status=401,
+        headers={"WWW-Authenticate": challenge},
     )
-    response.headers["WWW-Authenticate"] = 'Bearer realm="register"' + (
-        ', error="invalid_token"' if presented else ""
-    )
-    return response
 
 
 def _count_registration(request: HttpRequest) -> int:
@@ -310,13 +282,3 @@ def _count_registration(request: HttpRequest) -> int:
         created__gte=timezone.now() - timedelta(seconds=HOUR),
     )
     return HOUR if recent.count() >= PER_SITE_PER_HOUR else 0
-
-
-def _too_many(seconds: int) -> JsonResponse:
-    response = error_response(
-        "temporarily_unavailable",
-        f"Too many registrations. Try again in {seconds} seconds.",
-        status=429,
-    )
-    response.headers["Retry-After"] = str(seconds)
-    return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -62,16 +62,15 @@ class OAuthError(Exception):
         """Return the error for a client that is unknown or not authenticated."""
         return cls("invalid_client", status=401)
 
-    def as_dict(self) -> dict[str, str]:
-        """Return the body of the response."""
-        return {"error": self.error, "error_description": self.description}
 
-
-def error_response(code: str, description: str, *, status: int = 400) -> JsonResponse:
+def error_response(
+    code: str, description: str, *, status: int = 400, headers: Mapping[str, str] | None = None
+) -> JsonResponse:
     """Return an OAuth error response (RFC 6749, section 5.2) with ``no-store``."""
-    response = JsonResponse({"error": code, "error_description": description}, status=status)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    body = {"error": code, "error_description": description}
+    return JsonResponse(
+        body, status=status, headers={"Cache-Control": "no-store", **(headers or {})}
+    )
 
 
 def issuer_of(request: HttpRequest) -> str:

@@ -35,13 +35,12 @@ from mcp_django.auth import limits, security_log
 from mcp_django.auth.endpoints import find_resources
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
-from mcp_django.models import AuthEvent
+from mcp_django.models import AuthEvent, token_digest
 from mcp_django.oauth import clients, grants
 from mcp_django.oauth.models import RefreshReplay
-from mcp_django.oauth.responses import OAuthError, add_cors_headers
+from mcp_django.oauth.responses import OAuthError, add_cors_headers, error_response
 from mcp_django.oauth.revoking import family_of, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
-from mcp_django.oauth.validator import digest
 from mcp_django.protocol.headers import FORM
 
 # Base class of both endpoints ---------------------------------------------------------------------
@@ -95,28 +94,26 @@ class _FormEndpoint(View):
         if request.method == "OPTIONS":
             return HttpResponse(status=204)
         if request.method != "POST":
-            refused = OAuthError("invalid_request", "Send a POST request.", status=405)
-            return _error_response(refused, headers={"Allow": METHODS})
+            return error_response(
+                "invalid_request", "Send a POST request.", status=405, headers={"Allow": METHODS}
+            )
         try:
             _check_form(request)
             self._check_limits(request)
             return self.answer(request)
         except OAuthError as exc:
-            return self._reject(request, exc)
+            refused = exc
         except OAuth2Error as exc:
-            return self._reject(request, OAuthError(exc.error, status=exc.status_code))
+            refused = OAuthError(exc.error, status=exc.status_code)
         except AuthenticationUnavailable as exc:
             wait = exc.retry_after
-            return self._reject(
-                request, OAuthError("temporarily_unavailable", status=503, retry_after=wait)
-            )
+            refused = OAuthError("temporarily_unavailable", status=503, retry_after=wait)
         except FORM_ERRORS:
-            return self._reject(
-                request, OAuthError("invalid_request", "The form cannot be parsed.")
-            )
+            refused = OAuthError("invalid_request", "The form cannot be parsed.")
         except Exception:  # clients need JSON, and a debug page shows the form
             logger.exception("A request to %s failed.", request.path)
-            return _error_response(OAuthError("server_error", status=500))
+            refused = OAuthError("server_error", status=500)
+        return self._reject(request, refused)
 
     def _check_limits(self, request: HttpRequest) -> None:
         for key, limit in self._failure_keys(request):
@@ -136,7 +133,9 @@ class _FormEndpoint(View):
         if refused.status == 401 and "Authorization" in request.headers:
             # RFC 6749, section 5.2: the challenge has the scheme that the client used.
             headers["WWW-Authenticate"] = 'Basic realm="oauth"'
-        return _error_response(refused, headers=headers)
+        return error_response(
+            refused.error, refused.description, status=refused.status, headers=headers
+        )
 
     def _failure_keys(self, request: HttpRequest) -> list[tuple[str, int]]:
         """Return the keys that failures are counted for, each with its limit."""
@@ -204,10 +203,6 @@ def _is_bounded(request: HttpRequest) -> bool:
         return len(request.body) <= MAX_BODY_BYTES
     except (RequestDataTooBig, ValueError):
         return False
-
-
-def _error_response(refused: OAuthError, *, headers: dict[str, str] | None = None) -> HttpResponse:
-    return JsonResponse(refused.as_dict(), status=refused.status, headers=headers)
 
 
 # The token endpoint -------------------------------------------------------------------------------
@@ -305,12 +300,11 @@ class RevokeView(_FormEndpoint):
 
 @sensitive_variables("token", "checksum")
 def _revoke(token: str, client: Any, request: HttpRequest) -> None:
-    checksum = digest(token)
+    checksum = token_digest(token)
     mine = {"token_checksum": checksum, "application": client}
     refresh = get_refresh_token_model()._default_manager.filter(**mine).order_by("-pk").first()
-    access = (
-        get_access_token_model()._default_manager.select_related("refresh_token").filter(**mine)
-    ).first()
+    accesses = get_access_token_model()._default_manager.select_related("refresh_token")
+    access = accesses.filter(**mine).first()
     found = refresh or access
     if found is None:
         return
@@ -351,7 +345,7 @@ def _idempotent_refresh(request: HttpRequest, exchange: Grant) -> dict[str, Any]
         OAuthError: if the token is not valid, for this client or this request.
     """
     refresh_token = request.POST.get("refresh_token", "")
-    checksum = digest(refresh_token)
+    checksum = token_digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager
     seconds = get_settings().oauth.refresh_replay_seconds
     # Unknown tokens must not create rows.
@@ -412,7 +406,7 @@ def _replay_response(request: HttpRequest, checksum: str, exchange: Grant) -> di
 
 def _issued_token(answer: dict[str, Any]) -> Any:
     tokens = get_access_token_model()._default_manager.select_related("user", "application")
-    return tokens.filter(token_checksum=digest(answer["access_token"])).first()
+    return tokens.filter(token_checksum=token_digest(answer["access_token"])).first()
 
 
 def _requested_access(request: HttpRequest) -> dict[str, list[str]]:

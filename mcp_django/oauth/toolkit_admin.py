@@ -79,8 +79,6 @@ class _ApplicationForm:
 
 
 def _may_manage_client(by: Any, client_id: str) -> bool:
-    profiles = ClientProfile._default_manager.select_related("service_user")
-    found = profiles.filter(client_id=client_id).first()
-    if found is None or found.service_user is None:
-        return True
-    return may_delegate_access(by, found.service_user)
+    found = ClientProfile.of_client(client_id)
+    user = found.service_user if found else None
+    return user is None or may_delegate_access(by, user)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.urls import URLPattern, include, path, re_path, register_converter
+from django.urls import URLPattern, URLResolver, include, path, re_path, register_converter
 
 try:
     from mcp_django.oauth.authorize import AuthorizeView
@@ -40,7 +40,18 @@ register_converter(OIDCPath, "mcp_oidc")
 # Not `app_name`, which would apply to the whole module, including the metadata of resources.
 NAMESPACE = "mcp_oauth"
 
-endpoints = [
+upstream_pages: list[URLPattern] = []
+# Upstream providers need Authlib, an optional dependency: django-mcp-provider[upstream].
+if find_spec("authlib"):
+    from mcp_django.oauth.upstream import flow
+
+    upstream_pages = [
+        path("callback", flow.callback, name="upstream_callback"),
+        path("backchannel-logout", flow.backchannel_logout, name="upstream_logout"),
+        path("connect", flow.connect, name="upstream_connect"),
+        path("disconnect", flow.disconnect, name="upstream_disconnect"),
+    ]
+endpoints: list[URLPattern | URLResolver] = [
     re_path(r"^oauth/authorize/?$", AuthorizeView.as_view(), name="authorize"),
     re_path(r"^oauth/token/?$", TokenView.as_view(), name="token"),
     re_path(r"^oauth/register/?$", register, name="register"),
@@ -48,8 +59,9 @@ endpoints = [
     re_path(r"^oauth/jwks/?$", jwks, name="jwks"),
     path("oauth/connections/", connections, name="connections"),
     path("oauth/connections/<int:pk>/disconnect/", disconnect, name="disconnect"),
+    path("oauth/upstream/<slug:provider>/", include(upstream_pages)),
 ]
-well_known = [
+well_known: list[URLPattern | URLResolver] = [
     re_path(
         r"^\.well-known/oauth-authorization-server(?P<path>/.*)?$",
         authorization_server,
@@ -59,30 +71,7 @@ well_known = [
     # Below a path prefix, where the site cannot serve the root of its host.
     path("<mcp_issuer:path>/.well-known/openid-configuration", openid_configuration),
 ]
-upstream_pages: list[URLPattern] = []
-# Upstream providers need Authlib, an optional dependency: django-mcp-provider[upstream].
-if find_spec("authlib"):
-    from mcp_django.oauth.upstream import flow
-
-    upstream_pages = [
-        path(
-            "oauth/upstream/<slug:provider>/callback",
-            flow.callback,
-            name="upstream_callback",
-        ),
-        path(
-            "oauth/upstream/<slug:provider>/backchannel-logout",
-            flow.backchannel_logout,
-            name="upstream_logout",
-        ),
-        path("oauth/upstream/<slug:provider>/connect", flow.connect, name="upstream_connect"),
-        path(
-            "oauth/upstream/<slug:provider>/disconnect",
-            flow.disconnect,
-            name="upstream_disconnect",
-        ),
-    ]
 urlpatterns = [
     path("", include("mcp_django.urls")),
-    path("", include((well_known + endpoints + upstream_pages, NAMESPACE))),
+    path("", include((well_known + endpoints, NAMESPACE))),
 ]

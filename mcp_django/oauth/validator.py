@@ -8,11 +8,8 @@ clients.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from django.http import HttpRequest
-from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749 import errors
@@ -20,21 +17,17 @@ from oauthlib.oauth2.rfc6749 import errors
 from mcp_django.auth import security_log
 from mcp_django.auth.endpoints import canonicalize_url, server_of
 from mcp_django.execution.policy import can_connect
-from mcp_django.models import AuthEvent
+from mcp_django.models import AuthEvent, token_digest
 from mcp_django.oauth import assertions
 from mcp_django.oauth.cimd import signed_in
 from mcp_django.oauth.clients import OAuthlibHttpRequest, update_last_used
+from mcp_django.oauth.grants import log_issue, seconds_left
 from mcp_django.oauth.models import RedeemedCode
 from mcp_django.oauth.revoking import family_of, is_family_live, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
 
 CODE = "authorization_code"
 REFRESH = "refresh_token"
-
-
-def digest(secret: str) -> str:
-    """Return the SHA-256 of a code or token in hexadecimal, as stored in the database."""
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no types
@@ -88,24 +81,22 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     # Codes
 
     def _create_authorization_code(self, request: Any, code: Any, expires: Any = None) -> Any:
-        stored = {**code, "code": digest(code["code"])}
+        stored = {**code, "code": token_digest(code["code"])}
         return super()._create_authorization_code(request, stored, expires)
 
     def get_authorization_code_scopes(
         self, client_id: str, code: str, redirect_uri: str, request: Any
     ) -> list[str]:
         """Return the scopes of a code before its validation, to detect requests for an ID token."""
-        scopes: list[str] = super().get_authorization_code_scopes(
-            client_id, digest(code), redirect_uri, request
-        )
-        return scopes
+        hashed = token_digest(code)
+        return list(super().get_authorization_code_scopes(client_id, hashed, redirect_uri, request))
 
     def validate_code(
         self, client_id: str, code: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Return whether the code is valid; if it was used before, revoke its tokens."""
         # Everything after this looks the code up by its digest.
-        request.code = digest(code)
+        request.code = token_digest(code)
         if super().validate_code(client_id, request.code, client, request, *args, **kwargs):
             grant = get_grant_model()._default_manager.get(code=request.code)
             return _may_still_connect(grant.user, client, grant.resource)
@@ -136,7 +127,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     ) -> bool:
         """Return whether the refresh token is valid; a rotated one revokes its token family."""
         tokens = get_refresh_token_model()._default_manager
-        known = tokens.filter(token_checksum=digest(refresh_token))
+        known = tokens.filter(token_checksum=token_digest(refresh_token))
         found = known.order_by("-pk").first()
         was_live = (
             found is not None and found.revoked is not None and is_family_live(found.token_family)
@@ -187,12 +178,9 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     def _save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         redeemed = self._claim(request) if request.grant_type == CODE else None
         super()._save_bearer_token(token, request, *args, **kwargs)
-        checksum = digest(token["access_token"])
-        issued = (
-            get_access_token_model()
-            ._default_manager.select_related("refresh_token")
-            .get(token_checksum=checksum)
-        )
+        checksum = token_digest(token["access_token"])
+        tokens = get_access_token_model()._default_manager.select_related("refresh_token")
+        issued = tokens.get(token_checksum=checksum)
         family = family_of(issued)
         if redeemed is not None:
             redeemed.family, redeemed.checksum = family, checksum
@@ -225,25 +213,6 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             refresh.resource = granted
             refresh.save(update_fields=["resource"])
         return refresh
-
-
-def seconds_left(access_token: Any) -> int:
-    """Return the lifetime of a new token; upstream access that it depends on may shorten it."""
-    left: float = (access_token.expires - timezone.now()).total_seconds()
-    return round(left)
-
-
-def log_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
-    """Record an issued token in the security log."""
-    security_log.record_event(
-        AuthEvent.Kind.ISSUE,
-        request=request,
-        user=access_token.user,
-        client_id=access_token.application.client_id,
-        grant=grant,
-        scopes=access_token.scope.split(),
-        resources=access_token.resource,
-    )
 
 
 def _granted_resources(request: Any) -> list[str] | None:

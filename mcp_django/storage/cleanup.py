@@ -18,8 +18,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from mcp_django.conf import get_settings
-from mcp_django.storage import approval_rows, databases
-from mcp_django.storage.databases import rows, seconds_ago, tables
+from mcp_django.storage import approval_rows
+from mcp_django.storage.databases import rows, seconds_ago, tables, take_lease
 from mcp_django.storage.versions import CLOCK, OVERRIDES
 
 CHUNK_SIZE = 500
@@ -42,9 +42,8 @@ def delete_expired(report: Callable[[str, int], Any] | None = None) -> int:
     return total
 
 
-def take_sweep_lease() -> bool:
-    """Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
-    return databases.take_lease("sweep", seconds=SWEEP_SECONDS)
+take_sweep_lease = partial(take_lease, "sweep", seconds=SWEEP_SECONDS)
+"""Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
 
 
 def delete_expired_chunk() -> int:
@@ -118,6 +117,7 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
     content belongs to the caller alone, and no statistics use them.
     """
     mine = Q(user_name=name) if key is None else Q(user_key=key)
+    tasks = Q(principal=key) | Q(principal__startswith=f"{key}@")
     return {
         "calls": _update_in_chunks(
             tables.Call,
@@ -146,14 +146,8 @@ def anonymize_user(name: str, *, key: str | None) -> dict[str, int]:
         ),
         "decisions": _update_in_chunks(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
         # Those of a deleted user were deleted with the user.
-        "tasks": 0 if key is None else _delete_tasks(key),
+        "tasks": 0 if key is None else rows(tables.Task).filter(tasks).delete()[0],
     }
-
-
-def _delete_tasks(key: str) -> int:
-    theirs = Q(principal=key) | Q(principal__startswith=f"{key}@")
-    deleted, _ = rows(tables.Task).filter(theirs).delete()
-    return deleted
 
 
 def _update_in_chunks(model: type[Model], mine: Q, **changes: Any) -> int:

@@ -84,11 +84,7 @@ def send_to_layer(topics: Iterable[TopicKey], loop: asyncio.AbstractEventLoop | 
         "from": worker_id(),
         "topics": [[one.server, one.kind, one.uri] for one in topics],
     }
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is not None:
+    if is_on_loop():
         _spawn_send(layer, message)
     elif loop is not None:
         loop.call_soon_threadsafe(_spawn_send, layer, message)
@@ -485,31 +481,24 @@ def notify(*notified: TopicKey) -> None:
 
     Never raises: the change is in the database, and polls find it without a notification.
     """
-    here = _open_hubs()
-    for _, found in here:
+    for found in _open_hubs().values():
         for topic in notified:
             found.notify(topic)
-    _notify_other_processes(notified, here)
+    notify_other_processes(*notified)
 
 
 def notify_other_processes(*notified: TopicKey) -> None:
     """Notify the listeners in other processes, but not in this one; for any thread."""
-    _notify_other_processes(notified, _open_hubs())
-
-
-def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
-    with _lock:
-        return [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
-
-
-def _notify_other_processes(
-    notified: Iterable[TopicKey], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
-) -> None:
-    serving = next((loop for loop, found in here if found.is_listening), None)
+    serving = next((loop for loop, found in _open_hubs().items() if found.is_listening), None)
     try:
         send_to_layer(notified, serving)
     except Exception:
         logger.warning("Other processes could not be notified.", exc_info=True)
+
+
+def _open_hubs() -> dict[asyncio.AbstractEventLoop, Hub]:
+    with _lock:
+        return {loop: found for loop, found in _hubs.items() if not loop.is_closed()}
 
 
 # Publishing a change ------------------------------------------------------------------------------

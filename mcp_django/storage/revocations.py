@@ -25,12 +25,13 @@ def notify_revoked(*credentials: str) -> None:
     Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
     ignored. Never raises.
     """
-    _publish_revocation(TopicKey("", "credential", one) for one in credentials if one)
+    if changed := [TopicKey("", "credential", one) for one in credentials if one]:
+        publish(*changed, REVOKED)
 
 
 def notify_user(pk: Any) -> None:
     """Notify every stream of a user, to check it again; after the commit. Never raises."""
-    _publish_revocation([TopicKey("", "user", str(pk))])
+    publish(TopicKey("", "user", str(pk)), REVOKED)
 
 
 def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
@@ -39,12 +40,6 @@ def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
     if user.is_authenticated:
         found.append(TopicKey("", "user", str(user.pk)))
     return found
-
-
-def _publish_revocation(changed: Any) -> None:
-    named = list(changed)
-    if named:
-        publish(*named, REVOKED)
 
 
 # Signals of users and tokens ----------------------------------------------------------------------

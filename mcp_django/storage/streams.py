@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -34,6 +34,11 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.inbox import ensure_heartbeat, is_alive, worker_id
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import topic_of_get_streams
+
+# As ``Stream.Kind`` and ``Stream.State`` have them; models cannot be imported before the app
+# registry is ready.
+POST, GET = "post", "get"
+OPEN, DONE, LOST = "open", "done", "lost"
 
 # Higher than the number of any event that a lost owner can have sent without storing it.
 LOST_SEQ = 1 << 40
@@ -63,24 +68,17 @@ class StreamSnapshot:
     @property
     def is_open(self) -> bool:
         """Whether more events may follow."""
-        return self.state == tables.Stream.State.OPEN
+        return self.state == OPEN
 
 
 def open_stream(session_pk: int, *, request_id: str) -> int:
     """Create the stream of a response, before its first event is sent; return its number."""
     ensure_heartbeat()
     number = secrets.randbits(63)
-    rows(tables.Stream).bulk_create(
-        [
-            tables.Stream(
-                pk=number,
-                session_id=session_pk,
-                kind=tables.Stream.Kind.POST,
-                request_id=request_id,
-                owner=worker_id(),
-            )
-        ]
+    row = tables.Stream(
+        pk=number, session_id=session_pk, kind=POST, request_id=request_id, owner=worker_id()
     )
+    rows(tables.Stream).bulk_create([row])
     return number
 
 
@@ -92,8 +90,8 @@ def close_streams(*numbers: int) -> None:
 def _mark_closed(found: QuerySet[tables.Stream]) -> None:
     """Close these streams, whichever process owns them."""
     # A client may send the id of the last event as long as its session may be idle.
-    found.filter(state=tables.Stream.State.OPEN).update(
-        state=tables.Stream.State.DONE, expires_at=seconds_from_now(get_settings().session_idle)
+    found.filter(state=OPEN).update(
+        state=DONE, expires_at=seconds_from_now(get_settings().session_idle)
     )
 
 
@@ -106,16 +104,13 @@ def append_events(
         LeaseLost: the stream is closed, perhaps as lost; nothing was stored.
     """
     last = events[-1][0]
-    changes = {"last_seq": last}
-    ending = (
-        {"state": tables.Stream.State.DONE, "expires_at": seconds_from_now(retention)}
-        if final
-        else {}
-    )
+    changes: dict[str, Any] = {"last_seq": last}
+    if final:
+        changes |= {"state": DONE, "expires_at": seconds_from_now(retention)}
     with atomic():
         mine = rows(tables.Stream).filter(pk=number, owner=worker_id())
-        new = mine.filter(state=tables.Stream.State.OPEN, last_seq__lt=last)
-        if not new.update(**changes, **ending):
+        new = mine.filter(state=OPEN, last_seq__lt=last)
+        if not new.update(**changes):
             if mine.filter(last_seq=last).exists():
                 # The first attempt succeeded, only the database's response was lost.
                 return
@@ -131,23 +126,13 @@ def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapsh
     Raises:
         UnknownStream: the session has no such stream.
     """
+    found = rows(tables.Stream).filter(pk=number, session=session_pk)
     # The state first: the events that it promises exist when they are read.
-    row = (
-        rows(tables.Stream)
-        .filter(pk=number, session=session_pk)
-        .values_list("state", "last_seq", "owner", "request_id")
-        .first()
-    )
+    row = found.values_list("state", "last_seq", "owner", "request_id").first()
     if row is None:
         raise UnknownStream
-    events = (
-        rows(tables.Event)
-        .filter(stream=number, seq__gt=after_seq)
-        .order_by("seq")
-        .values_list("seq", "payload")[:PAGE_SIZE]
-    )
-    state, last_seq, owner, request_id = row
-    return StreamSnapshot(state, last_seq, owner, request_id, tuple(events))
+    events = rows(tables.Event).filter(stream=number, seq__gt=after_seq).order_by("seq")
+    return StreamSnapshot(*row, events=tuple(events.values_list("seq", "payload")[:PAGE_SIZE]))
 
 
 def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> bool:
@@ -158,15 +143,11 @@ def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> boo
     if is_alive(owner):
         return False
     with atomic():
-        open_still = rows(tables.Stream).filter(
-            pk=number, owner=owner, state=tables.Stream.State.OPEN
-        )
+        open_still = rows(tables.Stream).filter(pk=number, owner=owner, state=OPEN)
         if is_locked(open_still):
             return False
         ended = open_still.update(
-            state=tables.Stream.State.LOST,
-            last_seq=LOST_SEQ,
-            expires_at=seconds_from_now(retention),
+            state=LOST, last_seq=LOST_SEQ, expires_at=seconds_from_now(retention)
         )
         if ended:
             rows(tables.Event).bulk_create(
@@ -180,9 +161,7 @@ def find_request_owner(session_pk: int, request_id: RequestId) -> int | None:
 
     The stream of a batch has the responses to several requests.
     """
-    found = rows(tables.Stream).filter(
-        session=session_pk, kind=tables.Stream.Kind.POST, state=tables.Stream.State.OPEN
-    )
+    found = rows(tables.Stream).filter(session=session_pk, kind=POST, state=OPEN)
     for owner, answered in found.values_list("owner", "request_id"):
         ids = json.loads(answered)
         if _contains_id(request_id, ids if isinstance(ids, list) else [ids]):
@@ -197,9 +176,7 @@ def _contains_id(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
 
 def find_owner(session_pk: int, number: int) -> int | None:
     """Return the process that runs the call of a stream, ``None`` if it is closed or unknown."""
-    found = rows(tables.Stream).filter(
-        pk=number, session=session_pk, state=tables.Stream.State.OPEN
-    )
+    found = rows(tables.Stream).filter(pk=number, session=session_pk, state=OPEN)
     return found.values_list("owner", flat=True).first()
 
 
@@ -276,12 +253,9 @@ def _insert_get_stream(session_pk: int, number: int, replaced: int | None) -> bo
         kept = {pk for pk, _ in others[-(MAX_GET_STREAMS - 1) :]}
         if over := {pk for pk, _, _ in open_now} - kept:
             _mark_closed(rows(tables.Stream).filter(pk__in=over))
+        last = max((last_seq for _, _, last_seq in open_now), default=0)
         newest = tables.Stream(
-            pk=number,
-            session_id=session_pk,
-            kind=tables.Stream.Kind.GET,
-            owner=worker_id(),
-            last_seq=max((last_seq for _, _, last_seq in open_now), default=0) + 1,
+            pk=number, session_id=session_pk, kind=GET, owner=worker_id(), last_seq=last + 1
         )
         rows(tables.Stream).bulk_create([newest], ignore_conflicts=True)
     return bool(open_now)
@@ -322,12 +296,8 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 
 def _notify_get_streams(session_pks: Collection[int]) -> None:
     # A stream that is being opened writes its row first, and reads the others then.
-    publish(
-        *map(
-            topic_of_get_streams,
-            _open_get_streams(session_pks).values_list("session", flat=True).distinct(),
-        )
-    )
+    found = _open_get_streams(session_pks).values_list("session", flat=True).distinct()
+    publish(*map(topic_of_get_streams, found))
 
 
 def close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
@@ -349,6 +319,4 @@ def _close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
 
 
 def _open_get_streams(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
-    return rows(tables.Stream).filter(
-        session__in=session_pks, kind=tables.Stream.Kind.GET, state=tables.Stream.State.OPEN
-    )
+    return rows(tables.Stream).filter(session__in=session_pks, kind=GET, state=OPEN)

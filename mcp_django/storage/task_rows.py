@@ -55,26 +55,23 @@ def task_topic(pk: str) -> TopicKey:
 def create_task(
     *,
     server: str,
-    tool: str,
     arguments: bytes,
     principal: Any,
-    user: Any,
     network: str | None = None,
     capabilities: Mapping[str, Any],
     client_info: Mapping[str, Any] | None,
     trace: Mapping[str, str],
-    protocol_version: str,
-    state: str = "",
     ttl: timedelta,
     poll: timedelta,
     session_pk: int | None = None,
-    engine: str = "",
     caller: Mapping[str, Any] | None = None,
+    **columns: Any,
 ) -> tables.Task:
     """Create a task with the status ``working`` that is not enqueued yet.
 
-    ``principal`` is the caller, ``user`` the caller's row or ``None``, ``network`` what an
-    anonymous caller is counted by, ``caller`` what else of the principal its run needs.
+    ``principal`` is the caller, ``network`` what an anonymous caller is counted by, ``caller`` what
+    else of the principal its run needs. ``columns`` are other columns, such as ``user``, the
+    caller's row or ``None``.
 
     Raises:
         TooManyTasks: the caller has the maximum number of open tasks, or too long arguments in all;
@@ -84,11 +81,9 @@ def create_task(
     scopes = principal.scopes
     row = tables.Task(
         server=server,
-        tool=tool,
         arguments=arguments.decode(),
         principal=principal.key,
         network=digest_of_network(network),
-        user=user,
         client_id=principal.client_id,
         backend=principal.backend,
         scopes=None if scopes is None else sorted(scopes),
@@ -96,13 +91,11 @@ def create_task(
         capabilities=dict(capabilities),
         client_info=dict(client_info or {}),
         trace=dict(trace),
-        protocol_version=protocol_version,
         session=session_pk,
-        state=state,
         ttl_ms=ttl // timedelta(milliseconds=1),
         poll_ms=poll // timedelta(milliseconds=1),
         expires_at=seconds_from_now(ttl.total_seconds()),
-        engine=engine,
+        **columns,
     )
     row.save(using=write_alias(), force_insert=True)
     row.refresh_from_db(using=write_alias())
@@ -123,9 +116,7 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
             return
         known = known.filter(network=digest_of_network(network))
     if known.filter(going_on).count() >= most:
-        raise TooManyTasks(
-            f"You have {most} open tasks, the maximum; wait for one, or cancel one.",
-        )
+        raise TooManyTasks(f"You have {most} open tasks, the maximum; wait for one, or cancel one.")
     if size > MAX_SHORT:
         long = known.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
         if long.aggregate(sum=Sum("size", default=0))["sum"] + size > MAX_LONG:
@@ -136,24 +127,10 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
 
 
 def find_task(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
-    """Return the task of this id, server and caller, ``None`` if there is none."""
-    row = (
-        tasks_of_principal(server, principal_key)
-        .filter(pk=task_id)
-        .annotate(is_late=_late_condition())
-        .first()
-    )
-    return _close_if_late(row)
-
-
-def find_task_by_pk(pk: str) -> tables.Task | None:
-    """Return the task of this id, of any caller: for workers and the admin."""
-    found = rows(tables.Task).filter(pk=pk, expires_at__gt=seconds_ago(GRACE_SECONDS))
-    return _close_if_late(found.annotate(is_late=_late_condition()).first())
-
-
-def _close_if_late(row: tables.Task | None) -> tables.Task | None:
-    if row is not None and row.is_late:  # type: ignore[attr-defined]
+    """Return the task of this id, server and caller, closed if it is late; ``None`` for none."""
+    mine = tasks_of_principal(server, principal_key)
+    row = mine.filter(pk=task_id).annotate(is_late=_late_condition()).first()
+    if row is not None and row.is_late:
         # On SQLite, this very run may have the database locked, by a transaction of its own.
         locked = (OperationalError,) if connections[write_alias()].vendor == "sqlite" else ()
         with suppress(*locked), transaction.atomic(using=write_alias()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,25 +177,17 @@ def increment_versions(changed: Iterable[TopicKey]) -> None:
     """Count a change of each topic that is not numbered; the version grows by at least one."""
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
-    if len(digests) > 1 and connections[found.db].features.has_select_for_update:
-        with atomic():
-            _increment_or_create(found, digests, is_ordered=True)
-    else:
-        _increment_or_create(found, digests, is_ordered=False)
-
-
-def _increment_or_create(
-    found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: bool
-) -> None:
-    if _increment(found, is_ordered=is_ordered) == len(digests):
-        return
-    # Not only the missing ones: another process may add them meanwhile, and a change that is
-    # counted twice is noticed once.
-    rows(tables.Topic).bulk_create(
-        [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
-        ignore_conflicts=True,
-    )
-    _increment(found, is_ordered=is_ordered)
+    is_ordered = len(digests) > 1 and connections[found.db].features.has_select_for_update
+    with atomic() if is_ordered else nullcontext():
+        if _increment(found, is_ordered=is_ordered) == len(digests):
+            return
+        # Not only the missing ones: another process may add them meanwhile, and a change that is
+        # counted twice is noticed once.
+        rows(tables.Topic).bulk_create(
+            [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
+            ignore_conflicts=True,
+        )
+        _increment(found, is_ordered=is_ordered)
 
 
 def _increment(found: QuerySet[tables.Topic], *, is_ordered: bool) -> int:

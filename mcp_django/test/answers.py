@@ -151,7 +151,8 @@ def build_retry_params(result: Mapping[str, Any], answers: Sequence[Any]) -> dic
     """Return the additional params of the retry; ``answers`` are in the order of the requests."""
     requests = result.get("inputRequests", {})
     if len(answers) < len(requests):
-        asked = "; ".join(map(_format_request, requests.values()))
+        params = [(one["params"], one["method"]) for one in requests.values()]
+        asked = "; ".join(str(named.get("message", method)) for named, method in params)
         raise AssertionError(
             f"Questions in one round: {len(requests)} ({asked}), but {len(answers)} answers are "
             "left; give one for each in answers=[…]."
@@ -161,7 +162,3 @@ def build_retry_params(result: Mapping[str, Any], answers: Sequence[Any]) -> dic
         for (key, request), answer in zip(requests.items(), answers, strict=False)
     }
     return {"inputResponses": given, "requestState": result.get("requestState")}
-
-
-def _format_request(request: Mapping[str, Any]) -> str:
-    return str(request["params"].get("message", request["method"]))

@@ -257,24 +257,14 @@ class MCPClient(_TaskMethods):
         return list(_check_complete(result)["messages"])
 
     def complete(
-        self,
-        ref: str,
-        argument: str,
-        value: str,
-        *,
-        context: Mapping[str, str] | None = None,
+        self, ref: str, argument: str, value: str, *, context: Mapping[str, str] | None = None
     ) -> list[str]:
         """Return completions for an argument of a prompt (by name) or a template (by URI)."""
         params = _completing(ref, argument, value, context)
         return list(self.request("completion/complete", params)["completion"]["values"])
 
     async def acomplete(
-        self,
-        ref: str,
-        argument: str,
-        value: str,
-        *,
-        context: Mapping[str, str] | None = None,
+        self, ref: str, argument: str, value: str, *, context: Mapping[str, str] | None = None
     ) -> list[str]:
         """Return completions for an argument; ``complete`` for async tests."""
         params = _completing(ref, argument, value, context)
@@ -283,11 +273,7 @@ class MCPClient(_TaskMethods):
 
     @asynccontextmanager
     async def listen(
-        self,
-        *,
-        uris: Sequence[str] = (),
-        lists: Sequence[str] = (),
-        tasks: Sequence[str] = (),
+        self, *, uris: Sequence[str] = (), lists: Sequence[str] = (), tasks: Sequence[str] = ()
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         """Subscribe to changes; yield an iterator of notifications, the acknowledgement first.
 

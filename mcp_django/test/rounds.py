@@ -16,7 +16,6 @@ from django.db.backends.signals import connection_created
 from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import task_worker
-from mcp_django.execution.call import Call
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
     CLIENT_CAPABILITIES,
@@ -88,7 +87,7 @@ class Rounds:
             self._connection = MemoryConnection(
                 ServerUnderTest(server),
                 _principal(user, scopes),
-                make_port=self._make_port,
+                make_port=lambda call: StreamPort(call, self._recorder),
                 answer=self._answer_in_session,
             )
         else:
@@ -122,9 +121,6 @@ class Rounds:
 
     def _hear(self, message: dict[str, Any]) -> None:
         self._recorder.post(message)
-
-    def _make_port(self, call: Call) -> StreamPort:
-        return StreamPort(call, self._recorder)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""
@@ -249,17 +245,12 @@ class Rounds:
             "capabilities": self._capabilities,
             "clientInfo": CLIENT,
         }
-        result_of(
-            self._connection.request(jsonrpc.build_request(next(self._ids), "initialize", params))
-        )
+        initialize = jsonrpc.build_request(next(self._ids), "initialize", params)
+        result_of(self._connection.request(initialize))
         self._is_initialized = True
         if isinstance(self._connection, RemoteConnection):
             self._connection.notify("notifications/initialized")
-        result_of(
-            self._connection.request(
-                self._message("logging/setLevel", {"level": "debug"}),
-            )
-        )
+        result_of(self._connection.request(self._message("logging/setLevel", {"level": "debug"})))
 
     def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         given = dict(params or {})
@@ -334,7 +325,7 @@ class _WriteRecorder:
 
     def start(self) -> None:
         """Start recording."""
-        connection_created.connect(self._on_connection, weak=False, dispatch_uid=id(self))
+        connection_created.connect(self._watch, weak=False, dispatch_uid=id(self))
         for connection in connections.all(initialized_only=True):
             self._watch(connection)
 
@@ -358,10 +349,7 @@ class _WriteRecorder:
                 "allow_early_writes=True."
             )
 
-    def _on_connection(self, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-        self._watch(connection)
-
-    def _watch(self, connection: BaseDatabaseWrapper) -> None:
+    def _watch(self, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         if connection not in self._watched:
             connection.execute_wrappers.append(self._record)
             self._watched.append(connection)

@@ -84,40 +84,25 @@ class HTTPChannel:
     def __init__(self, entrance: AuthenticatedTestServer) -> None:
         self._entrance = entrance
         self._app = RawASGIMount(entrance)
-        self._headers = {"host": "testserver", "accept": ACCEPT}
-        if entrance.bearer:
-            self._headers["authorization"] = f"Bearer {entrance.bearer}"
+        self._headers = {**entrance.headers, "accept": ACCEPT}
 
     async def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send a request; yield its messages, the response last."""
         decoder = sse.EventDecoder()
-        async with self._post(message) as response:
-            if not response.is_stream:
-                answer = check_status(response, await response.body())
-                self._note_session(response, answer)
-                if answer is not None:
-                    yield answer
-                return
-            async for said in _events(response, decoder):
-                yield said
-                if "method" not in said:
-                    return
-        while decoder.last_event_id is not None:
-            # The server closed the connection and said when to reconnect.
-            await asyncio.sleep((decoder.retry or 0) / 1000)
-            headers = {
-                **self._headers,
-                "accept": EVENT_STREAM,
-                names.LAST_EVENT_ID: decoder.last_event_id,
-            }
-            async with send_asgi_request(self._app, "GET", PATH, headers) as response:
-                if response.status != 200:
-                    check_status(response, await response.body())
+        sending = self._post(message)
+        while sending is not None:
+            async with sending as response:
+                if not response.is_stream:
+                    answer = check_status(response, await response.body())
+                    self._note_session(response, answer)
+                    if answer is not None:
+                        yield answer
                     return
                 async for said in _events(response, decoder):
                     yield said
                     if "method" not in said:
                         return
+            sending = await self._resume(decoder)
 
     async def send(self, message: Message) -> None:
         """Send a notification, or the response to a client request."""
@@ -135,6 +120,14 @@ class HTTPChannel:
             async with send_asgi_request(self._app, "DELETE", PATH, self._headers) as response:
                 check_status(response, await response.body())
             del self._headers[names.SESSION_ID]
+
+    async def _resume(self, decoder: sse.EventDecoder) -> Any:
+        """Return a request for the rest of a stream, when the server said to reconnect."""
+        if decoder.last_event_id is None:
+            return None
+        await asyncio.sleep((decoder.retry or 0) / 1000)
+        resumed = {"accept": EVENT_STREAM, names.LAST_EVENT_ID: decoder.last_event_id}
+        return send_asgi_request(self._app, "GET", PATH, {**self._headers, **resumed})
 
     def _post(self, message: Message) -> Any:
         headers = {**self._headers, "content-type": JSON, **self._routing(message)}
@@ -261,12 +254,7 @@ class LineChannel(_SharedChannel):
 
     async def _write(self, message: Message) -> None:
         if self._conversation is None:
-            self._conversation = Conversation(
-                self._entrance,
-                self,
-                send=self._read,
-                end=self._end,
-            )
+            self._conversation = Conversation(self._entrance, self, send=self._read, end=self._end)
         await self._conversation.process_line(jsonrpc.encode(message) + b"\n")
 
     async def _read(self, piece: bytes) -> None:
@@ -290,9 +278,7 @@ class EventChannel(_SharedChannel):
     def __init__(self, entrance: AuthenticatedTestServer) -> None:
         super().__init__()
         self._app = RawASGIMount(entrance)
-        self._headers = {"host": "testserver"}
-        if entrance.bearer:
-            self._headers["authorization"] = f"Bearer {entrance.bearer}"
+        self._headers = entrance.headers
         self._endpoint: asyncio.Future[str] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -595,6 +581,12 @@ class AuthenticatedTestServer(ServerUnderTest):
             self.bearer = secrets.token_urlsafe(16)
             self.principal = replace(principal, backend=BACKEND)
             _test_servers[self.bearer] = self
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of every request of the test client."""
+        bearer = {"authorization": f"Bearer {self.bearer}"} if self.bearer else {}
+        return {"host": "testserver", **bearer}
 
     @property
     def auth(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_threat_04_a_tampered_request_is_refused_and_nothing_is_stored(
 ) -> None:
     page = ask(browser, app)
     text = signed(page)
-    values = AuthorizationRequest.unsign(text, user).as_dict() | {"user": str(user.pk)}
+    values = asdict(AuthorizationRequest.unsign(text, user)) | {"user": str(user.pk)}
     evil = values | {"resources": ["https://evil.example/mcp"]}
     for forged in (
         "",

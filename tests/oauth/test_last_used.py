@@ -40,7 +40,7 @@ def last_used(user: Any, rf: Any) -> Any:
     request = rf.get("/")
     request.user = user
     [connection] = connections_of(request)
-    return connection.last_used
+    return connection["last_used"]
 
 
 def test_last_used_is_the_last_call(user: Any, token: str, rf: Any) -> None:

@@ -38,6 +38,10 @@ def ids(found: list[CheckMessage]) -> list[str]:
     return [str(one.id).removeprefix("mcp_oauth.") for one in found]
 
 
+def all_checks() -> set[Any]:
+    return {one for name, one in vars(checks).items() if name.startswith("check_")}
+
+
 def without(settings: Any, *apps: str) -> None:
     settings.INSTALLED_APPS = [one for one in settings.INSTALLED_APPS if one not in apps]
 
@@ -68,7 +72,7 @@ def test_the_toolkit_that_is_missing_is_found(settings: Any) -> None:
     without(settings, "oauth2_provider", "mcp_django.oauth")
     assert ids(checks.check_toolkit(None)) == ["E001"]
     # The others leave the word to this one.
-    assert all(one(None) == [] for one in checks.ALL_CHECKS if one is not checks.check_toolkit)
+    assert all(one(None) == [] for one in all_checks() - {checks.check_toolkit})
 
 
 @pytest.mark.usefixtures("no_servers")
@@ -379,7 +383,7 @@ def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant: str) -
 
 def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings: Any) -> None:
     settings.MCP_DJANGO = {"PAGE_SIZ": 5}
-    assert all(one(None) == [] for one in checks.ALL_CHECKS)
+    assert all(one(None) == [] for one in all_checks())
     assert core.check_oauth_app(None) == []
 
 
@@ -438,11 +442,10 @@ def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
 
 
 def test_the_checks_run_with_the_others() -> None:
-    ours = {*checks.ALL_CHECKS, checks.check_scheme, checks.check_clients}
-    for module in (checks, checks, checks, checks):
-        assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
-    registry = django_checks.registry.registry
-    assert ours <= set(registry.get_checks(include_deployment_checks=True))
+    assert len(all_checks()) == 20
+    assert all_checks() <= set(django_checks.registry.registry.get_checks(True))
+    assert checks.check_scheme in django_checks.registry.registry.deployment_checks
+    assert set(checks.check_clients.tags) == {checks.TAG, django_checks.Tags.database}
     assert django_settings.ROOT_URLCONF == "tests.oauth.urls"
     assert urls.urlpatterns
 

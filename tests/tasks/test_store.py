@@ -47,6 +47,10 @@ def taken(**details: Any) -> Task:
     return row
 
 
+def find_task(row: Task) -> Task | None:
+    return task_rows.find_task(row.pk, server=row.server, principal_key=row.principal)
+
+
 def lose_lease(row: Task) -> None:
     Task.objects.filter(pk=row.pk).update(lease_until=seconds_ago(1))
 
@@ -78,13 +82,13 @@ def test_a_late_task_is_read_while_its_own_run_holds_the_database() -> None:
 
     with connection.execute_wrapper(locked):
         if connection.vendor == "sqlite":
-            found = task_rows.find_task_by_pk(row.pk)
+            found = find_task(row)
             assert found is not None
             assert found.status == "working"
         else:
             with pytest.raises(OperationalError):
-                task_rows.find_task_by_pk(row.pk)
-    found = task_rows.find_task_by_pk(row.pk)
+                find_task(row)
+    found = find_task(row)
     assert found is not None
     assert found.status == "failed"
 

@@ -8,6 +8,7 @@ the token is verified.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,10 +21,11 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, router, transaction
 from django.db.models import Q
+from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
-from mcp_django.auth.backends import record_use
+from mcp_django.auth.backends import BaseBackend, record_use
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
@@ -51,6 +53,28 @@ def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
     return [entry for entry in entries if not entry.servers or server in entry.servers]
 
 
+class ExternalBackend(BaseBackend):
+    """Base class of the backends for tokens of other issuers."""
+
+    @abstractmethod
+    def entries(self) -> Sequence[ExternalIssuer]:
+        """Return the issuers whose tokens the site accepts."""
+
+    def is_current(self, principal: Principal) -> bool:
+        """Return whether the issuer is still trusted and the subject an active user: one query.
+
+        Only requests are checked with the issuer: its tokens are not stored.
+        """
+        if all(entry.issuer != principal.issuer for entry in self.entries()):
+            return False
+        same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
+        return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
+
+    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
+        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
+        return [entry.issuer for entry in entries_for(self.entries(), server)]
+
+
 def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
     """Reject the request: the token is from this issuer and is not valid.
 
@@ -61,7 +85,7 @@ def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
     raise AuthenticationRequired(reason, error="invalid_token")
 
 
-def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
+def _check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
     """Reject everything but an access token that is a bearer token.
 
     Raises:
@@ -80,13 +104,13 @@ def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
         reject_token(entry, "The token is bound to a key; this server accepts only bearer tokens.")
 
 
-def check_audience(
-    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool = False
+def _check_audience(
+    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool
 ) -> None:
     """Check that the token was issued for this endpoint (RFC 8707).
 
-    ``is_typed`` means that the token declares itself an access token (RFC 9068). Without that, a
-    token whose audience is its own client cannot be distinguished from an ID token.
+    Without ``is_typed``, a token whose audience is its own client cannot be distinguished from an
+    ID token.
 
     Raises:
         AuthenticationRequired: it was issued for another resource, or for none in particular.
@@ -116,12 +140,18 @@ def build_principal(
     backend: str,
     credential: str,
     expires_at: float,
+    is_typed: bool,
 ) -> Principal:
     """Return the caller that verified claims identify, with one query for a known subject.
 
+    ``is_typed`` means that the token declares itself an access token (RFC 9068).
+
     Raises:
-        AuthenticationRequired: the subject has no user here, or an inactive one.
+        AuthenticationRequired: the token is not an access token for this endpoint, or the subject
+            has no user here, or an inactive one.
     """
+    _check_kind(entry, claims)
+    _check_audience(entry, claims, credentials.resource, is_typed=is_typed)
     user, client = find_user(entry, claims), _client_of(claims)
     return principal_for(
         user,
@@ -136,14 +166,6 @@ def build_principal(
         credential=credential,
         expires_at=_to_datetime(expires_at),
     )
-
-
-def is_active_subject(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
-    """Return whether the issuer is still trusted and the subject an active user: one query."""
-    if all(entry.issuer != principal.issuer for entry in entries):
-        return False
-    same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
-    return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
 
 
 def _client_of(claims: Mapping[str, Any]) -> str:
@@ -219,7 +241,8 @@ def _link_identity(
 ) -> ExternalIdentity:
     """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
-        user = _resolve_user(entry, claims) or _find_or_create_user(entry, claims)
+        user = import_string(entry.user)(claims, entry.issuer) if entry.user else None
+        user = user or _find_or_create_user(entry, claims)
         if user is not None and user.is_active:
             identity, is_new = ExternalIdentity.objects.get_or_create(
                 issuer=entry.issuer, subject=subject, defaults={"user": user}
@@ -237,10 +260,6 @@ def _link_identity(
 def _find_identity(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
     identities = ExternalIdentity.objects.select_related("user")
     return identities.filter(issuer=entry.issuer, subject=subject).first()
-
-
-def _resolve_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
-    return import_string(entry.user)(claims, entry.issuer) if entry.user else None
 
 
 def _find_or_create_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:

@@ -13,20 +13,17 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.auth import outbound
-from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.backends.external import (
+    ExternalBackend,
     build_principal,
-    check_audience,
-    check_kind,
     entries_for,
-    is_active_subject,
     reject_token,
 )
 from mcp_django.auth.credentials import Credentials, read_issuer
@@ -48,7 +45,7 @@ LEEWAY_SECONDS = 30
 _LOCKS = tuple(threading.Lock() for _ in range(32))
 
 
-class IntrospectionBackend(BaseBackend):
+class IntrospectionBackend(ExternalBackend):
     """Verifies bearers with the issuers that ``MCP_DJANGO["INTROSPECTION"]`` lists."""
 
     @sensitive_variables("bearer")
@@ -72,8 +69,6 @@ class IntrospectionBackend(BaseBackend):
             return None
         expires_at = _check_times(entry, claims)
         _check_issuer_and_type(entry, claims)
-        check_kind(entry, claims)
-        check_audience(entry, claims, credentials.resource, is_typed=True)
         return build_principal(
             entry,
             claims,
@@ -81,18 +76,12 @@ class IntrospectionBackend(BaseBackend):
             backend="introspection",
             credential=f"introspection:{digest}",
             expires_at=expires_at,
+            is_typed=True,
         )
 
-    def is_current(self, principal: Principal) -> bool:
-        """Return whether the issuer is still trusted and the subject still an active user.
-
-        The token is not stored, so only requests are checked with its issuer.
-        """
-        return is_active_subject(get_settings().introspection, principal)
-
-    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
-        return [entry.issuer for entry in entries_for(get_settings().introspection, server)]
+    def entries(self) -> Sequence[IntrospectionIssuer]:
+        """Return the issuers of ``MCP_DJANGO["INTROSPECTION"]``."""
+        return get_settings().introspection
 
 
 def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:

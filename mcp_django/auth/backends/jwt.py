@@ -11,14 +11,12 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import jwt
-from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 from jwt import PyJWK
 from jwt.exceptions import (
@@ -29,13 +27,10 @@ from jwt.exceptions import (
 )
 
 from mcp_django.auth import outbound
-from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.backends.external import (
+    ExternalBackend,
     build_principal,
-    check_audience,
-    check_kind,
     entries_for,
-    is_active_subject,
     reject_token,
 )
 from mcp_django.auth.credentials import Credentials, read_issuer
@@ -48,7 +43,7 @@ ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
 
 
-class JWTBackend(BaseBackend):
+class JWTBackend(ExternalBackend):
     """Authenticates bearers that are JWTs of the issuers that ``MCP_DJANGO["JWT"]`` lists."""
 
     @sensitive_variables("bearer")
@@ -63,13 +58,11 @@ class JWTBackend(BaseBackend):
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
         issuer = read_issuer(bearer)
-        entries = entries_for(get_settings().jwt, credentials.server)
+        entries = entries_for(self.entries(), credentials.server)
         entry = next((one for one in entries if one.issuer == issuer), None)
         if entry is None:
             return None
         claims, is_typed = _verify(entry, bearer)
-        check_kind(entry, claims)
-        check_audience(entry, claims, credentials.resource, is_typed=is_typed)
         return build_principal(
             entry,
             claims,
@@ -77,18 +70,12 @@ class JWTBackend(BaseBackend):
             backend="jwt",
             credential=_credential_of(claims, bearer),
             expires_at=int(claims["exp"]),
+            is_typed=is_typed,
         )
 
-    def is_current(self, principal: Principal) -> bool:
-        """Return whether the issuer is still trusted and the subject still an active user.
-
-        A JWT that its issuer has revoked is accepted until it expires.
-        """
-        return is_active_subject(get_settings().jwt, principal)
-
-    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
-        return [entry.issuer for entry in entries_for(get_settings().jwt, server)]
+    def entries(self) -> Sequence[JWTIssuer]:
+        """Return the issuers of ``MCP_DJANGO["JWT"]``."""
+        return get_settings().jwt
 
 
 @sensitive_variables("bearer")
@@ -351,7 +338,7 @@ def _find_jwks_url(issuer: str) -> str:
         FetchFailed: neither document can be fetched, is the issuer's and has a ``jwks_uri``.
     """
     reasons = []
-    for url in _metadata_urls(issuer):
+    for url in outbound.metadata_urls(issuer):
         try:
             document = outbound.fetch_json(url)
         except outbound.FetchFailed as exc:
@@ -365,17 +352,3 @@ def _find_jwks_url(issuer: str) -> str:
             return found
         reasons.append(f"{url} has no jwks_uri.")
     raise outbound.FetchFailed(" ".join(reasons))
-
-
-def _metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the possible URLs of an issuer's metadata, the likeliest first.
-
-    OpenID Connect appends to the issuer's URL, RFC 8414 (section 3.1) inserts before its path.
-    """
-    base = issuer.rstrip("/")
-    parts = urlsplit(base)
-    origin = f"{parts.scheme}://{parts.netloc}"
-    return (
-        f"{base}/.well-known/openid-configuration",
-        f"{origin}/.well-known/oauth-authorization-server{parts.path}",
-    )

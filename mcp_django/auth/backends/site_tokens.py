@@ -21,7 +21,7 @@ from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
+from mcp_django.models import TOKEN_PREFIX, AccessToken
 
 
 class TokenBackend(BaseBackend):
@@ -36,10 +36,8 @@ class TokenBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or not bearer.startswith(TOKEN_PREFIX):
             return None
-        token = (
-            AccessToken.objects.select_related("user").filter(digest=token_digest(bearer)).first()
-        )
-        if token is None or not token.is_usable:
+        token = AccessToken.objects.find(bearer)
+        if token is None:
             return None
         if (token.servers or token.networks) and not token.allows(
             server=credentials.server, address=client_ip(credentials.request())

@@ -20,13 +20,8 @@ from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
+from mcp_django.oauth.upstream import grants
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable, provider_settings
-from mcp_django.oauth.upstream.grants import (
-    decrypt,
-    live_grant,
-    renew_grant,
-    run_outside_transaction,
-)
 
 if TYPE_CHECKING:
     from mcp_django.core.context import Context
@@ -42,7 +37,7 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
     label, user = provider_settings(name).label, ctx.user
     if not user.is_authenticated:
         raise UpstreamNotConnected(f"Sign in first: access to {label} belongs to a user.")
-    if live_grant(user, name) is None:
+    if grants.live_grant(user, name) is None:
         page, base = reverse("mcp_oauth:upstream_connect", kwargs={"provider": name}), _base(ctx)
         invitation = (
             f"Your account at {label} is not connected. Open {base}{page}, then call again."
@@ -53,7 +48,7 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
             ctx.elicit_url(
                 f"Connect your account at {label}.",
                 f"{base}{page}?interaction={ctx.interaction_id}",
-                done=lambda: live_grant(user, name) is not None,
+                done=lambda: grants.live_grant(user, name) is not None,
                 key=f"upstream_{name}",
             )
         except ElicitationUnavailable:
@@ -69,7 +64,7 @@ def _base(ctx: Context) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
-class Upstream:
+class Upstream(httpx.Auth):
     """The access of one user at one provider. It has no cache: each use reads the database."""
 
     def __init__(self, user_id: Any, name: str, label: str) -> None:
@@ -88,7 +83,7 @@ class Upstream:
             ToolError: if the provider does not respond.
         """
         # A renewal has to be committed even if the call fails or is read-only.
-        return run_outside_transaction(self._token)
+        return grants.run_outside_transaction(self._token)
 
     async def atoken(self) -> str:
         """Async version of ``token``."""
@@ -108,7 +103,21 @@ class Upstream:
 
         The token is sent to any URL requested with it: use it only for the provider's own URLs.
         """
-        return _Bearer(self)
+        return self
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the token to a request of ``httpx``."""
+        request.headers.update(self.headers())
+        yield request
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Add the token to a request of ``httpx.AsyncClient``."""
+        request.headers.update(await self.aheaders())
+        yield request
 
     @sensitive_variables()
     def _token(self) -> str:
@@ -117,7 +126,7 @@ class Upstream:
         if grant is None or grant.status != UpstreamGrant.Status.LIVE:
             raise UpstreamNotConnected(ended)
         try:
-            return decrypt(renew_grant(grant).access_cipher)
+            return grants.decrypt(grants.renew_grant(grant).access_cipher)
         except UpstreamRefused:
             raise UpstreamNotConnected(ended) from None
         except UpstreamUnavailable:
@@ -128,20 +137,3 @@ class Upstream:
                 f"The access to {self.label} could not be renewed. The tool has to request it "
                 "before it writes to the database."
             ) from exc
-
-
-class _Bearer(httpx.Auth):
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-
-    def sync_auth_flow(
-        self, request: httpx.Request
-    ) -> Generator[httpx.Request, httpx.Response, None]:
-        request.headers.update(self._upstream.headers())
-        yield request
-
-    async def async_auth_flow(
-        self, request: httpx.Request
-    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        request.headers.update(await self._upstream.aheaders())
-        yield request

@@ -7,7 +7,6 @@ checked at the provider or renewed. Without a configured provider, nothing is qu
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from oauth2_provider.models import get_refresh_token_model
 from mcp_django.auth.endpoints import server_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
+from mcp_django.models import token_digest
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.responses import OAuthError
 from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable
@@ -94,7 +94,7 @@ def renew_before_refresh(refresh_token: str) -> None:
     """
     if not get_settings().oauth.upstream:
         return
-    checksum = hashlib.sha256(refresh_token.encode("utf-8", "replace")).hexdigest()
+    checksum = token_digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager.filter(revoked__isnull=True)
     families = tokens.filter(token_checksum=checksum).values("token_family")
     try:
@@ -122,7 +122,7 @@ def missing_provider(user: Any, resources: Iterable[str]) -> str:
     """Return a provider that these resources need and the user has not connected, or empty."""
     if not get_settings().oauth.upstream:
         return ""
-    names = {name for one in resources if (name := _provider_for_resource(one))}
+    names = _providers_for_resources(resources)
     held = UpstreamGrant.objects.filter(live_condition(), user=user, provider__in=names)
     return min(names - set(held.values_list("provider", flat=True)), default="")
 
@@ -136,7 +136,7 @@ def bind_token(token: Any, *, family: uuid.UUID | None = None) -> None:
     """
     if not get_settings().oauth.upstream or token.user_id is None:
         return
-    names = {name for one in token.resource if (name := _provider_for_resource(one))}
+    names = _providers_for_resources(token.resource)
     grants = list(
         UpstreamGrant.objects.filter(live_condition(), user_id=token.user_id, provider__in=names)
     )
@@ -177,10 +177,9 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
         renew_grant(grant)
 
 
-def _provider_for_resource(resource: str) -> str:
-    """Return the upstream provider of the server at a resource, empty for none."""
-    server = server_of(resource)
-    return getattr(server, "upstream", "") if server is not None else ""
+def _providers_for_resources(resources: Iterable[str]) -> set[str]:
+    """Return the upstream providers that the servers at these resources need."""
+    return {getattr(server_of(one), "upstream", "") for one in resources} - {""}
 
 
 def _access_ended() -> AuthenticationRequired:

@@ -7,7 +7,7 @@ which is an optional dependency.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -27,18 +27,25 @@ KEY_HINT = (
     "print(Fernet.generate_key().decode())'."
 )
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
-ENDPOINTS = (
-    "authorization_endpoint",
-    "token_endpoint",
-    "jwks_uri",
-    "userinfo_endpoint",
-    "introspection_endpoint",
-    "revocation_endpoint",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSettings:
+class ProviderEndpoints:
+    """The endpoint URLs of a provider, empty for those it does not have."""
+
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    jwks_uri: str = ""
+    userinfo_endpoint: str = ""
+    introspection_endpoint: str = ""
+    revocation_endpoint: str = ""
+
+
+ENDPOINTS = tuple(one.name for one in fields(ProviderEndpoints))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings(ProviderEndpoints):
     """The settings of one provider; the keys in ``UPSTREAM`` are in upper case.
 
     The endpoints come from the metadata of ``issuer`` (or ``metadata_url``), or are set one by one,
@@ -54,12 +61,6 @@ class ProviderSettings:
     """The name shown to users; if empty, the host of the provider."""
     scopes: tuple[str, ...] = ("openid",)
     metadata_url: str = ""
-    authorization_endpoint: str = ""
-    token_endpoint: str = ""
-    jwks_uri: str = ""
-    userinfo_endpoint: str = ""
-    introspection_endpoint: str = ""
-    revocation_endpoint: str = ""
     token_auth: Literal["client_secret_basic", "client_secret_post", "none"] | None = None
     algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
     authorize_parameters: dict[str, str] = field(default_factory=dict)

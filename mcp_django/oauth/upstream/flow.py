@@ -29,9 +29,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.pages import belongs_to, protect_page
 from mcp_django.auth.security_log import record_event
-from mcp_django.models import AuthEvent
+from mcp_django.models import AuthEvent, token_digest
 from mcp_django.oauth import authorize, consent
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction, UsedAssertion
+from mcp_django.oauth.responses import error_response
 from mcp_django.oauth.upstream import grants
 from mcp_django.oauth.upstream.conf import (
     ProviderSettings,
@@ -39,7 +40,7 @@ from mcp_django.oauth.upstream.conf import (
     UpstreamUnavailable,
     provider_settings,
 )
-from mcp_django.oauth.upstream.provider import Provider, digest_of, read_logout_token
+from mcp_django.oauth.upstream.provider import Provider, read_logout_token
 
 TRANSACTION_SECONDS = 600
 SESSION_KEY = "mcp_django_upstream"
@@ -66,20 +67,18 @@ def begin_authorization(
         state=state, nonce=nonce, verifier=verifier, redirect_uri=_redirect_uri(request, name)
     )
     UpstreamTransaction.objects.create(
-        digest=digest_of(state),
+        digest=token_digest(state),
         provider=name,
         user=user,
         verifier_cipher=grants.encrypt(verifier),
-        nonce_digest=digest_of(nonce),
+        nonce_digest=token_digest(nonce),
         request=approved_request,
         expires_at=timezone.now() + timedelta(seconds=TRANSACTION_SECONDS),
     )
-    pending = [*request.session.get(SESSION_KEY, []), digest_of(state)]
+    pending = [*request.session.get(SESSION_KEY, []), token_digest(state)]
     request.session[SESSION_KEY] = pending[-MAX_PENDING:]
-    response = HttpResponseRedirect(target)
-    response["Cache-Control"] = "no-store"
-    response["Referrer-Policy"] = "no-referrer"
-    return response
+    headers = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return HttpResponseRedirect(target, headers=headers)
 
 
 def _redirect_uri(request: HttpRequest, name: str) -> str:
@@ -96,7 +95,7 @@ def _pop_transaction(request: HttpRequest, name: str) -> UpstreamTransaction:
         InvalidCallback: if the state is unknown, used or expired, or of another session, user or
         provider.
     """
-    digest = digest_of(request.GET.get("state", ""))
+    digest = token_digest(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
     if not any(hmac.compare_digest(digest, one) for one in pending):
         raise InvalidCallback(
@@ -174,16 +173,14 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     Responds with an error page (400) if the callback does not match a pending transaction of this
     user and session; the client gets no response then.
     """
-    settings = _settings_or_404(provider)
+    _settings_or_404(provider)
+    approved: dict[str, Any] = {}
     try:
         returned = _pop_transaction(request, provider)
-    except InvalidCallback as exc:
-        return _render_page(request, settings, status=400, problem=str(exc))
-    approved = dict(returned.request)
-    try:
+        approved = dict(returned.request)
         complete_authorization(request, returned)
     except InvalidCallback as exc:
-        return _render_page(request, settings, status=400, problem=str(exc))
+        return _render_page(request, provider, status=400, problem=str(exc))
     except (UpstreamRefused, UpstreamUnavailable) as exc:
         logger.info("A sign-in at %r failed: %s", provider, exc)
         is_over = isinstance(exc, UpstreamRefused)
@@ -191,10 +188,10 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
             error = "access_denied" if is_over else "temporarily_unavailable"
             return authorize.reject_request(request, approved, error=error)
         problem = _("Your account was not connected.")
-        return _render_page(request, settings, status=400 if is_over else 503, problem=problem)
+        return _render_page(request, provider, status=400 if is_over else 503, problem=problem)
     if approved:
         return authorize.finish_request(request, approved)
-    return _render_page(request, settings, connected=True, done=True)
+    return _render_page(request, provider, connected=True, done=True)
 
 
 @protect_page
@@ -206,22 +203,22 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     With ``interaction`` in the query, only the user who was asked may continue; this protects
     against phishing with the link (MCP, URL mode elicitation). Other users may change the account.
     """
-    settings = _settings_or_404(provider)
+    _settings_or_404(provider)
     if request.POST.get("decision") == "switch":
         return consent.switch_account(request, request.get_full_path())
     interaction = request.GET.get("interaction")
     if interaction is not None and not belongs_to(interaction, request.user):
         problem = _("Another user was asked to open this page. Sign in as that user.")
-        return _render_page(request, settings, status=403, problem=problem, is_for_another=True)
+        return _render_page(request, provider, status=403, problem=problem, is_for_another=True)
     if grants.live_grant(request.user, provider) is not None:
-        return _render_page(request, settings, connected=True)
+        return _render_page(request, provider, connected=True)
     if request.method == "GET":
-        return _render_page(request, settings)
+        return _render_page(request, provider)
     try:
         return begin_authorization(request, request.user, provider, {})
     except UpstreamUnavailable:
         problem = _("The provider does not respond at the moment. Try again later.")
-        return _render_page(request, settings, status=503, problem=problem)
+        return _render_page(request, provider, status=503, problem=problem)
 
 
 @protect_page
@@ -229,11 +226,11 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
 @require_POST
 def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
     """End the user's own access at the provider, and revoke every token that depends on it."""
-    settings = _settings_or_404(provider)
+    _settings_or_404(provider)
     grant = grants.live_grant(request.user, provider)
     if grant is not None:
         grants.disconnect_grant(grant, reason="disconnected by the user", request=request)
-    return _render_page(request, settings)
+    return _render_page(request, provider)
 
 
 @login_not_required
@@ -253,12 +250,12 @@ def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
                 grants.revoke_grant(grant, reason="logged out upstream", request=request)
     except UpstreamRefused as exc:
         logger.warning("Logout token for %r rejected: %s", provider, exc)
-        return _logout_response(
-            {"error": "invalid_request", "error_description": str(exc)}, status=400
-        )
+        return error_response("invalid_request", str(exc))
     except UpstreamUnavailable:
-        return _logout_response({"error": "temporarily_unavailable"}, status=503)
-    return _logout_response({}, status=200)
+        body, status = {"error": "temporarily_unavailable"}, 503
+    else:
+        body, status = {}, 200
+    return JsonResponse(body, status=status, headers={"Cache-Control": "no-store"})
 
 
 def _settings_or_404(name: str) -> ProviderSettings:
@@ -290,38 +287,15 @@ def _mark_token_used(settings: ProviderSettings, claims: dict[str, Any]) -> None
     if age > timedelta(seconds=LOGOUT_SECONDS):
         raise UpstreamRefused("The token is too old.")
     used = UsedAssertion(
-        digest=digest_of(f"logout {settings.issuer} {claims['jti']}"),
+        digest=token_digest(f"logout {settings.issuer} {claims['jti']}"),
         expires_at=timezone.now() + timedelta(seconds=2 * LOGOUT_SECONDS),
     )
     if not used.mark_used():
         raise UpstreamRefused("The token was already used.")
 
 
-def _logout_response(body: dict[str, str], *, status: int) -> HttpResponse:
-    return JsonResponse(body, status=status, headers={"Cache-Control": "no-store"})
-
-
-def _name_of(request: HttpRequest) -> str:
-    """Return the provider name in the URL."""
-    return str(request.resolver_match.kwargs["provider"]) if request.resolver_match else ""
-
-
 def _render_page(
-    request: HttpRequest,
-    settings: ProviderSettings,
-    *,
-    status: int = 200,
-    problem: str = "",
-    connected: bool = False,
-    done: bool = False,
-    is_for_another: bool = False,
+    request: HttpRequest, provider: str, *, status: int = 200, **shown: str | bool
 ) -> HttpResponse:
-    context = {
-        "provider": settings.label,
-        "name": _name_of(request),
-        "problem": problem,
-        "connected": connected,
-        "done": done,
-        "is_for_another": is_for_another,
-    }
+    context = {"provider": provider_settings(provider).label, "name": provider, **shown}
     return consent.render_page(request, "upstream.html", context, status=status)

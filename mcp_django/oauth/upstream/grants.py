@@ -131,11 +131,8 @@ def renew_grant(grant: UpstreamGrant) -> UpstreamGrant:
         return grant
     # A revocation or rotation must not be rolled back.
     is_within = transaction.get_connection(router.db_for_write(UpstreamGrant)).in_atomic_block
-    return (
-        run_outside_transaction(lambda: _renew_with_lease(grant.pk))
-        if is_within
-        else _renew_with_lease(grant.pk)
-    )
+    renew = partial(_renew_with_lease, grant.pk)
+    return run_outside_transaction(renew) if is_within else renew()
 
 
 def _is_fresh(pk: int) -> bool:
@@ -262,18 +259,6 @@ def decrypt(ciphertext: bytes | memoryview) -> str:
         raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
-def reencrypt(ciphertext: bytes | memoryview) -> bytes:
-    """Re-encrypt the text with the first key.
-
-    Raises:
-        UpstreamRefused: if none of the keys decrypts it.
-    """
-    try:
-        return _cipher().rotate(bytes(ciphertext))
-    except InvalidToken:
-        raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
-
-
 def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in get_settings().oauth.field_keys])
 
@@ -354,10 +339,7 @@ def revoke_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) -> N
 @sensitive_variables()
 def disconnect_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
     """Revoke a grant here and, best effort, at the provider, within twenty seconds."""
-    access, refresh = (
-        _decrypt_or_empty(grant.access_cipher),
-        _decrypt_or_empty(grant.refresh_cipher),
-    )
+    access, refresh = map(_decrypt_or_empty, (grant.access_cipher, grant.refresh_cipher))
     with transaction.atomic(using=_database()):
         revoke_grant(grant, reason=reason, request=request)
         try:
@@ -371,14 +353,10 @@ def disconnect_grant(grant: UpstreamGrant, *, reason: str, request: Any = None) 
 
 def disconnect_unused(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> None:
     """Disconnect the grants that depend only on these tokens, which were revoked."""
-    ended = Q(family__in=families) | Q(checksum__in=checksums)
+    ended = UpstreamBinding.objects.filter(Q(family__in=families) | Q(checksum__in=checksums))
     with transaction.atomic(using=_database()):
-        grants = list(
-            UpstreamGrant.objects.filter(
-                bindings__in=UpstreamBinding.objects.filter(ended)
-            ).distinct()
-        )
-        UpstreamBinding.objects.filter(ended).delete()
+        grants = list(UpstreamGrant.objects.filter(bindings__in=ended).distinct())
+        ended.delete()
         for grant in grants:
             if grant.status == UpstreamGrant.Status.LIVE and not _has_dependent_tokens(grant):
                 disconnect_grant(grant, reason="the last client was disconnected")
@@ -404,13 +382,12 @@ def _database() -> str:
 
 def _has_dependent_tokens(grant: UpstreamGrant) -> bool:
     """Return whether a valid token of this site depends on the grant."""
-    bound = grant.bindings.values_list("family", "checksum")
-    families = {family for family, _ in bound if family is not None}
-    checksums = {checksum for _, checksum in bound}
     refreshes = get_refresh_token_model().objects.filter(
-        token_family__in=families, revoked__isnull=True
+        token_family__in=grant.bindings.values("family"), revoked__isnull=True
     )
-    accesses = get_access_token_model().objects.filter(token_checksum__in=checksums)
+    accesses = get_access_token_model().objects.filter(
+        token_checksum__in=grant.bindings.values("checksum")
+    )
     return bool(refreshes.exists() or accesses.exists())
 
 

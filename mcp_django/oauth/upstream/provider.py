@@ -7,7 +7,6 @@ site owner, so private networks are allowed.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import httpx
 import jwt
@@ -26,8 +25,10 @@ from django.views.decorators.debug import sensitive_variables
 from httpx import HTTPStatusError
 
 from mcp_django.auth import outbound
+from mcp_django.models import token_digest
 from mcp_django.oauth.upstream.conf import (
     ENDPOINTS,
+    ProviderEndpoints,
     ProviderSettings,
     UpstreamRefused,
     UpstreamUnavailable,
@@ -259,15 +260,6 @@ def fetch(
         raise UpstreamUnavailable(f"The provider does not respond ({type(exc).__name__}).") from exc
 
 
-def fetch_json(method: str, url: str, **options: Any) -> dict[str, Any]:
-    """Send a request and return the JSON object of a successful response.
-
-    Raises:
-        UpstreamUnavailable: if the response is not a JSON object with status 200.
-    """
-    return _json_of(fetch(method, url, **options))
-
-
 def _json_of(answer: httpx.Response) -> dict[str, Any]:
     """Return the JSON object in a response with status 200.
 
@@ -309,15 +301,9 @@ CACHE_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
-    """The endpoint URLs of a provider, empty for those it does not have."""
+class Endpoints(ProviderEndpoints):
+    """The endpoints of a provider, from its settings and its metadata."""
 
-    authorization_endpoint: str = ""
-    token_endpoint: str = ""
-    jwks_uri: str = ""
-    userinfo_endpoint: str = ""
-    introspection_endpoint: str = ""
-    revocation_endpoint: str = ""
     sends_issuer: bool = False
     """Whether the provider announces ``iss`` in its authorization responses (RFC 9207)."""
 
@@ -357,9 +343,10 @@ def _metadata(settings: ProviderSettings) -> dict[str, Any]:
 
 def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
     failure = UpstreamUnavailable("The provider has no metadata.")
-    for url in _metadata_urls(settings):
+    named = (settings.metadata_url,) if settings.metadata_url else None
+    for url in named or outbound.metadata_urls(settings.issuer):
         try:
-            said = fetch_json("GET", url, headers={"Accept": JSON})
+            said = _json_of(fetch("GET", url, headers={"Accept": JSON}))
         except UpstreamUnavailable as exc:
             failure = exc
             continue
@@ -367,15 +354,6 @@ def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
             raise UpstreamUnavailable("The provider's metadata names another issuer.")
         return said
     raise failure
-
-
-def _metadata_urls(settings: ProviderSettings) -> list[str]:
-    if settings.metadata_url:
-        return [settings.metadata_url]
-    parts = urlsplit(settings.issuer)
-    path = parts.path.rstrip("/")
-    inserted = parts._replace(path=f"/.well-known/oauth-authorization-server{path}").geturl()
-    return [f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration", inserted]
 
 
 # ID tokens and logout tokens ----------------------------------------------------------------------
@@ -401,7 +379,7 @@ def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str)
     """
     claims = _verify_claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
     nonce = claims.get("nonce")
-    if not isinstance(nonce, str) or not hmac.compare_digest(digest_of(nonce), nonce_digest):
+    if not isinstance(nonce, str) or not hmac.compare_digest(token_digest(nonce), nonce_digest):
         raise UpstreamRefused("The ID token was issued for another sign-in.")
     several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if (several or "azp" in claims) and claims.get("azp") != settings.client_id:
@@ -427,12 +405,6 @@ def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
     if not any(isinstance(one, str) and one for one in names):
         raise UpstreamRefused("The token has neither sub nor sid.")
     return claims
-
-
-@sensitive_variables()
-def digest_of(text: str) -> str:
-    """Return the SHA-256 of a state or nonce in hexadecimal, as it is stored."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 @sensitive_variables()
@@ -480,7 +452,7 @@ def _keys(settings: ProviderSettings, *, refetch: bool = False) -> list[jwt.PyJW
     cached = None if refetch else outbound.get_signed("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
-        cached = fetch_json("GET", address, headers={"Accept": JSON})
+        cached = _json_of(fetch("GET", address, headers={"Accept": JSON}))
         outbound.put_signed("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:

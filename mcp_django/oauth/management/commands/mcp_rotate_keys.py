@@ -9,7 +9,7 @@ from django.db import router, transaction
 
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream.conf import UpstreamRefused
-from mcp_django.oauth.upstream.grants import reencrypt
+from mcp_django.oauth.upstream.grants import decrypt, encrypt
 
 
 class Command(BaseCommand):
@@ -39,9 +39,9 @@ def _reencrypt(pk: int) -> bool:
     with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
         grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
         try:
-            changes = {"access_cipher": reencrypt(grant.access_cipher)}
+            changes = {"access_cipher": encrypt(decrypt(grant.access_cipher))}
             if grant.refresh_cipher:
-                changes["refresh_cipher"] = reencrypt(grant.refresh_cipher)
+                changes["refresh_cipher"] = encrypt(decrypt(grant.refresh_cipher))
         except UpstreamRefused:
             return False
         UpstreamGrant.objects.filter(pk=pk).update(**changes)
