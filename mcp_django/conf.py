@@ -578,6 +578,13 @@ def get_settings() -> Settings:
     return _parse_settings(values)
 
 
+@cache
+def get_host_settings() -> tuple[tuple[str, ...], bool, bool]:
+    """Return Django's ``ALLOWED_HOSTS``, ``DEBUG`` and ``USE_X_FORWARDED_HOST``."""
+    django = django_settings
+    return tuple(django.ALLOWED_HOSTS), django.DEBUG, django.USE_X_FORWARDED_HOST
+
+
 @contextmanager
 def use_defaults_if_invalid() -> Iterator[None]:
     """Context manager and decorator: use the default settings while the settings are invalid.
@@ -609,6 +616,7 @@ def skip_if_settings_invalid(check: Check) -> Check:
 def _clear_settings_cache(**kwargs: Any) -> None:
     # Also for Django's own settings, which go into what is derived: ROOT_URLCONF, DATABASES.
     get_settings.cache_clear()
+    get_host_settings.cache_clear()
 
 
 setting_changed.connect(_clear_settings_cache, dispatch_uid="mcp_django.conf")

@@ -234,9 +234,8 @@ class CallLog:
         if is_heard or is_full or not self._is_woken:
             self._is_woken = True
             self._wake_queue.put(line.receiver)
-        thread = self._thread
-        if thread is None or not thread.is_alive():
-            self._start()
+            if not self._is_writer_alive:
+                self._start()
 
     @property
     def _is_writer_alive(self) -> bool:

@@ -18,7 +18,7 @@ from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-from mcp_django.conf import get_settings, is_loopback
+from mcp_django.conf import get_host_settings, get_settings, is_loopback
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution.invoke import run_stepped
@@ -73,12 +73,7 @@ def has_usual_head(headers: Headers, max_bytes: int) -> bool:
     ``max_bytes`` by its Content-Length, is not a form.
     """
     origin, length, *lines = map(headers.lines.get, _HEAD)
-    if origin is not None or not _is_accepted(
-        tuple(lines),
-        tuple(django_settings.ALLOWED_HOSTS),
-        django_settings.DEBUG,
-        django_settings.USE_X_FORWARDED_HOST,
-    ):
+    if origin is not None or not _is_accepted(tuple(lines), get_host_settings()):
         return False
     if isinstance(length, bytes):
         # Python refuses to convert very long digit strings.
@@ -91,9 +86,7 @@ _HEAD = (b"origin", b"content-length", *_USUAL)
 
 
 @lru_cache(maxsize=256)
-def _is_accepted(
-    lines: tuple[bytes | tuple[bytes, ...] | None, ...], *_settings_of_hosts: object
-) -> bool:
+def _is_accepted(lines: tuple[bytes | tuple[bytes, ...] | None, ...], _hosts: object) -> bool:
     """Return whether host and types are allowed; cached, since a client repeats them."""
     found = [(name, line) for name, line in zip(_USUAL, lines, strict=True) if line is not None]
     headers = Headers((name, line) for name, line in found if isinstance(line, bytes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -89,7 +89,9 @@ def _unknown_tool(call: Call) -> InvalidParams:
 
 def _read_arguments(call: Call) -> None:
     """Read the arguments; the model can read the result for invalid ones."""
-    tool, params = cast(Tool, call.component), cast(CallParams, call.params)
+    # Both are of these types, since the plan is one of this method.
+    tool: Tool = call.component  # type: ignore[assignment]
+    params: CallParams = call.params  # type: ignore[assignment]
     raw = bytes(params.arguments)
     if not raw.startswith(b"{"):
         raw = _arguments_object(raw)
