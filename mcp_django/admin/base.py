@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -26,12 +27,12 @@ from django.db import connections, router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
-from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
+from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy, override
 
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.exceptions import Busy
@@ -192,6 +193,23 @@ class CappedPaginator(Pages):
         return self.count == MAX_COUNTED
 
 
+class ConditionFilter(admin.SimpleListFilter):
+    """A filter whose choices are conditions."""
+
+    @abstractmethod
+    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
+        """Return the label and the condition of each choice, by its name in the URL."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Return the choices."""
+        return [(name, label) for name, (label, _condition) in self.conditions().items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Filter by the condition of the chosen value; an unknown value filters nothing."""
+        found = self.conditions().get(self.value() or "")
+        return queryset if found is None else queryset.filter(found[1])
+
+
 class _ExactFilter(admin.SimpleListFilter):
     """A filter by the exact value of a column, whose choices need no query."""
 
@@ -227,20 +245,16 @@ class KindFilter(_ExactFilter):
         return list(KINDS.items())
 
 
-class TimeFilter(admin.SimpleListFilter):
+class TimeFilter(ConditionFilter):
     """A filter by age."""
 
     title = _("time")
     parameter_name = "since"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
         """Return the time ranges."""
-        return [(name, title) for name, (title, _length) in RANGES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen time range."""
-        found = RANGES.get(self.value() or "")
-        return queryset if found is None else queryset.filter(at__gte=timezone.now() - found[1])
+        now = timezone.now()
+        return {name: (title, Q(at__gte=now - length)) for name, (title, length) in RANGES.items()}
 
 
 def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
@@ -276,6 +290,39 @@ def _begins(using: str, name: str, beginning: str) -> Q:
     return Q(**{f"{name}__startswith": beginning})
 
 
+# Actions that change fields ----------------------------------------------------------------------
+
+
+class SwitchableAdmin(MCPModelAdmin):
+    """Rows with actions that enable and disable them."""
+
+    @abstractmethod
+    def set_enabled(
+        self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
+    ) -> None:
+        """Enable or disable the rows, and publish the change."""
+
+    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Enable the selected rows."""
+        self.set_enabled(request, queryset.filter(is_enabled=False), is_enabled=True)
+
+    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Disable the selected rows."""
+        self.set_enabled(request, queryset.filter(is_enabled=True), is_enabled=False)
+
+    def log_changed_fields(
+        self, request: HttpRequest, rows: Sequence[Any], names: Iterable[str]
+    ) -> None:
+        """Log in the admin history of each row which fields have changed, as the form does."""
+        user: Any = request.user
+        # Stored in English; the admin translates it for each reader.
+        with override(None):
+            labels = [str(self.opts.get_field(name).verbose_name) for name in names]  # type: ignore[union-attr]  # not a relation
+        LogEntry.objects.log_actions(user.pk, rows, CHANGE, [{"changed": {"fields": labels}}])
+
+
 # *Update from code* -------------------------------------------------------------------------------
 
 DIFFERENCE_LABELS: Mapping[str, Any] = {
@@ -302,12 +349,7 @@ class CodeSyncAdmin(MCPModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the view that updates the rows."""
-        view = self.admin_site.admin_view(self.update_view)
-        return [path("update/", view, name=self._update_name), *super().get_urls()]
-
-    @property
-    def _update_name(self) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_update"
+        return [self.page_path("update/", self.update_view, "update"), *super().get_urls()]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -317,7 +359,7 @@ class CodeSyncAdmin(MCPModelAdmin):
         if request.method != "POST" and self.has_view_or_change_permission(request):
             extra["mcp_behind"] = self._describe_differences()
             extra["mcp_may_update"] = self.has_change_permission(request)
-            extra["mcp_update_url"] = f"admin:{self._update_name}"
+            extra["mcp_update_url"] = self.page_url("update")
         return super().changelist_view(request, extra)
 
     def _describe_differences(self) -> str:
@@ -334,7 +376,7 @@ class CodeSyncAdmin(MCPModelAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self._update(request)
-        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return redirect(self.page_url("changelist"))
 
     def _update(self, request: HttpRequest) -> None:
         try:
@@ -344,12 +386,10 @@ class CodeSyncAdmin(MCPModelAdmin):
             self.message_user(request, told, messages.ERROR)
             return
         _log_update(request, found)
+        told = gettext("There is nothing to update: the rows match the code.")
         if found:
-            told = gettext("Updated from code: %(what)s.") % {
-                "what": _join_counts(UPDATE_LABELS, found)
-            }
-        else:
-            told = gettext("There is nothing to update: the rows match the code.")
+            counts = _join_counts(UPDATE_LABELS, found)
+            told = gettext("Updated from code: %(what)s.") % {"what": counts}
         self.message_user(request, told, messages.SUCCESS)
 
 

@@ -20,9 +20,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext, ngettext_lazy
+from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
-from mcp_django.admin.override_forms import GroupsField, PermissionsField
 from mcp_django.admin.texts import TextAdmin, TextForm, TextType
 from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
@@ -211,29 +210,12 @@ def _is_prompt_taken(server: str, name: str) -> bool:
 
 
 PROMPTS = TextType(
-    noun="prompt",
+    preview_template="prompt_preview",
     list_name="prompts",
     versions=prompt_versions,
     error=PromptError,
     is_taken=_is_prompt_taken,
     preview_context=_prompt_preview_context,
-    invalid_message=_("The prompt is invalid: %(why)s"),
-    shadowed_message=_("Code has a prompt with this name, which is used instead."),
-    name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; use another name."),
-    changed_message=_(
-        "Another user has changed this prompt in the meantime: it is now at version %(newest)d, "
-        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
-        "save again, your text becomes the next version; the other one stays among the versions."
-    ),
-    conflict_message=_(
-        "Another user has changed this prompt in the meantime. Review it and try again."
-    ),
-    versions_title=_("Versions of %(prompt)s"),
-    version_title=_("Version %(number)d of %(prompt)s"),
-    back=_("Back to the prompt %(prompt)s"),
-    changed_count_message=ngettext_lazy(
-        "%(n)d prompt was changed.", "%(n)d prompts were changed.", "n"
-    ),
 )
 
 
@@ -255,13 +237,6 @@ class PromptForm(TextForm):
             '"…" %} … {% else %} … {% endif %}. A line “--- assistant” or “--- user” begins the '
             "next message."
         ),
-    )
-    groups = GroupsField(
-        label=_("Groups"), help_text=_("Only members of these groups see the prompt.")
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_("Only users with all of these permissions see the prompt."),
     )
 
     class Meta:
@@ -311,16 +286,6 @@ class PromptTextAdmin(TextAdmin):
     list_display = ["name", "server", "title", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "title", "description", "text"]
     actions = ["enable", "disable", "duplicate"]
-
-    @admin.action(description=_("Enable the selected prompts"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Enable the selected prompts."""
-        self.set_enabled(request, queryset, is_enabled=True)
-
-    @admin.action(description=_("Disable the selected prompts"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Disable the selected prompts."""
-        self.set_enabled(request, queryset, is_enabled=False)
 
     @admin.action(description=_("Duplicate to another server…"), permissions=["add"])
     def duplicate(
@@ -375,18 +340,8 @@ def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
 
 
 def _copy(prompt: PromptText, server: str) -> PromptText:
-    return PromptText(
-        server=server,
-        name=prompt.name,
-        is_enabled=False,
-        title=prompt.title,
-        description=prompt.description,
-        arguments=prompt.arguments,
-        text=prompt.text,
-        groups=prompt.groups,
-        permissions=prompt.permissions,
-        scopes=prompt.scopes,
-    )
+    columns = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
+    return PromptText(server=server, is_enabled=False, **columns)
 
 
 # Preview of a skill -------------------------------------------------------------------------------
@@ -412,29 +367,12 @@ def _is_skill_taken(server: str, name: str) -> bool:
 
 
 SKILLS = TextType(
-    noun="skill",
+    preview_template="skill_preview",
     list_name="resources",
     versions=skill_versions,
     error=SkillError,
     is_taken=_is_skill_taken,
     preview_context=_skill_preview_context,
-    invalid_message=_("The skill is invalid: %(why)s"),
-    shadowed_message=_("Code has a skill with this name, which is used instead."),
-    name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; use another name."),
-    changed_message=_(
-        "Another user has changed this skill in the meantime: it is now at version %(newest)d, "
-        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
-        "save again, your text becomes the next version; the other one stays among the versions."
-    ),
-    conflict_message=_(
-        "Another user has changed this skill in the meantime. Review it and try again."
-    ),
-    versions_title=_("Versions of %(skill)s"),
-    version_title=_("Version %(number)d of %(skill)s"),
-    back=_("Back to the skill %(skill)s"),
-    changed_count_message=ngettext_lazy(
-        "%(n)d skill was changed.", "%(n)d skills were changed.", "n"
-    ),
 )
 
 
@@ -476,13 +414,6 @@ class SkillForm(TextForm):
             "references/codes.md” begins a file."
         ),
     )
-    groups = GroupsField(
-        label=_("Groups"), help_text=_("Only members of these groups see the skill.")
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_("Only users with all of these permissions see the skill."),
-    )
 
     class Meta:
         model = Skill
@@ -522,13 +453,3 @@ class SkillAdmin(TextAdmin):
     list_display = ["name", "server", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "description", "text", "supporting_files"]
     actions = ["enable", "disable"]
-
-    @admin.action(description=_("Enable the selected skills"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Enable the selected skills."""
-        self.set_enabled(request, queryset, is_enabled=True)
-
-    @admin.action(description=_("Disable the selected skills"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Disable the selected skills."""
-        self.set_enabled(request, queryset, is_enabled=False)

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
+from mcp_django.admin.base import ConditionFilter
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
@@ -40,21 +41,15 @@ def _is_live() -> Q:
     return Q(expires_at__gt=Now(), seen_at__gt=seconds_ago(get_settings().session_idle))
 
 
-class SessionStateFilter(admin.SimpleListFilter):
+class SessionStateFilter(ConditionFilter):
     """A filter by live or ended sessions."""
 
     title = _("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> dict[str, tuple[Any, Q]]:
         """Return the two states."""
-        return [("live", _("live")), ("over", _("ended"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen state."""
-        if self.value() == "live":
-            return queryset.filter(_is_live())
-        return queryset.exclude(_is_live()) if self.value() == "over" else queryset
+        return {"live": (_("live"), _is_live()), "over": (_("ended"), ~_is_live())}
 
 
 @admin.register(Session)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import model_ngettext, unquote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
@@ -20,20 +20,16 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext, gettext_lazy as _
+from django.urls import URLPattern
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import OptimisticLockForm
-from mcp_django.admin.override_forms import ScopesField
+from mcp_django.admin.override_forms import GroupsField, PermissionsField, ScopesField
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, ComparedLine, VersionConflict
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.server import all_servers
-
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise
-
 
 # What differs between prompts and skills ----------------------------------------------------------
 
@@ -65,12 +61,9 @@ class VersionModule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TextType:
-    """What is specific to prompts or to skills.
+    """What is specific to prompts or to skills."""
 
-    Texts may contain the noun as a placeholder, which stands for the name of the row.
-    """
-
-    noun: Literal["prompt", "skill"]
+    preview_template: str
     list_name: Literal["prompts", "resources"]
     versions: VersionModule
     error: type[ValueError]
@@ -80,15 +73,8 @@ class TextType:
     preview_context: Callable[[Any, Any], dict[str, Any]]
     """Returns the template context of the preview, for a valid row and the submitted data."""
 
-    invalid_message: _StrPromise
-    shadowed_message: _StrPromise
-    name_is_taken: _StrPromise
-    changed_message: _StrPromise
-    conflict_message: _StrPromise
-    versions_title: _StrPromise
-    version_title: _StrPromise
-    back: _StrPromise
-    changed_count_message: _StrPromise
+
+INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
 
 
 # The form of a text -------------------------------------------------------------------------------
@@ -107,6 +93,13 @@ class TextForm(OptimisticLockForm):
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
     server = forms.ChoiceField(label=_("Server"))
+    groups = GroupsField(
+        label=_("Groups"), help_text=_("Only members of these groups see the %(noun)s.")
+    )
+    permissions = PermissionsField(
+        label=_("Permissions"),
+        help_text=_("Only users with all of these permissions see the %(noun)s."),
+    )
     scopes = ScopesField(
         label=_("Scopes"), help_text=_("Scopes that an OAuth token needs, separated by spaces.")
     )
@@ -115,11 +108,14 @@ class TextForm(OptimisticLockForm):
     def __init__(self, *args: Any, is_draft: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_saved = not is_draft
+        self.noun = self.instance._meta.verbose_name
         if "server" in self.fields:
             names = [one.name for one in all_servers()]
             self.fields["server"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         for name in ("groups", "permissions"):
-            self.fields[name].set_choices(getattr(self.instance, name))  # type: ignore[attr-defined]
+            field: Any = self.fields[name]
+            field.help_text = field.help_text % {"noun": self.noun}
+            field.set_choices(getattr(self.instance, name))
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:
@@ -131,7 +127,10 @@ class TextForm(OptimisticLockForm):
         self.clean_dependent_fields(cleaned)
         server, name = cleaned.get("server"), cleaned.get("name")
         if server and name and self.kind.is_taken(server, name):
-            self.add_error("name", self.kind.name_is_taken % {"name": name, "server": server})
+            text = gettext(
+                "Code has a %(noun)s “%(name)s” on the server %(server)s; use another name."
+            )
+            self.add_error("name", text % {"noun": self.noun, "name": name, "server": server})
         if self.instance.pk is not None and self.is_saved:
             self._check_version(cleaned)
         return cleaned
@@ -146,7 +145,13 @@ class TextForm(OptimisticLockForm):
         # Saving again after this error overwrites the newer version.
         self.data = self.data.copy()  # type: ignore[attr-defined]
         self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
-        self.add_error(None, self.kind.changed_message % {"newest": newest})
+        text = gettext(
+            "Another user has changed this %(noun)s in the meantime: it is now at version "
+            "%(newest)d, and your changes were not saved. Compare with “Versions”, and copy what "
+            "you need. If you save again, your text becomes the next version; the other one stays "
+            "among the versions."
+        )
+        self.add_error(None, text % {"noun": self.noun, "newest": newest})
 
     def _post_clean(self) -> None:
         """Build the instance, and check it as a whole."""
@@ -160,7 +165,7 @@ class TextForm(OptimisticLockForm):
             if field in self.fields:
                 self.add_error(field, str(exc))
             else:
-                self.add_error(None, self.kind.invalid_message % {"why": exc})
+                self.add_error(None, INVALID_MESSAGE % {"noun": self.noun, "why": exc})
 
 
 # Preview and versions of a text -------------------------------------------------------------------
@@ -175,22 +180,15 @@ class TextPages(MCPModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Return the URLs, including those of the additional pages."""
-        name, view = f"{self.opts.app_label}_{self.opts.model_name}_", self.admin_site.admin_view
-        one = "<path:object_id>/"
-        version = f"{one}versions/<int:number>/"
+        version = "<path:object_id>/versions/<int:number>/"
         return [
-            path("preview/", view(self.preview_view), name=f"{name}preview_new"),
-            path(f"{one}preview/", view(self.preview_view), name=f"{name}preview"),
-            path(f"{one}versions/", view(self.versions_view), name=f"{name}versions"),
-            path(version, view(self.version_view), name=f"{name}version"),
-            path(f"{version}restore/", view(self.restore_view), name=f"{name}restore"),
+            self.page_path("preview/", self.preview_view, "preview_new"),
+            self.page_path("<path:object_id>/preview/", self.preview_view, "preview"),
+            self.page_path("<path:object_id>/versions/", self.versions_view, "versions"),
+            self.page_path(version, self.version_view, "version"),
+            self.page_path(f"{version}restore/", self.restore_view, "restore"),
             *super().get_urls(),
         ]
-
-    def url_of(self, page: str, *args: Any) -> str:
-        """Return the URL of one of the additional pages."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(f"{self.admin_site.name}:{name}", args=args)
 
     # Preview --------------------------------------------------------------------------------------
 
@@ -198,12 +196,10 @@ class TextPages(MCPModelAdmin):
         """Show what a client would get for the submitted form; saves nothing."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if object_id is None:
-            row, may = None, self.has_add_permission(request)
-        else:
-            row = self._row(request, object_id)
-            may = self.has_change_permission(request, row)
-        if not may:
+        row = None
+        if object_id is not None:
+            row = self._row(request, object_id, self.has_change_permission)
+        elif not self.has_add_permission(request):
             raise PermissionDenied
         kept = self.get_readonly_fields(request, row)
         asked: Any = self.form.base_fields
@@ -216,23 +212,21 @@ class TextPages(MCPModelAdmin):
             if form.is_valid()
             else {"errors": _errors(form)}
         )
-        return self._page(
-            request, f"{self.kind.noun}_preview", gettext("Preview"), shown, **context
-        )
+        return self._page(request, self.kind.preview_template, gettext("Preview"), shown, **context)
 
     # Versions -------------------------------------------------------------------------------------
 
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show all versions, the newest first."""
-        row = self._viewed(request, object_id)
+        row = self._row(request, object_id, self.has_view_or_change_permission)
         rows = self.kind.versions.versions_of(row).defer("content")
         page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("p"))
-        title = self.kind.versions_title % {self.kind.noun: row}
+        title = gettext("Versions of %(row)s") % {"row": row}
         return self._page(request, "text_versions", title, row, versions=list(page), page=page)
 
     def version_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
         """Show one version, compared with the previous one or with any other."""
-        row = self._viewed(request, object_id)
+        row = self._row(request, object_id, self.has_view_or_change_permission)
         version = self._version(row, number)
         wanted = request.GET.get("with", "")
         before = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else number - 1
@@ -243,7 +237,7 @@ class TextPages(MCPModelAdmin):
             if other is not None
             else (ComparedLine("same", text) for text in versions.content_lines(version.content))
         )
-        title = self.kind.version_title % {"number": number, self.kind.noun: row}
+        title = gettext("Version %(number)d of %(row)s") % {"number": number, "row": row}
         return self._page(
             request,
             "text_version",
@@ -259,44 +253,50 @@ class TextPages(MCPModelAdmin):
         """Restore the content of a version as a new version."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = self._row(request, object_id)
-        if not self.has_change_permission(request, row):
-            raise PermissionDenied
+        row = self._row(request, object_id, self.has_change_permission)
         version = self._version(row, number)
-        based_on = request.POST.get("based_on", "")
-        based_on_version = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
+        given = request.POST.get("based_on", "")
+        based_on = int(given) if given.isdecimal() and len(given) < 10 else -1
         try:
             with transaction.atomic(using=row._state.db):
                 self.kind.versions.restore_version(
-                    row, version, author=request.user, based_on=based_on_version
+                    row, version, author=request.user, based_on=based_on
                 )
                 catalog_rows.write_after_commit()
                 text = gettext("Restored version %(old)d, as version %(new)d.")
                 done = text % {"old": number, "new": row.version}
                 self.log_change(request, row, done)
         except VersionConflict:
-            self.message_user(request, str(self.kind.conflict_message), messages.ERROR)
-            return redirect(self.url_of("version", row.pk, number))
+            text = gettext(
+                "Another user has changed this %(noun)s in the meantime. Review it and try again."
+            )
+            problem = text % {"noun": self.opts.verbose_name}
         except self.kind.error as exc:
             text = gettext("Version %(number)d cannot be restored: %(why)s")
-            self.message_user(request, text % {"number": number, "why": exc}, messages.ERROR)
-            return redirect(self.url_of("version", row.pk, number))
-        self.message_user(request, done, messages.SUCCESS)
-        return redirect(self.url_of("versions", row.pk))
+            problem = text % {"number": number, "why": exc}
+        else:
+            self.message_user(request, done, messages.SUCCESS)
+            return redirect(self.page_url("versions", row.pk))
+        self.message_user(request, problem, messages.ERROR)
+        return redirect(self.page_url("version", row.pk, number))
 
     # What these pages share -----------------------------------------------------------------------
 
-    def _row(self, request: HttpRequest, object_id: str) -> Any:
+    def _row(
+        self, request: HttpRequest, object_id: str, has_permission: Callable[..., bool]
+    ) -> Any:
+        """Return the row, if the user has this permission for it.
+
+        Raises:
+            PermissionDenied: the user may not view such rows, or lacks the permission.
+            Http404: the row does not exist.
+        """
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
         if row is None:
             raise Http404
-        return row
-
-    def _viewed(self, request: HttpRequest, object_id: str) -> Any:
-        row = self._row(request, object_id)
-        if not self.has_view_or_change_permission(request, row):
+        if not has_permission(request, row):
             raise PermissionDenied
         return row
 
@@ -311,15 +311,9 @@ class TextPages(MCPModelAdmin):
     ) -> TemplateResponse:
         """Return a page, with a link back to the form of the row if there is one."""
         request.current_app = self.admin_site.name
-        page = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "opts": self.opts,
-            "row": row,
-            "back": self.kind.back % {self.kind.noun: row},
-            **context,
-        }
-        return TemplateResponse(request, f"admin/mcp_django/{template}.html", page)
+        back = gettext("Back to the %(noun)s %(row)s")
+        context["back"] = back % {"noun": self.opts.verbose_name, "row": row}
+        return self.render_page(request, template, title, row=row, **context)
 
 
 def _errors(form: Any) -> list[tuple[str, str]]:
@@ -376,11 +370,11 @@ class TextAdmin(TextPages):
         """Render the form with links to its preview and its versions."""
         obj = kwargs.get("obj")
         if obj is None:
-            context["preview_url"] = self.url_of("preview_new")
+            context["preview_url"] = self.page_url("preview_new")
         else:
-            context["versions_url"] = self.url_of("versions", obj.pk)
+            context["versions_url"] = self.page_url("versions", obj.pk)
             if self.has_change_permission(request, obj):
-                context["preview_url"] = self.url_of("preview", obj.pk)
+                context["preview_url"] = self.page_url("preview", obj.pk)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def change_view(
@@ -405,11 +399,12 @@ class TextAdmin(TextPages):
         if row.server not in {one.name for one in all_servers()}:
             return gettext("A server with this name does not exist.")
         if self.kind.is_taken(row.server, row.name):
-            return str(self.kind.shadowed_message)
+            text = gettext("Code has a %(noun)s with this name, which is used instead.")
+            return text % {"noun": self.opts.verbose_name}
         try:
             self.kind.versions.validate(row)
         except self.kind.error as exc:
-            return self.kind.invalid_message % {"why": exc}
+            return INVALID_MESSAGE % {"noun": self.opts.verbose_name, "why": exc}
         return ""
 
     # Changes --------------------------------------------------------------------------------------
@@ -431,24 +426,38 @@ class TextAdmin(TextPages):
         super().delete_queryset(request, queryset)
         self._publish_change(servers)
 
-    def set_enabled(
+    # Actions --------------------------------------------------------------------------------------
+
+    @admin.action(
+        description=_("Enable the selected %(verbose_name_plural)s"), permissions=["change"]
+    )
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Enable the selected rows."""
+        self._set_enabled(request, queryset, is_enabled=True)
+
+    @admin.action(
+        description=_("Disable the selected %(verbose_name_plural)s"), permissions=["change"]
+    )
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Disable the selected rows."""
+        self._set_enabled(request, queryset, is_enabled=False)
+
+    def _set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
     ) -> None:
-        """Enable or disable the rows and publish the change."""
+        done = gettext("Enabled.") if is_enabled else gettext("Disabled.")
         with transaction.atomic(using=queryset.db):
             rows = list(queryset.exclude(is_enabled=is_enabled))
             # An update leaves the version alone, so it does not conflict with an open form.
-            queryset.model._default_manager.using(queryset.db).filter(
-                pk__in=[row.pk for row in rows]
-            ).update(is_enabled=is_enabled)
+            everywhere = queryset.model._default_manager.using(queryset.db)
+            everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
             for row in rows:
-                self.log_change(
-                    request, row, gettext("Enabled.") if is_enabled else gettext("Disabled.")
-                )
+                self.log_change(request, row, done)
             self._publish_change({row.server for row in rows})
-        self.message_user(
-            request, self.kind.changed_count_message % {"n": len(rows)}, messages.SUCCESS
-        )
+        n = len(rows)
+        text = ngettext("%(n)d %(name)s was changed.", "%(n)d %(name)s were changed.", n)
+        said = text % {"n": n, "name": model_ngettext(self.opts, n)}
+        self.message_user(request, said, messages.SUCCESS)
 
     def _publish_change(self, servers: set[str]) -> None:
         publish_change((server, self.kind.list_name) for server in sorted(servers))

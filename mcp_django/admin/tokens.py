@@ -15,11 +15,11 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
+from mcp_django.admin.base import ConditionFilter
 from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
@@ -172,38 +172,23 @@ class TokenForm(_ModelForm):
 FORM_SECONDS = 24 * 3600
 
 
-class TokenStateFilter(admin.SimpleListFilter):
+class TokenStateFilter(ConditionFilter):
     """A filter by usable tokens, or by the reason why a token is not usable."""
 
     title = _("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> dict[str, tuple[Any, Q]]:
         """Return the states."""
-        return [
-            ("usable", _("usable")),
-            ("expired", _("expired")),
-            ("revoked", _("revoked")),
-            ("inactive", _("user inactive")),
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen state."""
-        revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
-        inactive = Q(user__is_active=False)
-        conditions = {
-            "usable": ~revoked & ~_expired_condition() & ~inactive,
-            "expired": ~revoked & expired,
-            "revoked": revoked,
-            "inactive": ~revoked & inactive,
+        revoked, inactive = Q(revoked_at__isnull=False), Q(user__is_active=False)
+        # For a token that never expires, the comparison alone is NULL: neither true nor false.
+        expired = Q(expires_at__isnull=False, expires_at__lte=timezone.now())
+        return {
+            "usable": (_("usable"), ~revoked & ~expired & ~inactive),
+            "expired": (_("expired"), ~revoked & expired),
+            "revoked": (_("revoked"), revoked),
+            "inactive": (_("user inactive"), ~revoked & inactive),
         }
-        state = self.value()
-        return queryset.filter(conditions[state]) if state in conditions else queryset
-
-
-def _expired_condition() -> Q:
-    # For a token that never expires, the comparison alone is NULL: neither true nor false.
-    return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
 
 
 class _DuplicateSubmission(Exception):
@@ -314,20 +299,17 @@ class AccessTokenAdmin(RevocableAdmin):
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Return the only page that shows the token."""
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Access token"),
-            "opts": self.opts,
-            "token": obj,
-            "plaintext": obj.plaintext,
-            "may_view": self.has_view_permission(request),
-        }
-        return TemplateResponse(
+        response = self.render_page(
             request,
-            "admin/mcp_django/token_issued.html",
-            context,
-            headers={"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"},
+            "token_issued",
+            _("Access token"),
+            token=obj,
+            plaintext=obj.plaintext,
+            may_view=self.has_view_permission(request),
         )
+        response["Cache-Control"] = "no-store, private"
+        response["Referrer-Policy"] = "no-referrer"
+        return response
 
     # Revocation -------------------------------------------------------------------------------
 
