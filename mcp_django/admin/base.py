@@ -12,7 +12,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -27,11 +27,14 @@ from django.db import connections, router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.formats import localize
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy, override
 
 from mcp_django.admin_base import MCPModelAdmin
@@ -55,35 +58,83 @@ class ServerPageRequest:
     rest: str
     context: dict[str, Any]
 
+    def render(self, template: str, *, status: int = 200, **context: Any) -> TemplateResponse:
+        """Return the page, with the context that every page of a server has."""
+        name = f"admin/mcp_django/{template}.html"
+        return TemplateResponse(self.request, name, {**self.context, **context}, status=status)
+
 
 View = Callable[[ServerPageRequest], HttpResponseBase]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPage:
-    """A page of each server; ``permission`` is a codename of this app, such as ``view_call``."""
+    """A page of each server; ``permission`` is a codename of this app, such as ``view_call``.
+
+    Without ``has_subpages``, paths below the page do not exist.
+    """
 
     slug: str
     title: Any
     permission: str
     view: View
+    has_subpages: bool
 
 
 SERVER_PAGES: dict[str, ServerPage] = {}
 """The registered pages by slug, in the order of their buttons."""
 
 
-def server_page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
+def server_page(
+    slug: str, *, title: Any, permission: str, has_subpages: bool = False
+) -> Callable[[View], View]:
     """Register the decorated view as a page of each server."""
 
     def decorator(view: View) -> View:
-        SERVER_PAGES[slug] = ServerPage(slug=slug, title=title, permission=permission, view=view)
+        SERVER_PAGES[slug] = ServerPage(
+            slug=slug, title=title, permission=permission, view=view, has_subpages=has_subpages
+        )
         return view
 
     return decorator
 
 
-# Links to rows on other screens -------------------------------------------------------------------
+# Choices and texts that several screens show ------------------------------------------------------
+
+EMPTY_VALUE = "-"
+KIND_TITLES: Mapping[str, Any] = {
+    "tool": _("Tools"),
+    "resource": _("Resources"),
+    "resource template": _("Resource templates"),
+    "prompt": _("Prompts"),
+}
+
+
+def server_choices() -> list[tuple[str, str]]:
+    """Return the servers of the site as choices of a form field."""
+    return [(one.name, one.name) for one in all_servers()]
+
+
+def local_time(moment: datetime) -> str:
+    """Return a time in the current time zone as text."""
+    return str(localize(localtime(moment) if is_aware(moment) else moment))
+
+
+def client_name(info: Any) -> str:
+    """Return the name and version that a client sent, if any."""
+    known = info if isinstance(info, dict) else {}
+    return " ".join(str(known[key]) for key in ("name", "version") if known.get(key))
+
+
+def render_outcome(tone: str, text: Any) -> SafeString:
+    """Return an outcome as a label in the color of ``tone``: good, fair or bad."""
+    return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
+
+
+def render_list(items: Iterable[Any]) -> SafeString:
+    """Return texts as an HTML list."""
+    lines = format_html_join("", "<li>{}</li>", ((one,) for one in items))
+    return format_html('<ul class="mcp-list">{}</ul>', lines)
 
 
 def link_to_row(model: str, pk: Any, text: str) -> SafeString | str:

@@ -18,12 +18,11 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
-from mcp_django.admin.base import ServerPageRequest, server_page
+from mcp_django.admin.base import KIND_TITLES, ServerPageRequest, server_page
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.auth.principal import (
     Principal,
@@ -43,7 +42,7 @@ from mcp_django.execution.pipeline import encode_response
 from mcp_django.execution.policy import explain, explain_connection
 from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
-from mcp_django.protocol import envelope
+from mcp_django.protocol import envelope, jsonrpc
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection
@@ -52,13 +51,11 @@ from mcp_django.transports.memory import MemoryConnection
 @server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
 def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
-    if visit.rest:
-        raise Http404
     request = visit.request
     me: Any = request.user
     _require_view_as_another(request)
     form = PerspectiveForm(request, visit.server)
-    context = {**visit.context, "form": form, "clients": form.suggested_clients()}
+    context: dict[str, Any] = {"form": form, "clients": form.suggested_clients()}
     if form.is_valid():
         viewpoint = form.perspective()
         if viewpoint.other_user:
@@ -67,7 +64,7 @@ def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
             message = text % {"user": viewpoint.other_user}
             LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
         context |= {"viewpoint": viewpoint, "sight": client_view_of(visit.server, viewpoint)}
-    return TemplateResponse(request, "admin/mcp_django/seen.html", context)
+    return visit.render("seen", **context)
 
 
 # Lists, and what is hidden from them --------------------------------------------------------------
@@ -237,21 +234,12 @@ def _kind(
     rows = _row_templates(server.catalog, viewpoint) if kind == "resource" else ()
     return ListedKind(
         kind=kind,
-        label=_label(kind),
+        label=KIND_TITLES[kind],
         entries=tuple(shown),
         hidden=tuple(_hidden(server, viewpoint, kind, keys, off)),
         rows=rows,
         error=error,
     )
-
-
-def _label(kind: str) -> str:
-    return {
-        "tool": _("Tools"),
-        "resource": _("Resources"),
-        "resource template": _("Resource templates"),
-        "prompt": _("Prompts"),
-    }[kind]
 
 
 def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Perspective) -> ListedEntry:
@@ -297,19 +285,17 @@ def _disabled_prompts(server: str) -> tuple[str, ...]:
 
 
 def _request(method: str, revision: Revision) -> dict[str, Any]:
-    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
-    if revision.stateless:
-        message["params"]["_meta"] = {
-            envelope.PROTOCOL_VERSION: revision.version,
-            envelope.CLIENT_INFO: CLIENT,
-            envelope.CLIENT_CAPABILITIES: {},
-        }
-    return message
+    meta = {
+        envelope.PROTOCOL_VERSION: revision.version,
+        envelope.CLIENT_INFO: CLIENT,
+        envelope.CLIENT_CAPABILITIES: {},
+    }
+    return jsonrpc.build_request(1, method, {"_meta": meta} if revision.stateless else {})
 
 
 def _initialize(revision: Revision) -> dict[str, Any]:
     params = {"protocolVersion": revision.version, "capabilities": {}, "clientInfo": CLIENT}
-    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    return jsonrpc.build_request(0, "initialize", params)
 
 
 # User, credential, scopes and revision ------------------------------------------------------------
@@ -496,8 +482,7 @@ def _applications() -> Any:
 def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
     data = given.copy()
     for name, value in defaults.items():
-        if name not in data:
-            data[name] = value
+        data.setdefault(name, value)
     return data
 
 
@@ -514,13 +499,11 @@ def _describe_needs(component: Component, principal: Principal) -> Iterator[str]
         yield text % {"scopes": " ".join(lacking)}
     if component.needs:
         yield _("a client with the capabilities: %(needs)s") % {"needs": ", ".join(component.needs)}
-    if (
-        isinstance(component, Tool)
-        and component.task == "required"
-        and not component.polling_fallback
-    ):
+    if not isinstance(component, Tool):
+        return
+    if component.task == "required" and not component.polling_fallback:
         yield _("a client that supports tasks")
-    if isinstance(component, Tool) and component.approval == "caller":
+    if component.approval == "caller":
         yield _("the approval of the caller, for each call")
-    elif isinstance(component, Tool) and component.approval == "staff":
+    elif component.approval == "staff":
         yield _("the approval of staff, for each call")

@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import SwitchableAdmin
+from mcp_django.admin.base import SwitchableAdmin, server_choices
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
     ModelExposureForm,
@@ -36,7 +36,6 @@ from mcp_django.overrides.exposure_rules import ModelOptions, exposable_models
 from mcp_django.overrides.exposures import build_exposures, exposable_routes, model_of
 from mcp_django.overrides.override_values import read_exposures, spec_of
 from mcp_django.overrides.sync import catalog_rows
-from mcp_django.server import all_servers
 
 # The first step: server and target ----------------------------------------------------------------
 
@@ -44,14 +43,11 @@ from mcp_django.server import all_servers
 class TargetForm(forms.Form):
     """The choice of a server, and of the model or view to expose on it."""
 
-    server = forms.ChoiceField(label=_("Server"))
+    server = forms.ChoiceField(label=_("Server"), choices=server_choices)
     target = forms.ChoiceField()
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [server.name for server in all_servers()]
-        server: Any = self.fields["server"]
-        server.choices = [(name, name) for name in names]
         target: Any = self.fields["target"]
         target.choices = self.targets(user)
 

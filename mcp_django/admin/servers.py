@@ -19,7 +19,6 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.http import Http404, HttpRequest, HttpResponseBase
-from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
@@ -200,20 +199,23 @@ class ServerAdmin(CodeSyncAdmin):
         row = Server._default_manager.filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("This server does not exist."))
+        server = find_server(row.name)
+        if server is None:
+            response = self.render_page(request, "server_missing", page.title, row=row)
+            response.status_code = 404
+            return response
+        rest = rest.strip("/")
+        if rest and not page.has_subpages:
+            raise Http404
+        server.refresh()
         context = {
             **self.admin_site.each_context(request),
             "title": page.title,
             "opts": self.opts,
             "row": row,
         }
-        server = find_server(row.name)
-        if server is None:
-            return TemplateResponse(
-                request, "admin/mcp_django/server_missing.html", context, status=404
-            )
-        server.refresh()
         visit = ServerPageRequest(
-            request=request, row=row, server=server, rest=rest.strip("/"), context=context
+            request=request, row=row, server=server, rest=rest, context=context
         )
         view: Callable[[ServerPageRequest], HttpResponseBase] = page.view
         return view(visit)
@@ -313,17 +315,14 @@ def _token_note(host: KnownClient) -> str:
 @register_page("connect", title=_("Connect a client"), permission="view_server")
 def connect_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the configuration to paste into each client, with the URL of this server."""
-    if visit.rest:
-        raise Http404
     url = server_url(visit.server, visit.request)
-    context: dict[str, Any] = {
-        **visit.context,
-        "url": url,
-        "recipes": client_setups(visit.server, url) if url else [],
-        "is_open": is_open(visit.server),
-        "related": [*_related(visit.request)],
-    }
-    return TemplateResponse(visit.request, "admin/mcp_django/connect.html", context)
+    return visit.render(
+        "connect",
+        url=url,
+        recipes=client_setups(visit.server, url) if url else [],
+        is_open=is_open(visit.server),
+        related=[*_related(visit.request)],
+    )
 
 
 def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import OptimisticLockForm
+from mcp_django.admin.base import OptimisticLockForm, server_choices
 from mcp_django.admin.override_forms import GroupsField, PermissionsField, ScopesField
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, ComparedLine, VersionConflict
@@ -92,7 +92,7 @@ class TextForm(OptimisticLockForm):
     multiline_fields: ClassVar[tuple[str, ...]] = ("text",)
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
-    server = forms.ChoiceField(label=_("Server"))
+    server = forms.ChoiceField(label=_("Server"), choices=server_choices)
     groups = GroupsField(
         label=_("Groups"), help_text=_("Only members of these groups see the %(noun)s.")
     )
@@ -109,9 +109,6 @@ class TextForm(OptimisticLockForm):
         super().__init__(*args, **kwargs)
         self.is_saved = not is_draft
         self.noun = self.instance._meta.verbose_name
-        if "server" in self.fields:
-            names = [one.name for one in all_servers()]
-            self.fields["server"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         for name in ("groups", "permissions"):
             field: Any = self.fields[name]
             field.help_text = field.help_text % {"noun": self.noun}

@@ -19,7 +19,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.admin.base import ConditionFilter
+from mcp_django.admin.base import ConditionFilter, server_choices
 from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
@@ -43,22 +43,13 @@ else:
     _ModelForm = forms.ModelForm
 
 
-def _server_choices() -> list[tuple[str, str]]:
-    """Return the servers of the site as choices."""
-    return [(one.name, one.name) for one in all_servers()]
-
-
 def _scope_choices() -> list[tuple[str, Any]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
     return [
-        (scope, _scope_label(scope, described))
+        (scope, f"{scope}: {described[scope]}" if described.get(scope) else scope)
         for scope in sorted({*described, *_required_scopes()})
     ]
-
-
-def _scope_label(scope: str, described: dict[str, str]) -> str:
-    return f"{scope}: {described[scope]}" if described.get(scope) else scope
 
 
 def _required_scopes() -> Iterator[str]:
@@ -93,7 +84,7 @@ class TokenForm(_ModelForm):
     )
     servers = forms.MultipleChoiceField(
         label=_("Servers"),
-        choices=_server_choices,
+        choices=server_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text=_("Leave empty for access to every server."),
@@ -241,10 +232,6 @@ class AccessTokenAdmin(RevocableAdmin):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Return the fields of the add form, or those shown of an existing token."""
         return self.add_fields if obj is None else self.shown_fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Return all fields of an existing token."""
-        return () if obj is None else self.shown_fields
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """Return the name of the token and the username field; never the secret."""
