@@ -110,6 +110,12 @@ KIND_TITLES: Mapping[str, Any] = {
 }
 
 
+def text_area(rows: int, *classes: str, **attrs: Any) -> forms.Textarea:
+    """Return a widget for several lines, as wide as those of the admin."""
+    css = " ".join(("vLargeTextField", *classes))
+    return forms.Textarea(attrs={"rows": rows, "class": css, **attrs})
+
+
 def server_choices() -> list[tuple[str, str]]:
     """Return the servers of the site as choices of a form field."""
     return [(one.name, one.name) for one in all_servers()]

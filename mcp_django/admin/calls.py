@@ -41,11 +41,7 @@ from mcp_django.admin.base import (
     search_calls,
 )
 from mcp_django.admin.charts import ChartsAdmin
-from mcp_django.admin.tasks import (
-    ANONYMOUS,
-    READ_RESULT_PERMISSION,
-    link_tasks_of_call,
-)
+from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks_of_call
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session

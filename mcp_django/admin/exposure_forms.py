@@ -20,9 +20,9 @@ from django.db.models import Model
 from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import OptimisticLockForm
+from mcp_django.admin.base import text_area
 from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
-from mcp_django.admin.override_forms import GroupsField, NamesField, PermissionsField, ScopesField
+from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
 from mcp_django.admin.servers import find_server
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
@@ -183,24 +183,20 @@ PREVIEW = "_preview"
 """The name of the button that shows a preview and saves nothing."""
 
 
-class ExposureForm(OptimisticLockForm):
+class ExposureForm(RestrictedForm):
     """Base form: permissions, and a check that the row can be built.
 
     ``choice`` is the server and target of a new row. A form whose user requested a preview has it
     in ``preview``, and is never valid, so the admin shows it again and saves nothing.
     """
 
-    groups = GroupsField(
-        label=_("Groups"),
-        help_text=_("Restrict to members of these groups, in addition to the other requirements."),
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_(
+    help_of_names: ClassVar[Mapping[str, Any]] = {
+        "groups": _("Restrict to members of these groups, in addition to the other requirements."),
+        "permissions": _(
             "Restrict to users with all of these permissions, in addition to the other "
             "requirements."
         ),
-    )
+    }
     scopes = ScopesField(help_text=_("Scopes that a token needs, separated by spaces."))
 
     kind: ClassVar[str] = ""
@@ -216,9 +212,6 @@ class ExposureForm(OptimisticLockForm):
         super().__init__(*args, **kwargs)
         for name, value in self.choice.items():
             setattr(self.instance, name, value)
-        for name, field in self.fields.items():
-            if isinstance(field, NamesField):
-                field.set_choices(getattr(self.instance, name))
         self.instance.kind = self.kind
         self.stored = _stored_options(self.instance, self.options_class)
         self.initial.update(asdict(self.stored))
@@ -307,7 +300,6 @@ OPERATION_LABELS = {
     "delete": _("Delete (writes)"),
 }
 FLAGS = ("is_listed", "subscribe")
-CODE = forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"})
 
 
 class ModelExposureForm(ExposureForm):
@@ -358,7 +350,7 @@ class ModelExposureForm(ExposureForm):
         label=_("Description"),
         required=False,
         max_length=2000,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        widget=text_area(3),
         help_text=_("One or two sentences for language models; added to each description."),
     )
     uri = forms.CharField(
@@ -461,7 +453,6 @@ BECOMES = [
     ("prompt", _("A prompt whose text is the page")),
     ("form", _("A tool that posts the page's form (writes)")),
 ]
-LINES = forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "ltr"})
 
 
 class ViewExposureForm(ExposureForm):
@@ -490,7 +481,7 @@ class ViewExposureForm(ExposureForm):
         label=_("Query parameters"),
         required=False,
         max_length=2000,
-        widget=LINES,
+        widget=text_area(3, dir="ltr"),
         help_text=format_lazy(
             "{} {}",
             _("One per line with its type, for example season: text. Types:"),
@@ -509,7 +500,7 @@ class ViewExposureForm(ExposureForm):
         label=_("Description"),
         required=False,
         max_length=2000,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        widget=text_area(3),
         help_text=_("The text that models read; empty: the description of the view in code."),
     )
 

@@ -22,6 +22,7 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
+from mcp_django.admin.base import text_area
 from mcp_django.admin.texts import TextAdmin, TextForm, TextType
 from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
@@ -45,7 +46,7 @@ from mcp_django.overrides.texts import (
     parse_skill_row,
 )
 from mcp_django.protocol import projection
-from mcp_django.protocol.content import Message, Text
+from mcp_django.protocol.content import Text
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.schema.arguments import InvalidArguments
@@ -157,7 +158,9 @@ def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     refused, shown = "", []
     try:
         parsed = built.arguments.parse(encode(values))
-        shown = list(map(_shown_message, built.callable(**parsed)))
+        shown = [
+            {"role": one.role, "text": _text_of(one.content)} for one in built.callable(**parsed)
+        ]
     except (InvalidArguments, InvalidParams) as exc:
         refused = str(exc)
     wire = projection.project_prompt(describe(built), LATEST)
@@ -185,12 +188,7 @@ def _sample(argument: TextArgument) -> str:
     return argument.choices[0] if argument.choices else f"«{argument.name}»"
 
 
-def _shown_message(message: Message) -> Mapping[str, str]:
-    content = message.content
-    return {"role": message.role, "text": content if isinstance(content, str) else _text(content)}
-
-
-def _text(content: Any) -> str:
+def _text_of(content: Any) -> str:
     return content.text if isinstance(content, Text) else str(content)
 
 
@@ -228,9 +226,7 @@ class PromptForm(TextForm):
     text = forms.CharField(
         label=_("Text"),
         strip=False,
-        widget=forms.Textarea(
-            attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(18, "mcp-text", dir="auto"),
         help_text=_(
             'Write {{ name }} to insert an argument. You can use {{ name|default:"…" }}, the '
             "filters capfirst, lower, quote, trim and upper, and {% if name %} … {% elif name == "
@@ -243,11 +239,7 @@ class PromptForm(TextForm):
         model = PromptText
         # A preview lists errors in this order.
         fields = ["server", "is_enabled", *PROMPT_COLUMNS]
-        widgets = {
-            "description": forms.Textarea(
-                attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}
-            ),
-        }
+        widgets = {"description": text_area(3, dir="auto")}
 
     def clean_name(self) -> str:
         """Return the name, which clients send unchanged.
@@ -385,7 +377,7 @@ class SkillForm(TextForm):
     description = forms.CharField(
         label=_("Description"),
         max_length=MAX_DESCRIPTION,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}),
+        widget=text_area(3, dir="auto"),
         help_text=_(
             "What it does, and when to use it: models decide from this alone whether to read the "
             "skill."
@@ -394,9 +386,7 @@ class SkillForm(TextForm):
     text = forms.CharField(
         label=_("Instructions"),
         strip=False,
-        widget=forms.Textarea(
-            attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(18, "mcp-text", dir="auto"),
         help_text=_(
             "In Markdown. Name the tools to use, and the files below, for example "
             "references/codes.md."
@@ -406,9 +396,7 @@ class SkillForm(TextForm):
         label=_("Files"),
         strip=False,
         required=False,
-        widget=forms.Textarea(
-            attrs={"rows": 8, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(8, "mcp-text", dir="auto"),
         help_text=_(
             "A model reads these files only if the instructions refer to them. A line “--- file: "
             "references/codes.md” begins a file."

@@ -6,7 +6,7 @@ the pages of the server. Rows cannot be added or deleted by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -238,7 +238,7 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
         for page in SERVER_PAGES.values()
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
-    return [*pages, *_consent_links(request)]
+    return [*pages, *_links_to_lists(request, CONSENTS)]
 
 
 # How each client connects to a server -------------------------------------------------------------
@@ -321,24 +321,27 @@ def connect_page(visit: ServerPageRequest) -> HttpResponseBase:
         url=url,
         recipes=client_setups(visit.server, url) if url else [],
         is_open=is_open(visit.server),
-        related=[*_related(visit.request)],
+        related=_links_to_lists(visit.request, (*RELATED, *CONSENTS)),
     )
 
 
-def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Yield the URLs and titles of related pages that the user may open."""
-    user: Any = request.user
-    if user.has_perm("mcp_django.add_accesstoken"):
-        yield reverse("admin:mcp_django_accesstoken_add"), _("Create an access token")
-    if user.has_perm("mcp_django.view_accesstoken"):
-        yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
-    if user.has_perm("mcp_django.view_session"):
-        yield reverse("admin:mcp_django_session_changelist"), _("Sessions")
-    yield from _consent_links(request)
+# The permission that opens a page, its name in the URLconf, and its title.
+RELATED = (
+    ("mcp_django.add_accesstoken", "mcp_django_accesstoken_add", _("Create an access token")),
+    ("mcp_django.view_accesstoken", "mcp_django_accesstoken_changelist", _("Access tokens")),
+    ("mcp_django.view_session", "mcp_django_session_changelist", _("Sessions")),
+)
+CONSENTS = (("mcp_oauth.view_consent", "mcp_oauth_consent_changelist", _("Connected assistants")),)
 
 
-def _consent_links(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Yield the URL and title of the list of OAuth consents, if the user may view it."""
+def _links_to_lists(
+    request: HttpRequest, pages: Iterable[tuple[str, str, Any]]
+) -> list[tuple[str, Any]]:
+    """Return the URLs and titles of the pages that the user may open."""
     user: Any = request.user
-    if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):
-        yield reverse("admin:mcp_oauth_consent_changelist"), _("Connected assistants")
+    return [
+        (reverse(f"admin:{name}"), title)
+        for permission, name, title in pages
+        if user.has_perm(permission)
+        and (not name.startswith("mcp_oauth") or apps.is_installed("mcp_django.oauth"))
+    ]

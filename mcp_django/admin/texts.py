@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Literal, Protocol
@@ -23,8 +23,8 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import OptimisticLockForm, server_choices
-from mcp_django.admin.override_forms import GroupsField, PermissionsField, ScopesField
+from mcp_django.admin.base import server_choices
+from mcp_django.admin.override_forms import RestrictedForm, ScopesField
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, ComparedLine, VersionConflict
 from mcp_django.overrides.state import publish_change
@@ -80,7 +80,7 @@ INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
 # The form of a text -------------------------------------------------------------------------------
 
 
-class TextForm(OptimisticLockForm):
+class TextForm(RestrictedForm):
     """The form of a prompt or skill; ``based_on`` is the version that its user is editing.
 
     An edit by another user is not overwritten unseen: the form is rejected once if there is a newer
@@ -93,26 +93,19 @@ class TextForm(OptimisticLockForm):
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
     server = forms.ChoiceField(label=_("Server"), choices=server_choices)
-    groups = GroupsField(
-        label=_("Groups"), help_text=_("Only members of these groups see the %(noun)s.")
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_("Only users with all of these permissions see the %(noun)s."),
-    )
-    scopes = ScopesField(
-        label=_("Scopes"), help_text=_("Scopes that an OAuth token needs, separated by spaces.")
-    )
+    help_of_names: ClassVar[Mapping[str, Any]] = {
+        "groups": _("Only members of these groups see the %(noun)s."),
+        "permissions": _("Only users with all of these permissions see the %(noun)s."),
+    }
+    scopes = ScopesField(help_text=_("Scopes that an OAuth token needs, separated by spaces."))
     based_on = forms.IntegerField(widget=forms.HiddenInput, initial=0, required=False)
 
     def __init__(self, *args: Any, is_draft: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_saved = not is_draft
         self.noun = self.instance._meta.verbose_name
-        for name in ("groups", "permissions"):
-            field: Any = self.fields[name]
-            field.help_text = field.help_text % {"noun": self.noun}
-            field.set_choices(getattr(self.instance, name))
+        for name in self.help_of_names:
+            self.fields[name].help_text %= {"noun": self.noun}
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from mcp_django.admin.playground.playground import (
     read_query,
 )
 from mcp_django.admin.playground.questions import (
+    ASK,
     CONFIRM,
     FOLLOW,
     InvalidState,
@@ -45,19 +46,16 @@ from mcp_django.admin.playground.questions import (
     build_client_requests,
     read_state,
 )
-from mcp_django.admin.playground.screens import (
-    MAX_HISTORY,
-    PlaygroundStep,
-    build_pending_state,
-    build_state,
-    with_preview,
-)
+from mcp_django.admin.playground.screens import build_state
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.models.calls import new_code
 from mcp_django.storage import databases
 
 WHOLE = "json"
+# The number of rounds whose messages are shown.
+MAX_HISTORY = 10
 Step = Callable[[PlaygroundTarget], HttpResponseBase]
 
 
@@ -123,10 +121,10 @@ def _run_component(trial: PlaygroundTarget) -> HttpResponseBase:
     request = _request(trial, form)
     if request is None:
         return screens.show_form(trial, form)
+    state = build_state(trial, request, CONFIRM)
     if trial.may_write:
-        state = build_state(trial, request, CONFIRM)
         return screens.show_confirmation(trial, state)
-    return _send_step(trial, _first(trial, request), form=_form(trial, given=form.values))
+    return _send(trial, state, form=_form(trial, given=form.values))
 
 
 def _run_preview(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -135,8 +133,10 @@ def _run_preview(trial: PlaygroundTarget) -> HttpResponseBase:
     request = _request(trial, form)
     if request is None or not trial.has_preview:
         return screens.show_form(trial, form)
-    step = _first(trial, with_preview(request))
-    return _send_step(trial, step, form=_form(trial, given=form.values))
+    method, params = request
+    params = {**params, "arguments": {**params["arguments"], PREVIEW: True}}
+    state = build_state(trial, (method, params), CONFIRM)
+    return _send(trial, state, form=_form(trial, given=form.values))
 
 
 def _show_suggestions(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -180,13 +180,12 @@ def _handle_state(visit: ServerPageRequest) -> HttpResponseBase:
 
 
 def _continue_from_state(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
-    request = (state.method, dict(state.params))
     if trial.visit.request.POST.get("do") == "edit":
         return screens.show_form(trial, _form(trial, given=state.params.get("arguments", {})))
     if state.step == CONFIRM:
         if not _use_confirmation(state):
             return _show_already_run(trial)
-        return _send_step(trial, _first(trial, request))
+        return _send(trial, state)
     if state.step == FOLLOW:
         return _poll_task(trial, state)
     asked = build_client_requests(state.questions, trial.visit.request.POST)
@@ -198,21 +197,7 @@ def _continue_from_state(trial: PlaygroundTarget, state: PlaygroundState) -> Htt
     if trial.may_write and not _use_confirmation(state):
         return _show_already_run(trial)
     given = [*state.answers, {one.key: one.answer() for one in asked}]
-    return _send_step(
-        trial,
-        PlaygroundStep(
-            request=request,
-            answers=given,
-            request_state=state.request_state,
-            history=state.history,
-            is_first=False,
-            has_preview=trial.has_preview,
-        ),
-    )
-
-
-def _first(trial: PlaygroundTarget, request: MethodCall) -> PlaygroundStep:
-    return PlaygroundStep(request=request, has_preview=trial.has_preview)
+    return _send(trial, replace(state, answers=given))
 
 
 def _show_already_run(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -225,28 +210,38 @@ def _use_confirmation(state: PlaygroundState) -> bool:
     return databases.take_lease(f"try:{state.nonce}", seconds=get_settings().client_request_timeout)
 
 
-def _send_step(
-    trial: PlaygroundTarget, step: PlaygroundStep, form: SchemaForm | None = None
+def _send(
+    trial: PlaygroundTarget, state: PlaygroundState, form: SchemaForm | None = None
 ) -> HttpResponseBase:
-    """Send the request, and show its result or its client requests."""
-    if step.is_first and (trial.caller.acting or (trial.may_write and not step.is_preview)):
+    """Send the request with the answers so far; show its result or its client requests."""
+    params = dict(state.params)
+    arguments = params.get("arguments", trial.values)
+    is_preview = trial.has_preview and arguments.get(PREVIEW) is True
+    if not state.answers and (trial.caller.acting or (trial.may_write and not is_preview)):
         log_run(trial)
-    runner = RequestRunner(trial, answers=step.answers, state=step.request_state)
-    came = runner.run(step.request)
+    runner = RequestRunner(trial, answers=state.answers, state=state.request_state)
+    came = runner.run((state.method, params))
+    history = [*state.history, *format_exchanges(trial, came.exchanges)]
     if came.client_requests:
-        asked = build_client_requests(came.client_requests)
-        return screens.show_client_requests(
-            trial, build_pending_state(trial, step, came), asked, came=came
+        pending = replace(
+            state,
+            step=ASK,
+            questions=came.client_requests,
+            request_state=str(came.result.get("requestState", "")),
+            history=history[-MAX_HISTORY:],
+            nonce=new_code(),
         )
+        asked = build_client_requests(came.client_requests)
+        return screens.show_client_requests(trial, pending, asked, came=came)
     if _task_in(came):
-        history = [*step.history, *format_exchanges(trial, came.exchanges)]
         return _show_task(trial, _task_in(came), history)
-    state = build_state(trial, step.without_preview, CONFIRM) if step.is_preview else None
-    return screens.show_answer(trial, step, came, form=form or _refilled(trial, step), state=state)
-
-
-def _refilled(trial: PlaygroundTarget, step: PlaygroundStep) -> SchemaForm:
-    return _form(trial, given=step.without_preview[1].get("arguments", trial.values))
+    following = None
+    if is_preview:
+        arguments = {name: value for name, value in arguments.items() if name != PREVIEW}
+        real = {**params, "arguments": arguments}
+        following = build_state(trial, (state.method, real), CONFIRM)
+    form = form or _form(trial, given=arguments)
+    return screens.show_answer(trial, came, history=history, form=form, state=following)
 
 
 # Helpers of all submissions -----------------------------------------------------------------------

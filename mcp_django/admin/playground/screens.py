@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponseBase
@@ -19,7 +18,6 @@ from mcp_django.admin.playground.answers import (
 from mcp_django.admin.playground.forms import SchemaForm
 from mcp_django.admin.playground.playground import (
     KINDS,
-    PREVIEW,
     MethodCall,
     PlaygroundCaller,
     PlaygroundTarget,
@@ -31,7 +29,6 @@ from mcp_django.admin.playground.playground import (
     visible_components,
 )
 from mcp_django.admin.playground.questions import (
-    ASK,
     FOLLOW,
     ClientRequestForm,
     PlaygroundState,
@@ -124,21 +121,21 @@ def show_client_requests(
 
 def show_answer(
     trial: PlaygroundTarget,
-    step: PlaygroundStep,
     outcome: RequestOutcome,
     *,
+    history: Sequence[Any],
     form: SchemaForm,
     state: PlaygroundState | None,
 ) -> HttpResponseBase:
-    """Show the answer above the form for another run."""
+    """Show the answer above the form; ``state`` is that of the run after a dry run."""
     return trial.visit.render(
         "try_form",
         **_component_context(trial, state),
         answer=build_answer(trial, outcome),
-        is_dry=step.is_preview,
-        arguments=format_arguments(trial, step.without_preview[1]) if state is not None else "",
+        is_dry=state is not None,
+        arguments=format_arguments(trial, state.params) if state is not None else "",
         form=form,
-        raw=[*step.history, *format_exchanges(trial, outcome.exchanges)],
+        raw=history,
     )
 
 
@@ -207,48 +204,7 @@ def _caller_context(
     }
 
 
-# ``PlaygroundStep``: a request and its next state -------------------------------------------------
-
-# The number of rounds whose messages are shown.
-MAX_HISTORY = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaygroundStep:
-    """A request with its answers so far and the messages of earlier rounds."""
-
-    request: MethodCall
-    answers: Sequence[Mapping[str, Any]] = ()
-    request_state: str = ""
-    history: Sequence[Any] = ()
-    is_first: bool = True
-    has_preview: bool = False
-    """Whether the argument ``preview`` is the one of the write tools of models."""
-
-    @property
-    def is_preview(self) -> bool:
-        """Whether the call is a dry run, which is rolled back."""
-        return self.has_preview and self._arguments.get(PREVIEW) is True
-
-    @property
-    def without_preview(self) -> MethodCall:
-        """The same request without the dry run."""
-        method, params = self.request
-        if not self.is_preview:
-            return method, params
-        arguments = {key: value for key, value in self._arguments.items() if key != PREVIEW}
-        return method, {**params, "arguments": arguments}
-
-    @property
-    def _arguments(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.request[1].get("arguments", {})
-        return found
-
-
-def with_preview(request: MethodCall) -> MethodCall:
-    """Return the same request as a dry run."""
-    method, params = request
-    return method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
+# The signed state of the next page ---------------------------------------------------------------
 
 
 def build_state(
@@ -267,20 +223,4 @@ def build_state(
         method=method,
         params=params,
         **details,
-    )
-
-
-def build_pending_state(
-    trial: PlaygroundTarget, step: PlaygroundStep, came: RequestOutcome
-) -> PlaygroundState:
-    """Return the state of a request with pending client requests."""
-    history = [*step.history, *format_exchanges(trial, came.exchanges)]
-    return build_state(
-        trial,
-        step.request,
-        ASK,
-        questions=came.client_requests,
-        request_state=str(came.result.get("requestState", "")),
-        answers=list(step.answers),
-        history=history[-MAX_HISTORY:],
     )
