@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,8 +17,7 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, find_codenames, parse_permissions
-from mcp_django.checks.site import DISTRIBUTION
-from mcp_django.conf import Check
+from mcp_django.checks.site import DISTRIBUTION, Problem, itself, system_check
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
@@ -29,34 +28,6 @@ from mcp_django.schema.structure import walk
 from mcp_django.server import MCPServer, all_servers, known_scopes
 from mcp_django.storage.databases import tables
 
-Problem = tuple[str, str]
-"""What is wrong with a declaration, and a hint."""
-
-
-def _check_each(
-    declared_by: Callable[[MCPServer], Iterable[Any]], message: Callable[..., CheckMessage], id: str
-) -> Callable[[Callable[[Any], Iterable[Problem]]], Check]:
-    """Decorate a function that yields the problems of one declaration: make it a system check.
-
-    The check calls the function for each declaration of every server, and reports each problem as a
-    message with this id, whose object is the server.
-    """
-
-    def decorator(find_problems: Callable[[Any], Iterable[Problem]]) -> Check:
-        def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-            return [
-                message(what, hint=hint, obj=server, id=id)
-                for server in all_servers()
-                for one in declared_by(server)
-                for what, hint in find_problems(one)
-            ]
-
-        # Not ``functools.wraps``: Django looks at the signature of the function behind it.
-        check.__name__, check.__doc__ = find_problems.__name__, find_problems.__doc__
-        return check
-
-    return decorator
-
 
 def _components(server: MCPServer) -> Iterable[Component]:
     return server
@@ -66,17 +37,13 @@ def _tools(server: MCPServer) -> Iterable[Tool]:
     return server.tools.values()
 
 
-def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E004")
+def check_server_names() -> Iterator[Problem]:
     """E004: two servers have the same name, and so the same URL namespace."""
     names = [server.name for server in all_servers()]
-    return [
-        Error(
-            f"There are {names.count(name)} servers named {name!r}.",
-            hint="Give each MCPServer a unique name.",
-            id="mcp_django.E004",
-        )
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        hint = "Give each MCPServer a unique name."
+        yield f"There are {names.count(name)} servers named {name!r}.", hint
 
 
 def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -111,7 +78,7 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
             )
 
 
-@_check_each(lambda server: [server], checks.Warning, "mcp_django.W020")
+@system_check(checks.Warning, "mcp_django.W020", each=itself)
 def check_open_servers(server: MCPServer) -> Iterator[Problem]:
     """W020: anonymous callers are not rate limited; checked with ``--deploy``."""
     if not server.rates_in_code and any(True for _ in server) and _is_open(server):
@@ -130,27 +97,21 @@ def _is_open(server: MCPServer) -> bool:
         return False
 
 
-def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W007: no model defines a required permission, so only superusers have it."""
-    known = _model_codenames()
-    return [
-        checks.Warning(
-            f"The {what} requires {codename!r}, but no installed model defines this permission.",
-            hint=_suggest_codename(codename, known),
-            obj=server,
-            id="mcp_django.W007",
-        )
-        for server in all_servers()
-        for what, declared in _declared_permissions(server)
-        for codename in find_codenames(declared)
-        if codename not in known
-    ]
-
-
 def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
     yield f"server {server.name!r}", server.permission
     for component in server:
         yield component, component.permission
+
+
+@system_check(checks.Warning, "mcp_django.W007", each=itself)
+def check_codenames(server: MCPServer) -> Iterator[Problem]:
+    """W007: no model defines a required permission, so only superusers have it."""
+    known = _model_codenames()
+    for what, declared in _declared_permissions(server):
+        for codename in find_codenames(declared):
+            if codename not in known:
+                problem = f"requires {codename!r}, but no installed model defines this permission"
+                yield f"The {what} {problem}.", _suggest_codename(codename, known)
 
 
 def _model_codenames() -> set[str]:
@@ -170,7 +131,7 @@ def _suggest_codename(codename: str, known: Iterable[str]) -> str:
     return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
 
 
-@_check_each(_components, checks.Warning, "mcp_django.W001")
+@system_check(checks.Warning, "mcp_django.W001", each=_components)
 def check_descriptions(component: Component) -> Iterator[Problem]:
     """W001: a component has no description, so models have to guess its purpose."""
     # The files of a skill are described in the skill.
@@ -179,7 +140,7 @@ def check_descriptions(component: Component) -> Iterator[Problem]:
         yield f"The {component} has no description.", hint
 
 
-@_check_each(_components, checks.Warning, "mcp_django.W002")
+@system_check(checks.Warning, "mcp_django.W002", each=_components)
 def check_async_transactions(component: Component) -> Iterator[Problem]:
     """W002: an async function is declared atomic, which has no effect."""
     if component.atomic and component.function.is_async:
@@ -189,7 +150,7 @@ def check_async_transactions(component: Component) -> Iterator[Problem]:
         )
 
 
-@_check_each(lambda server: server.prompts.values(), Error, "mcp_django.E007")
+@system_check(Error, "mcp_django.E007", each=lambda server: server.prompts.values())
 def check_prompt_templates(prompt: Prompt) -> Iterator[Problem]:
     """E007: the Django template of a prompt does not exist or is invalid."""
     if problem := _template_problem(prompt.template):
@@ -210,7 +171,7 @@ def _template_problem(name: str | None) -> str:
     return ""
 
 
-@_check_each(_tools, checks.Warning, "mcp_django.W009")
+@system_check(checks.Warning, "mcp_django.W009", each=_tools)
 def check_validation(tool: Tool) -> Iterator[Problem]:
     """W009: without a library, values are not validated against hand-written schemas."""
     is_by_hand = isinstance(tool.arguments, JSONSchemaArguments) or isinstance(
@@ -223,7 +184,7 @@ def check_validation(tool: Tool) -> Iterator[Problem]:
         )
 
 
-@_check_each(_components, Error, "mcp_django.E009")
+@system_check(Error, "mcp_django.E009", each=_components)
 def check_views(component: Component) -> Iterator[Problem]:
     """E009: a view is not in the URLconf, or its URL lacks variables that the component needs."""
     # Found by its module, since an isinstance() check would import REST framework.
@@ -238,7 +199,7 @@ def check_views(component: Component) -> Iterator[Problem]:
         yield f"The {component}: {problem}", hint
 
 
-@_check_each(lambda server: server.declarations, checks.Info, "mcp_django.I001")
+@system_check(checks.Info, "mcp_django.I001", each=lambda server: server.declarations)
 def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""
     hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."
@@ -246,7 +207,7 @@ def check_admin_sources(declaration: Any) -> Iterator[Problem]:
         yield f"{declaration}: {one}.", hint
 
 
-@_check_each(_components, checks.Info, "mcp_django.I002")
+@system_check(checks.Info, "mcp_django.I002", each=_components)
 def check_uri_schemes(component: Component) -> Iterator[Problem]:
     """I002: a resource has an http(s) URI, which hosts may fetch directly from the web."""
     is_readable = isinstance(component, ReadableComponent)
@@ -322,7 +283,7 @@ def _stored_permissions() -> set[str]:
 # Names of sensitive arguments ---------------------------------------------------------------------
 
 
-@_check_each(_components, checks.Warning, "mcp_django.W017")
+@system_check(checks.Warning, "mcp_django.W017", each=_components)
 def check_sensitive(component: Component) -> Iterator[Problem]:
     """W017: ``sensitive`` names an unknown argument, so nothing is hidden."""
     source: Any = getattr(component, "arguments", None)
