@@ -40,7 +40,7 @@ from mcp_django.admin.base import (
     render_outcome,
     search_calls,
 )
-from mcp_django.admin.charts import ChartsAdmin
+from mcp_django.admin.charts import charts_context
 from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks_of_call
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
@@ -54,7 +54,7 @@ TONES = {
 
 
 @admin.register(Call)
-class CallAdmin(ChartsAdmin, ReadOnlyAdmin):
+class CallAdmin(ReadOnlyAdmin):
     """The call log, newest first; read-only."""
 
     change_list_template = "admin/mcp_django/call_list.html"
@@ -97,12 +97,22 @@ class CallAdmin(ChartsAdmin, ReadOnlyAdmin):
         """Search by indexed columns only."""
         return search_calls(queryset, search_term), False
 
-    # Export -----------------------------------------------------------------------------------
+    # Charts and export ------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the export."""
-        export_path = self.page_path("export/<str:kind>/", self.export_view, "export")
-        return [export_path, *super().get_urls()]
+        """Add the URLs of the charts of all servers, and of the export."""
+        return [
+            self.page_path("charts/", self.charts_view, "charts"),
+            self.page_path("export/<str:kind>/", self.export_view, "export"),
+            *super().get_urls(),
+        ]
+
+    def charts_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Show the charts of all servers."""
+        if not request.user.has_perm("mcp_django.view_call"):
+            raise PermissionDenied
+        context = charts_context(request, None)
+        return self.render_page(request, "call_charts", _("Charts"), **context)
 
     def has_export_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may view and export the log; viewing alone is not enough."""

@@ -1,6 +1,7 @@
-"""Pages with charts of calls, errors and latency, and the tool quality report of one server.
+"""Charts of calls, errors and latency, and the tool quality report of one server.
 
-The charts are of the whole site or of one server. The numbers come from ``admin.statistics``.
+The charts are of the whole site (``admin.calls``) or of one server. The numbers come from
+``admin.statistics``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _, ngettext_lazy
 
 from mcp_django.admin.base import ServerPageRequest, server_page
@@ -28,7 +28,6 @@ from mcp_django.admin.statistics import (
     build_chart_data,
     build_quality_report,
 )
-from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.management.lookups import ESTIMATE
 from mcp_django.models import Call
 from mcp_django.protocol.text import csv_cell
@@ -36,27 +35,14 @@ from mcp_django.protocol.text import csv_cell
 DEFAULT_RANGE = "day"
 
 
-class ChartsAdmin(MCPModelAdmin):
-    """A base class of ``CallAdmin`` with the charts of all servers."""
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the charts of all servers."""
-        return [self.page_path("charts/", self.charts_view, "charts"), *super().get_urls()]
-
-    def charts_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Show the charts of all servers."""
-        if not request.user.has_perm("mcp_django.view_call"):
-            raise PermissionDenied
-        return self.render_page(request, "call_charts", _("Charts"), **_context(request, None))
-
-
 @server_page("charts", title=_("Charts"), permission="view_call")
 def charts_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the charts of one server."""
-    return visit.render("server_charts", **_context(visit.request, visit.server.name))
+    return visit.render("server_charts", **charts_context(visit.request, visit.server.name))
 
 
-def _context(request: HttpRequest, server: str | None) -> dict[str, Any]:
+def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
+    """Return the context of the charts of one server, or of all."""
     chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
     found = build_chart_data(chosen, server=server)
     return {

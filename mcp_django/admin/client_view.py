@@ -18,7 +18,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
@@ -53,7 +53,9 @@ def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
     request = visit.request
     me: Any = request.user
-    _require_view_as_another(request)
+    # Checked first: the answer must not depend on whether that user exists.
+    if request.GET.get("who") == ANOTHER and not me.has_perm(AS_ANOTHER):
+        raise PermissionDenied
     form = PerspectiveForm(request, visit.server)
     context: dict[str, Any] = {"form": form, "clients": form.suggested_clients()}
     if form.is_valid():
@@ -320,7 +322,10 @@ class PerspectiveForm(forms.Form):
         versions = server.protocol_versions
         newest = LATEST.version if LATEST.version in versions else next(iter(versions), "")
         defaults = {"who": ME, "credential": LOGIN, "revision": newest, "order": "list"}
-        super().__init__(_with_defaults(request.GET, defaults), prefix=None)
+        data = request.GET.copy()
+        for name, value in defaults.items():
+            data.setdefault(name, value)
+        super().__init__(data)
         self._request, self._server = request, server
         self.may_be_another = request.user.has_perm(AS_ANOTHER)
         self._has_clients = apps.is_installed("oauth2_provider")
@@ -377,10 +382,9 @@ class PerspectiveForm(forms.Form):
         chosen, me = self.cleaned_data, self._request.user
         user = chosen["found_user"]
         is_other = chosen["who"] == ANOTHER and user.pk != me.pk
+        is_anonymous = chosen["who"] == ANONYMOUS
         return Perspective(
-            principal=anonymous_principal()
-            if chosen["who"] == ANONYMOUS
-            else self._principal(user),
+            principal=anonymous_principal() if is_anonymous else self._principal(user),
             revision=REVISIONS[chosen["revision"]],
             biggest_first=chosen["order"] == "size",
             other_user=user.get_username() if is_other else "",
@@ -392,9 +396,8 @@ class PerspectiveForm(forms.Form):
             return principal_for(user)
         scopes = frozenset(chosen["scopes"])
         if chosen["credential"] == TOKEN:
-            return principal_for(
-                user, key=f"{key_of(user)}@token:0", backend="tokens", scopes=scopes
-            )
+            key = f"{key_of(user)}@token:0"
+            return principal_for(user, key=key, backend="tokens", scopes=scopes)
         client = chosen["found_client"]
         return principal_for(
             user,
@@ -413,16 +416,6 @@ class PerspectiveForm(forms.Form):
         return self._server.resource_url or next(urls, "unmounted:")
 
 
-def _require_view_as_another(request: HttpRequest) -> None:
-    """Require the permission to view as another user, whether or not that user exists.
-
-    Raises:
-        PermissionDenied: the user does not have it.
-    """
-    if request.GET.get("who") == ANOTHER and not request.user.has_perm(AS_ANOTHER):
-        raise PermissionDenied
-
-
 def _scopes_of(server: MCPServer) -> list[str]:
     """Return every scope that the site, the server or one of its components declares."""
     needed = [scope for one in server.declared_catalog for scope in one.scopes]
@@ -432,13 +425,6 @@ def _scopes_of(server: MCPServer) -> list[str]:
 def _applications() -> Any:
     name = getattr(django_settings, "OAUTH2_PROVIDER_APPLICATION_MODEL", "")
     return apps.get_model(name or "oauth2_provider.Application")._default_manager.all()
-
-
-def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
-    data = given.copy()
-    for name, value in defaults.items():
-        data.setdefault(name, value)
-    return data
 
 
 # What a call still needs --------------------------------------------------------------------------

@@ -44,53 +44,29 @@ class TargetForm(forms.Form):
     """The choice of a server, and of the model or view to expose on it."""
 
     server = forms.ChoiceField(label=_("Server"), choices=server_choices)
-    target = forms.ChoiceField()
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        target: Any = self.fields["target"]
-        target.choices = self.targets(user)
-
-    @abstractmethod
-    def targets(self, user: Any) -> list[Any]:
-        """Return the choices for this user."""
+    def __init__(self, data: Any, target: forms.ChoiceField) -> None:
+        super().__init__(data)
+        self.fields["target"] = target
 
 
-class ModelTargetForm(TargetForm):
-    """The choice of a server and of a model that the user may view."""
-
-    target = forms.ChoiceField(
-        label=_("Model"),
-        help_text=_(
-            "Models that you may view, except sessions, tokens and the admin's own records."
-        ),
-    )
-
-    def targets(self, user: Any) -> list[Any]:
-        """Return the models grouped by app."""
-        apps: dict[str, list[tuple[str, str]]] = {}
-        for model in exposable_models():
-            if user.has_perm(codename(model, "view")):
-                options = model._meta
-                name = str(options.app_config.verbose_name)
-                apps.setdefault(name, []).append((options.label, str(options.verbose_name)))
-        return [*apps.items()]
+def _viewable_models(user: Any) -> list[Any]:
+    """Return the models that a user may view as choices, grouped by app."""
+    apps: dict[str, list[tuple[str, str]]] = {}
+    for model in exposable_models():
+        if user.has_perm(codename(model, "view")):
+            options = model._meta
+            name = str(options.app_config.verbose_name)
+            apps.setdefault(name, []).append((options.label, str(options.verbose_name)))
+    return [*apps.items()]
 
 
-class ViewTargetForm(TargetForm):
-    """The choice of a server and of a named URL of the site."""
-
-    target = forms.ChoiceField(
-        label=_("Name of the URL"),
-        help_text=_("Admin pages and views that sign users in or grant access cannot be exposed."),
-    )
-
-    def targets(self, user: Any) -> list[Any]:
-        """Return the URL names with their views."""
-        return [
-            (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
-            for route in exposable_routes()
-        ]
+def _named_urls() -> list[Any]:
+    """Return the URL names of the site with their views as choices."""
+    return [
+        (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
+        for route in exposable_routes()
+    ]
 
 
 def _name_of(view: Any) -> str:
@@ -117,7 +93,6 @@ class ExposureAdmin(SwitchableAdmin):
     """Base class of the admin of exposed models and of exposed views."""
 
     kind: ClassVar[str]
-    choosing_form: ClassVar[type[TargetForm]]
     choosing_help: ClassVar[Any] = ""
     lists: ClassVar[tuple[str, ...]]
     """All lists that can contain the components of a row."""
@@ -158,7 +133,7 @@ class ExposureAdmin(SwitchableAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         asked = request.GET if "target" in request.GET else None
-        form = self.choosing_form(asked, user=request.user)
+        form = TargetForm(asked, self.target_field(request.user))
         if form.is_valid():
             return super().add_view(request, form_url, extra_context)
         return self.render_page(
@@ -169,6 +144,10 @@ class ExposureAdmin(SwitchableAdmin):
             media=self.media,
             explanation=self.choosing_help,
         )
+
+    @abstractmethod
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field of the first step with what this user may expose."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the fixed fields: exposing another model or view needs another row."""
@@ -312,9 +291,17 @@ class ModelExposureAdmin(ExposureAdmin):
 
     kind = "model"
     form = ModelExposureForm
-    choosing_form = ModelTargetForm
     choosing_help = _("Next: choose the fields and preview what clients get.")
     lists = ("tools", "resources")
+
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field with the models that the user may view."""
+        help_text = _(
+            "Models that you may view, except sessions, tokens and the admin's own records."
+        )
+        return forms.ChoiceField(
+            label=_("Model"), help_text=help_text, choices=_viewable_models(user)
+        )
 
     def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
         """Return the fields and their uses, the operations, and the resources."""
@@ -353,9 +340,15 @@ class ViewExposureAdmin(ExposureAdmin):
 
     kind = "view"
     form = ViewExposureForm
-    choosing_form = ViewTargetForm
     choosing_help = _("Each call runs the site's middleware and the view as the calling user.")
     lists = ("tools", "resources", "prompts")
+
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field with the named URLs of the site."""
+        help_text = _("Admin pages and views that sign users in or grant access cannot be exposed.")
+        return forms.ChoiceField(
+            label=_("Name of the URL"), help_text=help_text, choices=_named_urls()
+        )
 
     def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
         """Return the texts, and the component that the view becomes."""

@@ -352,11 +352,7 @@ def publish_change_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) 
 
 def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
     """Return the lists that contain these components; an unknown kind is in none."""
-    return list(
-        dict.fromkeys(
-            (row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND
-        )
-    )
+    return [(row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND]
 
 
 # Code, override and effect as a table -------------------------------------------------------------

@@ -77,7 +77,6 @@ class ServerChangeList(ChangeList):
         figures = server_figures([row.name for row in rows])
         for row in rows:
             row.figures = figures[row.name]
-            row.in_code = find_server(row.name)
         self.result_list = rows
 
 
@@ -272,7 +271,9 @@ def client_setups(server: MCPServer, url: str) -> list[ClientSetup]:
 
 def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup:
     signs_in = host.signs_in and offers_sign_in(server)
-    credential = None if is_open(server) or signs_in else _token_placeholder(host)
+    # Clients that read an environment variable have no other place for a token.
+    variable = DEFAULT_VARIABLE if host.reference and not host.prompts_for_token else ""
+    credential = None if is_open(server) or signs_in else Credential(variable=variable)
     target = ConnectionTarget(name=entry_name(server), url=url, credential=credential)
     return ClientSetup(
         host=host,
@@ -280,12 +281,6 @@ def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup
         link=install_link(host, target),
         notes=tuple(_notes(host, server, target)),
     )
-
-
-def _token_placeholder(host: KnownClient) -> Credential:
-    """Return a placeholder for a token: an environment variable for clients that read one."""
-    has_place = host.prompts_for_token or not host.reference
-    return Credential(variable="" if has_place else DEFAULT_VARIABLE)
 
 
 def _notes(host: KnownClient, server: MCPServer, target: ConnectionTarget) -> Iterator[str]:

@@ -26,7 +26,6 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import Call
 from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
 from mcp_django.protocol import jsonrpc
@@ -253,9 +252,7 @@ def find_component(
     found = catalog.by_kind[KINDS[kind]].get(key)
     if found is not None:
         return kind, found, {}
-    if kind != "resource":
-        return None
-    readable = catalog.find_resource(key)
+    readable = catalog.find_resource(key) if kind == "resource" else None
     if readable is None:
         return None
     component, values = readable
@@ -268,16 +265,13 @@ def visible_components(
     """Return the visible components by kind whose key, name or title contains the text."""
     text = search.casefold()
     return {
-        kind: sorted(
-            (
-                one
-                for one in catalog.by_kind[KINDS[kind]].values()
-                if text in f"{one.key} {one.name} {one.title}".casefold()
-                and is_visible(caller.principal, one)
-            ),
-            key=lambda one: one.key,
-        )
-        for kind in KINDS
+        kind: [
+            one
+            for _key, one in sorted(catalog.by_kind[name].items())
+            if text in f"{one.key} {one.name} {one.title}".casefold()
+            and is_visible(caller.principal, one)
+        ]
+        for kind, name in KINDS.items()
     }
 
 
@@ -377,7 +371,7 @@ class RequestRunner:
         self._connection = MemoryConnection(
             trial.visit.server,
             trial.caller.principal,
-            make_port=self._port,
+            make_port=lambda call: StreamPort(call, self._notes),
             answer=self._answer,
             origin="admin",
             acting=trial.caller.acting,
@@ -406,8 +400,9 @@ class RequestRunner:
 
     def _send(self, method: str, params: Mapping[str, Any]) -> None:
         more: Wire = {}
+        is_task = method == "tools/call" and self._trial.is_task
         if not self._trial.revision.stateless:
-            if self._is_task(method) and self._trial.revision.tasks:
+            if is_task and self._trial.revision.tasks:
                 more["task"] = {}
             self._exchange(method, {**params, **more, "_meta": {PROGRESS_TOKEN: "try"}})
             return
@@ -415,22 +410,17 @@ class RequestRunner:
             more["inputResponses"] = self._answers[-1]
         if self._state:
             more["requestState"] = self._state
+        capabilities = {**CAPABILITIES}
+        if is_task or method.startswith("tasks/"):
+            capabilities |= extension_declaration(TASKS)
         envelope = {
             PROTOCOL_VERSION: self._trial.revision.version,
-            CLIENT_CAPABILITIES: self._capabilities(method),
+            CLIENT_CAPABILITIES: capabilities,
             CLIENT_INFO: PLAYGROUND_CLIENT,
             PROGRESS_TOKEN: "try",
             LOG_LEVEL: "debug",
         }
         self._exchange(method, {**params, **more, "_meta": envelope})
-
-    def _is_task(self, method: str) -> bool:
-        return method == "tools/call" and self._trial.is_task
-
-    def _capabilities(self, method: str) -> Mapping[str, Any]:
-        if self._is_task(method) or method.startswith("tasks/"):
-            return {**CAPABILITIES, **extension_declaration(TASKS)}
-        return CAPABILITIES
 
     def _exchange(self, method: str, params: Mapping[str, Any]) -> None:
         message = jsonrpc.build_request(len(self._exchanges) + 1, method, dict(params))
@@ -446,9 +436,6 @@ class RequestRunner:
             self._left = []
             return None
         return self._left.pop(0)
-
-    def _port(self, call: Call) -> StreamPort:
-        return StreamPort(call, self._notes)
 
 
 # The admin's history ------------------------------------------------------------------------------
