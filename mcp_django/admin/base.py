@@ -347,7 +347,7 @@ def _begins(using: str, name: str, beginning: str) -> Q:
     return Q(**{f"{name}__startswith": beginning})
 
 
-# Actions that change fields ----------------------------------------------------------------------
+# Actions that change fields -----------------------------------------------------------------------
 
 
 class SwitchableAdmin(MCPModelAdmin):

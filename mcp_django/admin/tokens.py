@@ -264,7 +264,7 @@ class AccessTokenAdmin(RevocableAdmin):
         """Create the token; its plaintext is only in memory, until the response is sent.
 
         Raises:
-            _MadeAlready: the form was submitted before.
+            _DuplicateSubmission: the form was submitted before.
         """
         data = form.cleaned_data
         if data["once"] and not databases.take_lease(f"token:{data['once']}", seconds=FORM_SECONDS):
