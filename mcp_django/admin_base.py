@@ -8,7 +8,7 @@ site applies to the pages of this package too. If that setting is wrong, they de
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,6 +60,24 @@ class MCPModelAdmin(_Themed):
 
     linked_lookups: ClassVar[tuple[str, ...]] = ()
     """The lookups that links of this package use in addition to the list filters."""
+
+    def page_path(self, route: str, view: Callable[..., Any], page: str) -> URLPattern:
+        """Return the URL pattern of an additional page, which is named as Django names its own."""
+        return path(route, self.admin_site.admin_view(view), name=self._page_name(page))
+
+    def page_url(self, page: str, *args: Any) -> str:
+        """Return the URL of a page of this model, such as ``changelist``."""
+        return reverse(f"{self.admin_site.name}:{self._page_name(page)}", args=args)
+
+    def _page_name(self, page: str) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_{page}"
+
+    def render_page(
+        self, request: HttpRequest, template: str, title: Any, **context: Any
+    ) -> TemplateResponse:
+        """Return an additional page, with the context that every page of the admin has."""
+        page = {**self.admin_site.each_context(request), "title": title, "opts": self.opts}
+        return TemplateResponse(request, f"admin/mcp_django/{template}.html", {**page, **context})
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
         """Return whether a lookup is that of a filter, the date hierarchy or our own links.
@@ -290,13 +308,11 @@ class RevocableAdmin(MCPModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the confirmation page."""
-        view = self.admin_site.admin_view(self.end_view)
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{self.action_name}"
-        return [path(f"<path:object_id>/{self.action_name}/", view, name=name), *super().get_urls()]
-
-    def _address(self, page: str, *args: Any) -> str:
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(f"{self.admin_site.name}:{name}", args=args)
+        name = self.action_name
+        return [
+            self.page_path(f"<path:object_id>/{name}/", self.end_view, name),
+            *super().get_urls(),
+        ]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -305,7 +321,7 @@ class RevocableAdmin(MCPModelAdmin):
         row = self.get_object(request, unquote(object_id))
         extra = {"show_delete": False, **(extra_context or {})}
         if row is not None and self.has_end_permission(request) and not self.is_ended(row):
-            url = self._address(self.action_name, quote(row.pk))
+            url = self.page_url(self.action_name, quote(row.pk))
             extra |= {"end_url": url, "end_label": self.action_label}
         return super().change_view(request, object_id, form_url, extra)
 
@@ -316,18 +332,17 @@ class RevocableAdmin(MCPModelAdmin):
         row = self.get_object(request, unquote(object_id))
         if row is None:
             self.message_user(request, _("This object does not exist any more."), messages.WARNING)
-            return HttpResponseRedirect(self._address("changelist"))
+            return HttpResponseRedirect(self.page_url("changelist"))
         if request.method == "POST":
             if self.end_and_log(request, [row]):
                 self.message_user(request, self.done_message, messages.SUCCESS)
-            return HttpResponseRedirect(self._address("change", quote(row.pk)))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": self.action_label,
-            "opts": self.opts,
-            "object": row,
-            "question": self.confirmation_text,
-            "word": self.action_label,
-            "is_over": self.is_ended(row),
-        }
-        return TemplateResponse(request, "admin/mcp_django/end_confirmation.html", context)
+            return HttpResponseRedirect(self.page_url("change", quote(row.pk)))
+        return self.render_page(
+            request,
+            "end_confirmation",
+            self.action_label,
+            object=row,
+            question=self.confirmation_text,
+            word=self.action_label,
+            is_over=self.is_ended(row),
+        )

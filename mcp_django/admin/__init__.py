@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from mcp_django.admin import (
+from mcp_django.admin import (  # noqa: F401
     approvals,
     calls,
     charts,
     client_view,
     components,
     exposures,
-    playground,
     prompts,
     servers,
     sessions,
     tasks,
     tokens,
 )
-
-__all__ = [
-    "approvals",
-    "calls",
-    "charts",
-    "client_view",
-    "components",
-    "exposures",
-    "playground",
-    "prompts",
-    "servers",
-    "sessions",
-    "tasks",
-    "tokens",
-]
+from mcp_django.admin.playground import page  # noqa: F401

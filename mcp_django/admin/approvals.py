@@ -7,10 +7,9 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, IntegerField, QuerySet, Value, When
+from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
 from mcp_django.admin_base import ReadOnlyAdmin
@@ -23,8 +22,6 @@ from mcp_django.execution.approval_guard import (
 )
 from mcp_django.models import Approval
 from mcp_django.storage import approval_rows
-
-DECIDE = "mcp_django_approval_decide"
 
 
 @admin.register(Approval)
@@ -48,12 +45,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         """Order by pending first, then newest first."""
-        is_decided = Case(
-            When(state=Approval.State.PENDING, then=Value(0)),
-            default=Value(1),
-            output_field=IntegerField(),
-        )
-        return [is_decided.asc(), "-pk"]
+        is_pending = When(state=Approval.State.PENDING, then=Value(0))
+        return [Case(is_pending, default=Value(1)).asc(), "-pk"]
 
     # Permissions ------------------------------------------------------------------------------
 
@@ -110,8 +103,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page that grants or refuses one call."""
-        view = self.admin_site.admin_view(self.decide_view)
-        return [path("<path:object_id>/decide/", view, name=DECIDE), *super().get_urls()]
+        decide_path = self.page_path("<path:object_id>/decide/", self.decide_view, "decide")
+        return [decide_path, *super().get_urls()]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -120,7 +113,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         row = self.get_object(request, unquote(object_id))
         extra = {**(extra_context or {})}
         if row is not None and may_decide(row, request.user) and approval_rows.is_pending(row):
-            extra["decide_url"] = self._url(DECIDE, row)
+            extra["decide_url"] = self.page_url("decide", row.pk)
         return super().change_view(request, object_id, form_url, extra)
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
@@ -135,17 +128,16 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if request.method == "POST":
             return self._save_decision(request, row)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _now("Grant or refuse %(tool)s") % {"tool": row.component},
-            "opts": self.opts,
-            "row": row,
-            "arguments": text_items(row.arguments),
-            "preview": DryRunPreview.from_stored(row.preview),
-            "is_open": approval_rows.is_pending(row),
-            "back_url": self._url("mcp_django_approval_change", row),
-        }
-        return TemplateResponse(request, "admin/mcp_django/approval_decide.html", context)
+        return self.render_page(
+            request,
+            "approval_decide",
+            _now("Grant or refuse %(tool)s") % {"tool": row.component},
+            row=row,
+            arguments=text_items(row.arguments),
+            preview=DryRunPreview.from_stored(row.preview),
+            is_open=approval_rows.is_pending(row),
+            back_url=self.page_url("change", row.pk),
+        )
 
     def _save_decision(self, request: HttpRequest, row: Approval) -> HttpResponse:
         verdict = request.POST.get("decision")
@@ -157,7 +149,4 @@ class ApprovalAdmin(ReadOnlyAdmin):
         else:
             text, level = _now("This call was already decided, or has expired."), messages.WARNING
         self.message_user(request, text, level)
-        return HttpResponseRedirect(self._url("mcp_django_approval_change", row))
-
-    def _url(self, name: str, row: Approval) -> str:
-        return reverse(f"{self.admin_site.name}:{name}", args=[row.pk])
+        return HttpResponseRedirect(self.page_url("change", row.pk))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,15 @@ from django.db import connections, router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.formats import localize
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
-from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy, override
 
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.exceptions import Busy
@@ -54,35 +58,89 @@ class ServerPageRequest:
     rest: str
     context: dict[str, Any]
 
+    def render(self, template: str, *, status: int = 200, **context: Any) -> TemplateResponse:
+        """Return the page, with the context that every page of a server has."""
+        name = f"admin/mcp_django/{template}.html"
+        return TemplateResponse(self.request, name, {**self.context, **context}, status=status)
+
 
 View = Callable[[ServerPageRequest], HttpResponseBase]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPage:
-    """A page of each server; ``permission`` is a codename of this app, such as ``view_call``."""
+    """A page of each server; ``permission`` is a codename of this app, such as ``view_call``.
+
+    Without ``has_subpages``, paths below the page do not exist.
+    """
 
     slug: str
     title: Any
     permission: str
     view: View
+    has_subpages: bool
 
 
 SERVER_PAGES: dict[str, ServerPage] = {}
 """The registered pages by slug, in the order of their buttons."""
 
 
-def server_page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
+def server_page(
+    slug: str, *, title: Any, permission: str, has_subpages: bool = False
+) -> Callable[[View], View]:
     """Register the decorated view as a page of each server."""
 
     def decorator(view: View) -> View:
-        SERVER_PAGES[slug] = ServerPage(slug=slug, title=title, permission=permission, view=view)
+        SERVER_PAGES[slug] = ServerPage(
+            slug=slug, title=title, permission=permission, view=view, has_subpages=has_subpages
+        )
         return view
 
     return decorator
 
 
-# Links to rows on other screens -------------------------------------------------------------------
+# Choices and texts that several screens show ------------------------------------------------------
+
+EMPTY_VALUE = "-"
+KIND_TITLES: Mapping[str, Any] = {
+    "tool": _("Tools"),
+    "resource": _("Resources"),
+    "resource template": _("Resource templates"),
+    "prompt": _("Prompts"),
+}
+
+
+def text_area(rows: int, *classes: str, **attrs: Any) -> forms.Textarea:
+    """Return a widget for several lines, as wide as those of the admin."""
+    css = " ".join(("vLargeTextField", *classes))
+    return forms.Textarea(attrs={"rows": rows, "class": css, **attrs})
+
+
+def server_choices() -> list[tuple[str, str]]:
+    """Return the servers of the site as choices of a form field."""
+    return [(one.name, one.name) for one in all_servers()]
+
+
+def local_time(moment: datetime) -> str:
+    """Return a time in the current time zone as text."""
+    return str(localize(localtime(moment) if is_aware(moment) else moment))
+
+
+def client_name(info: Any) -> str:
+    """Return the name and version that a client sent, if any."""
+    known = info if isinstance(info, dict) else {}
+    return " ".join(str(known[key]) for key in ("name", "version") if known.get(key))
+
+
+def render_outcome(tone: str, text: Any) -> SafeString:
+    """Return an outcome as a label in the color of ``tone``: good, fair or bad."""
+    return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
+
+
+def render_list(items: Iterable[Any]) -> SafeString:
+    """Return texts as an HTML list."""
+    lines = format_html_join("", "<li>{}</li>", ((one,) for one in items))
+    return format_html('<ul class="mcp-list">{}</ul>', lines)
 
 
 def link_to_row(model: str, pk: Any, text: str) -> SafeString | str:
@@ -192,6 +250,23 @@ class CappedPaginator(Pages):
         return self.count == MAX_COUNTED
 
 
+class ConditionFilter(admin.SimpleListFilter):
+    """A filter whose choices are conditions."""
+
+    @abstractmethod
+    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
+        """Return the label and the condition of each choice, by its name in the URL."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Return the choices."""
+        return [(name, label) for name, (label, _condition) in self.conditions().items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Filter by the condition of the chosen value; an unknown value filters nothing."""
+        found = self.conditions().get(self.value() or "")
+        return queryset if found is None else queryset.filter(found[1])
+
+
 class _ExactFilter(admin.SimpleListFilter):
     """A filter by the exact value of a column, whose choices need no query."""
 
@@ -227,20 +302,16 @@ class KindFilter(_ExactFilter):
         return list(KINDS.items())
 
 
-class TimeFilter(admin.SimpleListFilter):
+class TimeFilter(ConditionFilter):
     """A filter by age."""
 
     title = _("time")
     parameter_name = "since"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
         """Return the time ranges."""
-        return [(name, title) for name, (title, _length) in RANGES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen time range."""
-        found = RANGES.get(self.value() or "")
-        return queryset if found is None else queryset.filter(at__gte=timezone.now() - found[1])
+        now = timezone.now()
+        return {name: (title, Q(at__gte=now - length)) for name, (title, length) in RANGES.items()}
 
 
 def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
@@ -276,6 +347,39 @@ def _begins(using: str, name: str, beginning: str) -> Q:
     return Q(**{f"{name}__startswith": beginning})
 
 
+# Actions that change fields -----------------------------------------------------------------------
+
+
+class SwitchableAdmin(MCPModelAdmin):
+    """Rows with actions that enable and disable them."""
+
+    @abstractmethod
+    def set_enabled(
+        self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
+    ) -> None:
+        """Enable or disable the rows, and publish the change."""
+
+    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Enable the selected rows."""
+        self.set_enabled(request, queryset.filter(is_enabled=False), is_enabled=True)
+
+    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Disable the selected rows."""
+        self.set_enabled(request, queryset.filter(is_enabled=True), is_enabled=False)
+
+    def log_changed_fields(
+        self, request: HttpRequest, rows: Sequence[Any], names: Iterable[str]
+    ) -> None:
+        """Log in the admin history of each row which fields have changed, as the form does."""
+        user: Any = request.user
+        # Stored in English; the admin translates it for each reader.
+        with override(None):
+            labels = [str(self.opts.get_field(name).verbose_name) for name in names]  # type: ignore[union-attr]  # not a relation
+        LogEntry.objects.log_actions(user.pk, rows, CHANGE, [{"changed": {"fields": labels}}])
+
+
 # *Update from code* -------------------------------------------------------------------------------
 
 DIFFERENCE_LABELS: Mapping[str, Any] = {
@@ -302,12 +406,7 @@ class CodeSyncAdmin(MCPModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the view that updates the rows."""
-        view = self.admin_site.admin_view(self.update_view)
-        return [path("update/", view, name=self._update_name), *super().get_urls()]
-
-    @property
-    def _update_name(self) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_update"
+        return [self.page_path("update/", self.update_view, "update"), *super().get_urls()]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -317,7 +416,7 @@ class CodeSyncAdmin(MCPModelAdmin):
         if request.method != "POST" and self.has_view_or_change_permission(request):
             extra["mcp_behind"] = self._describe_differences()
             extra["mcp_may_update"] = self.has_change_permission(request)
-            extra["mcp_update_url"] = f"admin:{self._update_name}"
+            extra["mcp_update_url"] = self.page_url("update")
         return super().changelist_view(request, extra)
 
     def _describe_differences(self) -> str:
@@ -334,7 +433,7 @@ class CodeSyncAdmin(MCPModelAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self._update(request)
-        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return redirect(self.page_url("changelist"))
 
     def _update(self, request: HttpRequest) -> None:
         try:
@@ -344,12 +443,10 @@ class CodeSyncAdmin(MCPModelAdmin):
             self.message_user(request, told, messages.ERROR)
             return
         _log_update(request, found)
+        told = gettext("There is nothing to update: the rows match the code.")
         if found:
-            told = gettext("Updated from code: %(what)s.") % {
-                "what": _join_counts(UPDATE_LABELS, found)
-            }
-        else:
-            told = gettext("There is nothing to update: the rows match the code.")
+            counts = _join_counts(UPDATE_LABELS, found)
+            told = gettext("Updated from code: %(what)s.") % {"what": counts}
         self.message_user(request, told, messages.SUCCESS)
 
 

@@ -24,37 +24,37 @@ from django.http import (
     HttpResponseRedirect,
     StreamingHttpResponse,
 )
-from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html, format_html_join
+from django.urls import URLPattern
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import (
+    EMPTY_VALUE,
     CappedPaginator,
     KindFilter,
     ServerFilter,
     TimeFilter,
     link_to_row,
+    render_list,
+    render_outcome,
     search_calls,
 )
-from mcp_django.admin.charts import ChartsMixin
-from mcp_django.admin.tasks import (
-    ANONYMOUS,
-    EMPTY_VALUE,
-    READ_RESULT_PERMISSION,
-    link_tasks_of_call,
-)
+from mcp_django.admin.charts import charts_context
+from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks_of_call
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session
 from mcp_django.protocol.text import clip, csv_cell
 
-SUCCESS_OUTCOMES = {"ok", "asked", "started"}
-FAILURE_OUTCOMES = {"failed", "timeout"}
+TONES = {
+    **dict.fromkeys(("ok", "asked", "started"), "good"),
+    **dict.fromkeys(("failed", "timeout"), "bad"),
+}
 
 
 @admin.register(Call)
-class CallAdmin(ChartsMixin, ReadOnlyAdmin):
+class CallAdmin(ReadOnlyAdmin):
     """The call log, newest first; read-only."""
 
     change_list_template = "admin/mcp_django/call_list.html"
@@ -97,15 +97,22 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
         """Search by indexed columns only."""
         return search_calls(queryset, search_term), False
 
-    # Export -----------------------------------------------------------------------------------
+    # Charts and export ------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the export."""
-        view = self.admin_site.admin_view(self.export_view)
+        """Add the URLs of the charts of all servers, and of the export."""
         return [
-            path("export/<str:kind>/", view, name="mcp_django_call_export"),
+            self.page_path("charts/", self.charts_view, "charts"),
+            self.page_path("export/<str:kind>/", self.export_view, "export"),
             *super().get_urls(),
         ]
+
+    def charts_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Show the charts of all servers."""
+        if not request.user.has_perm("mcp_django.view_call"):
+            raise PermissionDenied
+        context = charts_context(request, None)
+        return self.render_page(request, "call_charts", _("Charts"), **context)
 
     def has_export_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may view and export the log; viewing alone is not enough."""
@@ -119,7 +126,7 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
         if self.has_export_permission(request):
             query = request.GET.urlencode()
             for kind in WRITERS:
-                url = reverse("admin:mcp_django_call_export", args=[kind])
+                url = self.page_url("export", kind)
                 exports.append((kind.upper(), f"{url}?{query}" if query else url))
         return super().changelist_view(request, {"exports": exports, **(extra_context or {})})
 
@@ -136,7 +143,7 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
             changes = self.get_changelist_instance(request)
         except admin.options.IncorrectLookupParameters:
             # As the list responds to an invalid filter.
-            return HttpResponseRedirect(f"{reverse('admin:mcp_django_call_changelist')}?e=1")
+            return HttpResponseRedirect(f"{self.page_url('changelist')}?e=1")
         return _response(request, changes.get_queryset(request), kind, filters)
 
     # Columns ----------------------------------------------------------------------------------
@@ -159,17 +166,7 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
     @admin.display(description=_("outcome"))
     def shown_outcome(self, row: Call) -> SafeString:
         """Return the outcome as a colored label."""
-        outcome = row.outcome
-        tone = (
-            "good"
-            if outcome in SUCCESS_OUTCOMES
-            else "bad"
-            if outcome in FAILURE_OUTCOMES
-            else "fair"
-        )
-        return format_html(
-            '<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, row.get_outcome_display()
-        )
+        return render_outcome(TONES.get(row.outcome, "fair"), row.get_outcome_display())
 
     @admin.display(description=_("ms"))
     def shown_ms(self, row: Call) -> str:
@@ -239,14 +236,7 @@ class CallAdmin(ChartsMixin, ReadOnlyAdmin):
         """Return the paths of the invalid arguments."""
         if not row.problems:
             return EMPTY_VALUE
-        items = format_html_join("", "<li><code>{}</code></li>", ((one,) for one in row.problems))
-        return format_html('<ul class="mcp-list">{}</ul>', items)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return all fields."""
-        return [
-            str(name) for _title, one in self.get_fieldsets(request, obj) for name in one["fields"]
-        ]
+        return render_list(format_html("<code>{}</code>", one) for one in row.problems)
 
 
 # Export to CSV and JSON ---------------------------------------------------------------------------

@@ -1,21 +1,20 @@
-"""Pages with charts of calls, errors and latency, and the tool quality report of one server.
+"""Charts of calls, errors and latency, and the tool quality report of one server.
 
-The charts are of the whole site or of one server. The numbers come from ``admin.statistics``.
+The charts are of the whole site (``admin.calls``) or of one server. The numbers come from
+``admin.statistics``.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _, ngettext_lazy
 
 from mcp_django.admin.base import ServerPageRequest, server_page
@@ -26,7 +25,6 @@ from mcp_django.admin.statistics import (
     RANGES,
     ComponentQuality,
     QualityReport,
-    Range,
     build_chart_data,
     build_quality_report,
 )
@@ -37,41 +35,15 @@ from mcp_django.protocol.text import csv_cell
 DEFAULT_RANGE = "day"
 
 
-class ChartsMixin:
-    """A mixin for ``CallAdmin`` with the charts of all servers."""
-
-    admin_site: admin.AdminSite
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the charts of all servers."""
-        view = self.admin_site.admin_view(self.charts_view)
-        urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]
-        return [path("charts/", view, name="mcp_django_call_charts"), *urls]
-
-    def charts_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Show the charts of all servers."""
-        if not request.user.has_perm("mcp_django.view_call"):
-            raise PermissionDenied
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Charts"),
-            "opts": Call._meta,
-            **_context(request, None),
-        }
-        return TemplateResponse(request, "admin/mcp_django/call_charts.html", context)
-
-
 @server_page("charts", title=_("Charts"), permission="view_call")
 def charts_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the charts of one server."""
-    if visit.rest:
-        raise Http404
-    context = {**visit.context, **_context(visit.request, visit.server.name)}
-    return TemplateResponse(visit.request, "admin/mcp_django/server_charts.html", context)
+    return visit.render("server_charts", **charts_context(visit.request, visit.server.name))
 
 
-def _context(request: HttpRequest, server: str | None) -> dict[str, Any]:
-    chosen = _range(request)
+def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
+    """Return the context of the charts of one server, or of all."""
+    chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
     found = build_chart_data(chosen, server=server)
     return {
         "ranges": RANGES.values(),
@@ -83,10 +55,6 @@ def _context(request: HttpRequest, server: str | None) -> dict[str, Any]:
         ],
         "max_calls": MAX_CALLS,
     }
-
-
-def _range(request: HttpRequest) -> Range:
-    return RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
 
 
 def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
@@ -105,87 +73,46 @@ def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
 
-COLUMNS = (
-    "kind",
-    "component",
-    "used",
-    "calls",
-    "failed",
-    "failure_rate",
-    "invalid_arguments",
-    "refused",
-    "limited",
-    "mean_bytes",
-    "p95_bytes",
-    "estimated_tokens",
-    "median_ms",
-    "p95_ms",
-    "wrong_arguments",
-)
 
-
-@server_page("report", title=_("Tool quality"), permission="view_call")
+@server_page("report", title=_("Tool quality"), permission="view_call", has_subpages=True)
 def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the tool quality report of a server, or return it as a CSV file."""
     days = _days(visit.request)
-    if visit.rest == "csv":
-        return _csv(visit, build_quality_report(visit.server, timedelta(days=days)), days)
-    if visit.rest:
+    if visit.rest not in ("", "csv"):
         raise Http404
     found = build_quality_report(visit.server, timedelta(days=days))
-    server = visit.server.name
-    context: dict[str, Any] = {
-        **visit.context,
-        "report": found,
-        "days": days,
-        "periods": [(one, ngettext_lazy("%d day", "%d days", one) % one) for one in PERIODS],
-        "never_used": [_ReportRow(one, server) for one in found.never_used],
-        "failing": _rows(found.failing, server),
-        "wrong": [(_ReportRow(one, server), path, n) for one, path, n in found.wrong],
-        "biggest": _rows(found.biggest, server),
-        "slowest": _rows(found.slowest, server),
-        "refused": _rows(found.refused, server),
-        "min_calls": MIN_CALLS,
-        "max_calls": MAX_CALLS,
-        "max_invalid": MAX_INVALID,
-        "estimate": ESTIMATE,
+    if visit.rest:
+        return _csv(visit, found, days)
+
+    def row(one: ComponentQuality) -> dict[str, Any]:
+        return _report_row(one, visit.server.name)
+
+    names = ("never_used", "failing", "biggest", "slowest", "refused")
+    tables: dict[str, Any] = {name: [row(one) for one in getattr(found, name)] for name in names}
+    return visit.render(
+        "report",
+        report=found,
+        days=days,
+        periods=[(one, ngettext_lazy("%d day", "%d days", one) % one) for one in PERIODS],
+        **tables,
+        wrong=[(row(one), path, n) for one, path, n in found.wrong],
+        min_calls=MIN_CALLS,
+        max_calls=MAX_CALLS,
+        max_invalid=MAX_INVALID,
+        estimate=ESTIMATE,
+    )
+
+
+def _report_row(one: ComponentQuality, server: str) -> dict[str, Any]:
+    """Return a component of the report for the template, with its URLs in the admin."""
+    page = "admin:mcp_django_component_change"
+    return {
+        "one": one,
+        "url": "" if one.pk is None else reverse(page, args=[one.pk]),
+        "calls_url": _calls_url(server, one.kind, one.key),
+        "invalid_url": _calls_url(server, one.kind, one.key, outcome=Call.Outcome.INVALID.value),
+        "failure_percent": 100 * one.failure_rate,
     }
-    return TemplateResponse(visit.request, "admin/mcp_django/report.html", context)
-
-
-class _ReportRow:
-    """A component of the report, with its URLs in the admin."""
-
-    def __init__(self, one: ComponentQuality, server: str) -> None:
-        self.one = one
-        self._server = server
-
-    @property
-    def url(self) -> str:
-        """The URL of the component's change page, empty if it has none."""
-        if self.one.pk is None:
-            return ""
-        return reverse("admin:mcp_django_component_change", args=[self.one.pk])
-
-    @property
-    def calls_url(self) -> str:
-        """The URL of the component's calls in the call log."""
-        return _calls_url(self._server, self.one.kind, self.one.key)
-
-    @property
-    def invalid_url(self) -> str:
-        """The URL of the component's calls with invalid arguments."""
-        outcome = Call.Outcome.INVALID.value
-        return _calls_url(self._server, self.one.kind, self.one.key, outcome=outcome)
-
-    @property
-    def failure_percent(self) -> float:
-        """The error rate in percent."""
-        return 100 * self.one.failure_rate
-
-
-def _rows(found: Iterable[ComponentQuality], server: str) -> list[_ReportRow]:
-    return [_ReportRow(one, server) for one in found]
 
 
 def _days(request: HttpRequest) -> int:
@@ -205,30 +132,35 @@ def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpRespo
     writer = csv.writer(response)
     writer.writerow(COLUMNS)
     for one in found.every:
-        writer.writerow([csv_cell(value) for value in _line(one)])
+        writer.writerow([csv_cell(value_of(one)) for value_of in COLUMNS.values()])
     return response
 
 
-def _line(one: ComponentQuality) -> tuple[Any, ...]:
-    wrong = "; ".join(f"{path} ({n})" for path, n in one.wrong.most_common())
-    return (
-        one.kind,
-        one.key,
-        "yes" if one.was_used else "no",
-        one.calls,
-        one.failures,
-        round(one.failure_rate, 4),
-        one.invalid,
-        one.refused,
-        one.limited,
-        _rounded(one.mean_bytes),
-        _rounded(one.p95_bytes),
-        one.tokens,
-        _rounded(one.median_ms),
-        _rounded(one.p95_ms),
-        wrong,
-    )
+def _rounded(name: str) -> Callable[[ComponentQuality], float | None]:
+    def value_of(one: ComponentQuality) -> float | None:
+        value = getattr(one, name)
+        return None if value is None else round(float(value), 1)
+
+    return value_of
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 1)
+COLUMNS: Mapping[str, Callable[[ComponentQuality], Any]] = {
+    "kind": attrgetter("kind"),
+    "component": attrgetter("key"),
+    "used": lambda one: "yes" if one.was_used else "no",
+    "calls": attrgetter("calls"),
+    "failed": attrgetter("failures"),
+    "failure_rate": lambda one: round(one.failure_rate, 4),
+    "invalid_arguments": attrgetter("invalid"),
+    "refused": attrgetter("refused"),
+    "limited": attrgetter("limited"),
+    "mean_bytes": _rounded("mean_bytes"),
+    "p95_bytes": _rounded("p95_bytes"),
+    "estimated_tokens": attrgetter("tokens"),
+    "median_ms": _rounded("median_ms"),
+    "p95_ms": _rounded("p95_ms"),
+    "wrong_arguments": lambda one: "; ".join(
+        f"{path} ({n})" for path, n in one.wrong.most_common()
+    ),
+}
+"""The columns of the CSV file, each with its value for a component."""

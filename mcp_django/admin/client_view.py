@@ -11,19 +11,18 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django import forms
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
-from mcp_django.admin.base import ServerPageRequest, server_page
+from mcp_django.admin.base import KIND_TITLES, ServerPageRequest, server_page
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.auth.principal import (
     Principal,
@@ -34,7 +33,7 @@ from mcp_django.auth.principal import (
     principal_for,
 )
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Catalog, Server
+from mcp_django.core.catalog import Server
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution.call import Call
@@ -43,7 +42,7 @@ from mcp_django.execution.policy import explain, explain_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
-from mcp_django.protocol import envelope
+from mcp_django.protocol import envelope, jsonrpc
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection
@@ -52,13 +51,13 @@ from mcp_django.transports.memory import MemoryConnection
 @server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
 def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the form and the lists for its choices; log a view as another user in the history."""
-    if visit.rest:
-        raise Http404
     request = visit.request
     me: Any = request.user
-    _require_view_as_another(request)
+    # Checked first: the answer must not depend on whether that user exists.
+    if request.GET.get("who") == ANOTHER and not me.has_perm(AS_ANOTHER):
+        raise PermissionDenied
     form = PerspectiveForm(request, visit.server)
-    context = {**visit.context, "form": form, "clients": form.suggested_clients()}
+    context: dict[str, Any] = {"form": form, "clients": form.suggested_clients()}
     if form.is_valid():
         viewpoint = form.perspective()
         if viewpoint.other_user:
@@ -67,7 +66,7 @@ def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
             message = text % {"user": viewpoint.other_user}
             LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
         context |= {"viewpoint": viewpoint, "sight": client_view_of(visit.server, viewpoint)}
-    return TemplateResponse(request, "admin/mcp_django/seen.html", context)
+    return visit.render("seen", **context)
 
 
 # Lists, and what is hidden from them --------------------------------------------------------------
@@ -96,8 +95,7 @@ class ListedEntry:
     needs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenComponent:
+class HiddenComponent(NamedTuple):
     """One component that is not on the list."""
 
     key: str
@@ -159,15 +157,11 @@ def client_view_of(server: MCPServer, viewpoint: Perspective) -> ClientView:
     closed = _server_denials(snapshot, viewpoint)
     if closed:
         return ClientView(denials=closed)
-    served = _ListClient(snapshot, viewpoint)
-    off = _disabled_prompts(server.name)
+    lists = _ListClient(snapshot, viewpoint)
     instructions = server.instructions
     return ClientView(
         denials=(),
-        kinds=tuple(
-            _kind(snapshot, viewpoint, served, *one, off=off if one[0] == "prompt" else ())
-            for one in LISTS
-        ),
+        kinds=tuple(lists.listed_kind(*one) for one in LISTS),
         instructions=estimate_tokens(instructions) if instructions else 0,
     )
 
@@ -184,19 +178,46 @@ def _server_denials(server: _CatalogSnapshot, viewpoint: Perspective) -> tuple[s
 
 
 class _ListClient:
-    """The results of the list methods for one client."""
+    """The lists of one client, and what is hidden from them."""
 
     def __init__(self, server: _CatalogSnapshot, viewpoint: Perspective) -> None:
-        self._revision = viewpoint.revision
-        self._connection = MemoryConnection(
-            cast(Server, server), viewpoint.principal, origin="admin"
-        )
+        self._server = server
+        self._principal, self._revision = viewpoint.principal, viewpoint.revision
+        self._biggest_first = viewpoint.biggest_first
+        self._connection = MemoryConnection(cast(Server, server), self._principal, origin="admin")
         if not self._revision.stateless:
-            self._connection.open(_initialize(self._revision))
+            version = self._revision.version
+            params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
+            self._connection.open(jsonrpc.build_request(0, "initialize", params))
+        # The catalog does not contain disabled prompts.
+        prompts = PromptText._default_manager.filter(server=server.name, is_enabled=False)
+        self._disabled = {"prompt": [*prompts.values_list("name", flat=True)]}
 
-    def entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
+    def listed_kind(self, kind: str, method: str, member: str, identity: str) -> ListedKind:
+        """Return the list of one kind of component."""
+        entries, error = self._entries(method, member)
+        catalog: Mapping[str, Component] = self._server.catalog.by_kind[kind]
+        shown = [self._listed_entry(one, catalog[one[identity]]) for one in entries]
+        if self._biggest_first:
+            shown.sort(key=lambda one: -one.size)
+        return ListedKind(
+            kind=kind,
+            label=KIND_TITLES[kind],
+            entries=tuple(shown),
+            hidden=tuple(self._hidden(kind, {one.key for one in shown})),
+            rows=self._row_templates() if kind == "resource" else (),
+            error=error,
+        )
+
+    def _entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
         """Return the entries of a list, and the error message if the method failed."""
-        opened = self._connection.open(_request(method, self._revision))
+        meta = {
+            envelope.PROTOCOL_VERSION: self._revision.version,
+            envelope.CLIENT_INFO: CLIENT,
+            envelope.CLIENT_CAPABILITIES: {},
+        }
+        params = {"_meta": meta} if self._revision.stateless else {}
+        opened = self._connection.open(jsonrpc.build_request(1, method, params))
         if isinstance(opened, Call):
             opened = _without_rows(opened)
         if "error" not in opened:
@@ -204,6 +225,31 @@ class _ListClient:
         # A server without such components does not have the method.
         is_missing = opened["error"]["code"] == -32601
         return [], "" if is_missing else str(opened["error"]["message"])
+
+    def _listed_entry(self, entry: Mapping[str, Any], component: Component) -> ListedEntry:
+        return ListedEntry(
+            key=component.key,
+            title=str(component.title),
+            entry=json.dumps(entry, indent=2, ensure_ascii=False),
+            size=estimate_tokens(entry),
+            needs=tuple(_describe_needs(component, self._principal)),
+        )
+
+    def _hidden(self, kind: str, shown: set[str]) -> Iterator[HiddenComponent]:
+        declared, off = self._server.declared_catalog.by_kind[kind], self._disabled.get(kind, ())
+        for key in sorted({*declared, *off} - shown):
+            component = self._server.catalog.by_kind[kind].get(key)
+            if component is None:
+                yield HiddenComponent(key, (_("It is disabled in the admin."),))
+                continue
+            verdict = explain(self._principal, component, use="list")
+            yield HiddenComponent(key, tuple(one.sentence() for one in verdict.reasons))
+
+    def _row_templates(self) -> tuple[str, ...]:
+        """Return the keys of the templates whose rows are in the client's list of resources."""
+        templates = self._server.catalog.templates.values()
+        shown = [one for one in templates if one.entries is not None]
+        return tuple(sorted(one.key for one in shown if may_list_entries(self._principal, one)))
 
 
 def _without_rows(call: Call) -> dict[str, Any]:
@@ -215,101 +261,6 @@ def _without_rows(call: Call) -> dict[str, Any]:
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
     decoded: dict[str, Any] = json.loads(encode_response(call, result))
     return decoded
-
-
-def _kind(
-    server: _CatalogSnapshot,
-    viewpoint: Perspective,
-    served: _ListClient,
-    kind: str,
-    method: str,
-    member: str,
-    identity: str,
-    *,
-    off: tuple[str, ...],
-) -> ListedKind:
-    entries, error = served.entries(method, member)
-    catalog: Mapping[str, Component] = server.catalog.by_kind[kind]
-    shown = [_shown(one, catalog[one[identity]], viewpoint) for one in entries]
-    if viewpoint.biggest_first:
-        shown.sort(key=lambda one: -one.size)
-    keys = {one.key for one in shown}
-    rows = _row_templates(server.catalog, viewpoint) if kind == "resource" else ()
-    return ListedKind(
-        kind=kind,
-        label=_label(kind),
-        entries=tuple(shown),
-        hidden=tuple(_hidden(server, viewpoint, kind, keys, off)),
-        rows=rows,
-        error=error,
-    )
-
-
-def _label(kind: str) -> str:
-    return {
-        "tool": _("Tools"),
-        "resource": _("Resources"),
-        "resource template": _("Resource templates"),
-        "prompt": _("Prompts"),
-    }[kind]
-
-
-def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Perspective) -> ListedEntry:
-    return ListedEntry(
-        key=component.key,
-        title=str(component.title),
-        entry=json.dumps(entry, indent=2, ensure_ascii=False),
-        size=estimate_tokens(entry),
-        needs=tuple(_describe_needs(component, viewpoint.principal)),
-    )
-
-
-def _hidden(
-    server: _CatalogSnapshot,
-    viewpoint: Perspective,
-    kind: str,
-    shown: set[str],
-    off: tuple[str, ...],
-) -> Iterator[HiddenComponent]:
-    catalog = server.catalog.by_kind[kind]
-    declared_catalog = server.declared_catalog.by_kind[kind]
-    switched_off = (_("It is disabled in the admin."),)
-    for key in sorted({*declared_catalog, *off} - shown):
-        component = catalog.get(key)
-        if component is None:
-            yield HiddenComponent(key=key, reasons=switched_off)
-            continue
-        verdict = explain(viewpoint.principal, component, use="list")
-        yield HiddenComponent(key=key, reasons=tuple(one.sentence() for one in verdict.reasons))
-
-
-def _row_templates(catalog: Catalog, viewpoint: Perspective) -> tuple[str, ...]:
-    """Return the keys of the templates whose rows are in a client's list of resources."""
-    templates = catalog.templates.values()
-    shown = [one for one in templates if one.entries is not None]
-    return tuple(sorted(one.key for one in shown if may_list_entries(viewpoint.principal, one)))
-
-
-def _disabled_prompts(server: str) -> tuple[str, ...]:
-    """Return the names of disabled prompts, which the catalog does not contain: one query."""
-    rows = PromptText._default_manager.filter(server=server, is_enabled=False)
-    return tuple(rows.values_list("name", flat=True))
-
-
-def _request(method: str, revision: Revision) -> dict[str, Any]:
-    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
-    if revision.stateless:
-        message["params"]["_meta"] = {
-            envelope.PROTOCOL_VERSION: revision.version,
-            envelope.CLIENT_INFO: CLIENT,
-            envelope.CLIENT_CAPABILITIES: {},
-        }
-    return message
-
-
-def _initialize(revision: Revision) -> dict[str, Any]:
-    params = {"protocolVersion": revision.version, "capabilities": {}, "clientInfo": CLIENT}
-    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
 # User, credential, scopes and revision ------------------------------------------------------------
@@ -364,42 +315,37 @@ class PerspectiveForm(forms.Form):
     revision = forms.ChoiceField(label=gettext_lazy("Protocol revision"))
     order = forms.ChoiceField(
         label=gettext_lazy("Order"),
-        choices=[
-            ("list", gettext_lazy("as in the list")),
-            ("size", gettext_lazy("biggest first")),
-        ],
+        choices=[("list", gettext_lazy("as in the list")), ("size", gettext_lazy("biggest first"))],
     )
 
     def __init__(self, request: HttpRequest, server: MCPServer) -> None:
         versions = server.protocol_versions
         newest = LATEST.version if LATEST.version in versions else next(iter(versions), "")
         defaults = {"who": ME, "credential": LOGIN, "revision": newest, "order": "list"}
-        super().__init__(_with_defaults(request.GET, defaults), prefix=None)
+        data = request.GET.copy()
+        for name, value in defaults.items():
+            data.setdefault(name, value)
+        super().__init__(data)
         self._request, self._server = request, server
         self.may_be_another = request.user.has_perm(AS_ANOTHER)
-        self._offer("who", self._people())
-        self._offer("credential", self._credentials())
-        self._offer("scopes", [(scope, scope) for scope in _scopes_of(server)])
-        self._offer("revision", [(one, one) for one in REVISIONS if one in versions])
-        if not self.may_be_another:
+        self._has_clients = apps.is_installed("oauth2_provider")
+        people = [(ME, _("Yourself")), (ANONYMOUS, _("Anonymous, without credentials"))]
+        credentials = [(LOGIN, _("a login of this site")), (TOKEN, _("an access token"))]
+        if self.may_be_another:
+            people.append((ANOTHER, _("Another user")))
+        else:
             del self.fields["user"]
-        if not self._has_clients:
+        if self._has_clients:
+            credentials.append((OAUTH_CLIENT, _("an OAuth client")))
+        else:
             del self.fields["client"]
-
-    def _offer(self, name: str, choices: list[tuple[str, Any]]) -> None:
-        self.fields[name].choices = choices  # type: ignore[attr-defined]
-
-    def _people(self) -> list[tuple[str, Any]]:
-        found = [(ME, _("Yourself")), (ANONYMOUS, _("Anonymous, without credentials"))]
-        return [*found, (ANOTHER, _("Another user"))] if self.may_be_another else found
-
-    def _credentials(self) -> list[tuple[str, Any]]:
-        found = [(LOGIN, _("a login of this site")), (TOKEN, _("an access token"))]
-        return [*found, (OAUTH_CLIENT, _("an OAuth client"))] if self._has_clients else found
-
-    @property
-    def _has_clients(self) -> bool:
-        return apps.is_installed("oauth2_provider")
+        for name, choices in {
+            "who": people,
+            "credential": credentials,
+            "scopes": [(scope, scope) for scope in _scopes_of(server)],
+            "revision": [(one, one) for one in REVISIONS if one in versions],
+        }.items():
+            self.fields[name].choices = choices  # type: ignore[attr-defined]
 
     def suggested_clients(self) -> list[tuple[str, str]]:
         """Return ids and names of the newest clients; a site may have registered thousands."""
@@ -436,10 +382,9 @@ class PerspectiveForm(forms.Form):
         chosen, me = self.cleaned_data, self._request.user
         user = chosen["found_user"]
         is_other = chosen["who"] == ANOTHER and user.pk != me.pk
+        is_anonymous = chosen["who"] == ANONYMOUS
         return Perspective(
-            principal=anonymous_principal()
-            if chosen["who"] == ANONYMOUS
-            else self._principal(user),
+            principal=anonymous_principal() if is_anonymous else self._principal(user),
             revision=REVISIONS[chosen["revision"]],
             biggest_first=chosen["order"] == "size",
             other_user=user.get_username() if is_other else "",
@@ -451,9 +396,8 @@ class PerspectiveForm(forms.Form):
             return principal_for(user)
         scopes = frozenset(chosen["scopes"])
         if chosen["credential"] == TOKEN:
-            return principal_for(
-                user, key=f"{key_of(user)}@token:0", backend="tokens", scopes=scopes
-            )
+            key = f"{key_of(user)}@token:0"
+            return principal_for(user, key=key, backend="tokens", scopes=scopes)
         client = chosen["found_client"]
         return principal_for(
             user,
@@ -472,16 +416,6 @@ class PerspectiveForm(forms.Form):
         return self._server.resource_url or next(urls, "unmounted:")
 
 
-def _require_view_as_another(request: HttpRequest) -> None:
-    """Require the permission to view as another user, whether or not that user exists.
-
-    Raises:
-        PermissionDenied: the user does not have it.
-    """
-    if request.GET.get("who") == ANOTHER and not request.user.has_perm(AS_ANOTHER):
-        raise PermissionDenied
-
-
 def _scopes_of(server: MCPServer) -> list[str]:
     """Return every scope that the site, the server or one of its components declares."""
     needed = [scope for one in server.declared_catalog for scope in one.scopes]
@@ -491,14 +425,6 @@ def _scopes_of(server: MCPServer) -> list[str]:
 def _applications() -> Any:
     name = getattr(django_settings, "OAUTH2_PROVIDER_APPLICATION_MODEL", "")
     return apps.get_model(name or "oauth2_provider.Application")._default_manager.all()
-
-
-def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
-    data = given.copy()
-    for name, value in defaults.items():
-        if name not in data:
-            data[name] = value
-    return data
 
 
 # What a call still needs --------------------------------------------------------------------------
@@ -514,13 +440,11 @@ def _describe_needs(component: Component, principal: Principal) -> Iterator[str]
         yield text % {"scopes": " ".join(lacking)}
     if component.needs:
         yield _("a client with the capabilities: %(needs)s") % {"needs": ", ".join(component.needs)}
-    if (
-        isinstance(component, Tool)
-        and component.task == "required"
-        and not component.polling_fallback
-    ):
+    if not isinstance(component, Tool):
+        return
+    if component.task == "required" and not component.polling_fallback:
         yield _("a client that supports tasks")
-    if isinstance(component, Tool) and component.approval == "caller":
+    if component.approval == "caller":
         yield _("the approval of the caller, for each call")
-    elif isinstance(component, Tool) and component.approval == "staff":
+    elif component.approval == "staff":
         yield _("the approval of staff, for each call")

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.db import router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
-from django.utils.translation import gettext, gettext_lazy as _, ngettext, override
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import CodeSyncAdmin
+from mcp_django.admin.base import CodeSyncAdmin, ConditionFilter, SwitchableAdmin
 from mcp_django.admin.override_forms import (
     LIST_FIELDS,
     ComponentForm,
@@ -41,23 +40,17 @@ NO_OVERRIDE_VALUES: Final[dict[str, Any]] = {
 }
 
 
-class _ConditionFilter(admin.SimpleListFilter):
+class _YesNoFilter(ConditionFilter):
     """A filter for the rows that meet a condition, or for those that do not."""
 
     condition: Q
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> dict[str, tuple[Any, Q]]:
         """Return yes and no."""
-        return [("yes", _("Yes")), ("no", _("No"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that the chosen value selects."""
-        if self.value() == "yes":
-            return queryset.filter(self.condition)
-        return queryset.exclude(self.condition) if self.value() == "no" else queryset
+        return {"yes": (_("Yes"), self.condition), "no": (_("No"), ~self.condition)}
 
 
-class OverriddenFilter(_ConditionFilter):
+class OverriddenFilter(_YesNoFilter):
     """A filter for components with an override other than being disabled."""
 
     title = _("overridden")
@@ -65,7 +58,7 @@ class OverriddenFilter(_ConditionFilter):
     condition = ~Q(**NO_OVERRIDE_VALUES)
 
 
-class MissingFilter(_ConditionFilter):
+class MissingFilter(_YesNoFilter):
     """A filter for components that the code does not declare anymore."""
 
     title = _("missing")
@@ -89,7 +82,7 @@ class ComponentList(ChangeList):
 
 
 @admin.register(Component)
-class ComponentAdmin(CodeSyncAdmin):
+class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
     """The admin of components: one row for each component in code, none added by hand."""
 
     form = ComponentForm
@@ -237,44 +230,29 @@ class ComponentAdmin(CodeSyncAdmin):
 
     # Actions ----------------------------------------------------------------------------------
 
-    @admin.action(description=_("Enable selected components"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Enable the selected components."""
-        self._change(request, queryset.filter(is_enabled=False), {"is_enabled": True})
-
-    @admin.action(description=_("Disable selected components"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Disable the selected components."""
-        self._change(request, queryset.filter(is_enabled=True), {"is_enabled": False})
+    def set_enabled(
+        self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
+    ) -> None:
+        """Enable or disable the components, and publish the change."""
+        self._change(request, queryset, {"is_enabled": is_enabled})
 
     @admin.action(
-        description=_("Clear all overrides of selected components"),
-        permissions=["change"],
+        description=_("Clear all overrides of selected components"), permissions=["change"]
     )
     def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Clear all overrides; a disabled component stays disabled."""
-        said = queryset.exclude(**NO_OVERRIDE_VALUES)
-        self._change(request, said, NO_OVERRIDE_VALUES)
+        self._change(request, queryset.exclude(**NO_OVERRIDE_VALUES), NO_OVERRIDE_VALUES)
 
     def _change(
         self, request: HttpRequest, queryset: QuerySet[Any], values: dict[str, Any]
     ) -> None:
         alias = router.db_for_write(Component)
-        user: Any = request.user
         with transaction.atomic(using=alias):
             rows = list(queryset.using(alias))
             found = Component._default_manager.using(alias)
             found.filter(pk__in=[row.pk for row in rows]).update(**values)
             if rows:
-                # Stored in English; the admin translates it for each reader.
-                with override(None):
-                    message = [{"changed": {"fields": [_verbose(name) for name in values]}}]
-                LogEntry.objects.log_actions(
-                    user_id=user.pk,
-                    queryset=rows,
-                    action_flag=CHANGE,
-                    change_message=message,
-                )
+                self.log_changed_fields(request, rows, values)
                 publish_change_once(request, lists_of(rows))
         count = len(rows)
         message_text = ngettext(
@@ -285,11 +263,6 @@ class ComponentAdmin(CodeSyncAdmin):
 
 def _figures(row: Any) -> ComponentFigures:
     return getattr(row, "figures", None) or NO_FIGURES
-
-
-def _verbose(name: str) -> str:
-    field: Any = Component._meta.get_field(name)
-    return str(field.verbose_name)
 
 
 def _current_name(server: Any, row: Component | None) -> str:

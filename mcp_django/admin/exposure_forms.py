@@ -8,32 +8,30 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.db.models import Model
-from django.utils.text import capfirst, format_lazy
+from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import OptimisticLockForm
+from mcp_django.admin.base import text_area
 from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
-from mcp_django.admin.override_forms import GroupsField, NamesField, PermissionsField, ScopesField
+from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
 from mcp_django.admin.servers import find_server
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
-from mcp_django.execution.handlers import prompts, resources, tools
 from mcp_django.execution.policy import is_visible
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, ModelComponents
 from mcp_django.integrations.models.row_access import codename, filter_viewable
-from mcp_django.management.lookups import estimate_tokens
+from mcp_django.management.lookups import component_type, estimate_tokens
 from mcp_django.models import Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides import state
 from mcp_django.overrides.exposure_rules import (
@@ -61,18 +59,13 @@ from mcp_django.overrides.override_values import (
     spec_of,
 )
 from mcp_django.protocol.revisions import LATEST
+from mcp_django.protocol.text import clip
 
 # The preview --------------------------------------------------------------------------------------
 
 logger = logging.getLogger("mcp_django")
 
 SAMPLE = 5
-DESCRIBE: Mapping[str, Callable[[Any], dict[str, Any]]] = {
-    "tool": tools.describe_tool,
-    "resource": resources.describe_resource,
-    "resource template": resources.describe_template,
-    "prompt": prompts.describe,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +86,8 @@ class ListEntry:
 class RowSample:
     """The first rows that the current user sees, as texts; ``note`` says why there are none."""
 
-    names: list[str]
-    rows: list[list[str]]
+    names: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     note: str = ""
 
 
@@ -132,7 +125,7 @@ def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
 
 
 def _entry(component: Component, principal: Principal) -> ListEntry:
-    wire = DESCRIBE[component.kind](component)
+    wire = component_type(component).describe(component)
     return ListEntry(
         kind=component.kind,
         key=component.key,
@@ -154,24 +147,21 @@ def _sample_rows(
         return None
     reading_ones = [one for one in components if one.read_only]
     if not any(is_visible(principal, one) for one in reading_ones):
-        return RowSample(names=[], rows=[], note=gettext("You may not see these rows."))
+        return RowSample(note=gettext("You may not see these rows."))
     declaration = declarations[-1]
     ctx = Context(server=server, principal=principal, protocol_version=LATEST.version)
-    load = partial(_rows, declaration, ctx)
     try:
         with transaction.atomic(using=router.db_for_read(declaration.model)):
-            rows = load()
+            rows = _rows(declaration, ctx)
     except Exception:
         # This runs the site's own code: managers, row rules and ``__str__`` methods.
         logger.exception("The rows of the %s cannot be shown.", declaration)
-        return RowSample(
-            names=[], rows=[], note=gettext("The rows cannot be read; the error was logged.")
-        )
-    names = list(rows[0]) if rows else []
+        return RowSample(note=gettext("The rows cannot be read; the error was logged."))
+    if not rows:
+        return RowSample(note=gettext("No rows are visible to you."))
+    names = list(rows[0])
     texts = [[_cell_text(row[name]) for name in names] for row in rows]
-    return RowSample(
-        names=names, rows=texts, note="" if rows else gettext("No rows are visible to you.")
-    )
+    return RowSample(names=names, rows=texts)
 
 
 def _rows(declaration: ModelComponents[Any], ctx: Context) -> list[dict[str, Any]]:
@@ -184,7 +174,7 @@ def _cell_text(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    return clip(text, limit=301)
 
 
 # The base form of both kinds ----------------------------------------------------------------------
@@ -193,30 +183,28 @@ PREVIEW = "_preview"
 """The name of the button that shows a preview and saves nothing."""
 
 
-class ExposureForm(OptimisticLockForm):
+class ExposureForm(RestrictedForm):
     """Base form: permissions, and a check that the row can be built.
 
-    ``choice`` is the server and target of a new row. ``on_preview`` receives the preview if the
-    user requested one. The form is then never valid, so the admin shows it again and saves nothing.
+    ``choice`` is the server and target of a new row. A form whose user requested a preview has it
+    in ``preview``, and is never valid, so the admin shows it again and saves nothing.
     """
 
-    groups = GroupsField(
-        label=_("Groups"),
-        help_text=_("Restrict to members of these groups, in addition to the other requirements."),
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_(
+    help_of_names: ClassVar[Mapping[str, Any]] = {
+        "groups": _("Restrict to members of these groups, in addition to the other requirements."),
+        "permissions": _(
             "Restrict to users with all of these permissions, in addition to the other "
             "requirements."
         ),
-    )
+    }
     scopes = ScopesField(help_text=_("Scopes that a token needs, separated by spaces."))
 
     kind: ClassVar[str] = ""
+    options_class: ClassVar[type[ModelOptions | ViewOptions]]
     user: Any = None
     choice: ClassVar[Mapping[str, str]] = {}
-    on_preview: ClassVar[Callable[[ExposurePreview], None] | None] = None
+    is_preview = False
+    preview: ExposurePreview | None = None
     error_fields: ClassVar[Mapping[str, str]] = {}
     """The form field that shows an error, by the first word of its message."""
 
@@ -224,24 +212,16 @@ class ExposureForm(OptimisticLockForm):
         super().__init__(*args, **kwargs)
         for name, value in self.choice.items():
             setattr(self.instance, name, value)
-        for name, field in self.fields.items():
-            field.label = capfirst(field.label)
-            if isinstance(field, NamesField):
-                field.set_choices(getattr(self.instance, name))
         self.instance.kind = self.kind
+        self.stored = _stored_options(self.instance, self.options_class)
+        self.initial.update(asdict(self.stored))
 
     def is_valid(self) -> bool:
         """Return whether the row may be saved; always false for a preview."""
         is_valid = super().is_valid()
-        if type(self).on_preview is None:
-            return is_valid
-        if is_valid:
-            type(self).on_preview(self.preview())  # type: ignore[misc]  # it was just seen
-        return False
-
-    def preview(self) -> ExposurePreview:
-        """Return the preview for the user of the form."""
-        return build_preview(self.spec(), self.user)
+        if is_valid and self.is_preview:
+            self.preview = build_preview(self.spec(), self.user)
+        return is_valid and not self.is_preview
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -270,13 +250,11 @@ class ExposureForm(OptimisticLockForm):
     def clean(self) -> dict[str, Any]:
         """Report why the row cannot be built, with the errors that the same code would raise."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors:
+            self.check_rights()
         if self.errors:
             return cleaned
-        self.check_rights()
-        if self.errors:
-            return cleaned
-        spec = self.spec()
-        for problem in _build_errors(spec):
+        for problem in _build_errors(self.spec()):
             self.add_error(self._error_field(problem), problem)
         if not self.errors:
             self.instance.options = self.options()
@@ -294,19 +272,15 @@ class ExposureForm(OptimisticLockForm):
 def _build_errors(spec: ExposureSpec) -> list[str]:
     """Return why a row cannot be built beside the existing rows, without message prefixes."""
     others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
-    found = build_exposures(find_server(spec.server), spec.server, [*others, spec]).problems_of(
-        spec
-    )
+    built = build_exposures(find_server(spec.server), spec.server, [*others, spec])
     before = f"exposure of {spec.target}: "
     # The form already shows the target, and its user did not write this call.
     call = f"register_view({spec.target!r}): "
-    return [one.reason.removeprefix(before).removeprefix(call) for one in found]
+    problems = built.problems_of(spec)
+    return [one.reason.removeprefix(before).removeprefix(call) for one in problems]
 
 
-_Options = TypeVar("_Options", ModelOptions, ViewOptions)
-
-
-def _options_of(row: Exposure, kind: type[_Options]) -> _Options:
+def _stored_options(row: Exposure, kind: type[Any]) -> Any:
     """Return the options of a row, or the defaults if they are invalid."""
     given = row.options if isinstance(row.options, dict) else {}
     try:
@@ -325,13 +299,14 @@ OPERATION_LABELS = {
     "update": _("Update (writes)"),
     "delete": _("Delete (writes)"),
 }
-CODE = forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"})
+FLAGS = ("is_listed", "subscribe")
 
 
 class ModelExposureForm(ExposureForm):
     """The form of an exposed model: fields and their uses, operations, and resources."""
 
     kind = "model"
+    options_class = ModelOptions
     error_fields: ClassVar[dict[str, str]] = {
         **dict.fromkeys(USES, "paths"),
         **dict.fromkeys(("key", "nothing", "create"), "paths"),
@@ -375,7 +350,7 @@ class ModelExposureForm(ExposureForm):
         label=_("Description"),
         required=False,
         max_length=2000,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        widget=text_area(3),
         help_text=_("One or two sentences for language models; added to each description."),
     )
     uri = forms.CharField(
@@ -405,13 +380,8 @@ class ModelExposureForm(ExposureForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        said = _options_of(self.instance, ModelOptions)
-        chosen = {use: list(getattr(said, use)) for use in USES}
-        for name in ("operations", "page_size", "plural", "description", "uri", "is_listed"):
-            self.initial.setdefault(name, getattr(said, name))
-        self.initial.setdefault("subscribe", said.subscribe)
-        self.initial.setdefault("paths", chosen)
-        self.initial.setdefault("ordering", said.ordering[0] if said.ordering else "")
+        chosen = {use: list(self.initial[use]) for use in USES}
+        self.initial.update(paths=chosen, ordering="".join(self.stored.ordering[:1]))
         self._model: type[Model] | None = None
         # ``check_rights`` and the preview report a model that no longer exists.
         with suppress(ImproperlyConfigured):
@@ -438,20 +408,15 @@ class ModelExposureForm(ExposureForm):
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""
         said = self.cleaned_data
-        kept = _options_of(self.instance, ModelOptions)
-        ordering = (said["ordering"], *kept.ordering[1:]) if said["ordering"] else ()
-        if kept.ordering[:1] != (said["ordering"],):
-            ordering = ordering[:1]
+        ordering = (said["ordering"],) if said["ordering"] else ()
+        if self.stored.ordering[:1] == ordering:
+            ordering = self.stored.ordering
         return ModelOptions(
             **said["paths"],
             ordering=ordering,
             operations=tuple(said["operations"]),
-            page_size=said["page_size"],
-            plural=said["plural"],
             description=said["description"].replace("\r\n", "\n"),
-            uri=said["uri"],
-            is_listed=said["is_listed"],
-            subscribe=said["subscribe"],
+            **{name: said[name] for name in ("page_size", "plural", "uri", *FLAGS)},
         ).to_json()
 
     def check_rights(self) -> None:
@@ -488,13 +453,13 @@ BECOMES = [
     ("prompt", _("A prompt whose text is the page")),
     ("form", _("A tool that posts the page's form (writes)")),
 ]
-LINES = forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "ltr"})
 
 
 class ViewExposureForm(ExposureForm):
     """The form of an exposed view: the component that it becomes."""
 
     kind = "view"
+    options_class = ViewOptions
     error_fields: ClassVar[dict[str, str]] = {
         **{name: name for name in ("becomes", "uri", "query", "methods", "name", "title")},
         "A": "becomes",
@@ -516,7 +481,7 @@ class ViewExposureForm(ExposureForm):
         label=_("Query parameters"),
         required=False,
         max_length=2000,
-        widget=LINES,
+        widget=text_area(3, dir="ltr"),
         help_text=format_lazy(
             "{} {}",
             _("One per line with its type, for example season: text. Types:"),
@@ -535,7 +500,7 @@ class ViewExposureForm(ExposureForm):
         label=_("Description"),
         required=False,
         max_length=2000,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        widget=text_area(3),
         help_text=_("The text that models read; empty: the description of the view in code."),
     )
 
@@ -549,10 +514,7 @@ class ViewExposureForm(ExposureForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        said = _options_of(self.instance, ViewOptions)
-        for name in ("becomes", "uri", "methods", "is_readable", "title", "description"):
-            self.initial.setdefault(name, getattr(said, name))
-        self.initial.setdefault("query", "\n".join(said.query))
+        self.initial["query"] = "\n".join(self.stored.query)
         known = rest_methods_of(self.instance.target)
         # For a view of REST framework only the methods can be chosen.
         for name in ("becomes", "uri", "query", "is_readable") if known else ("methods",):
@@ -592,8 +554,5 @@ def rest_methods_of(target: str) -> list[str]:
     if not is_rest(route):
         return []
     actions = getattr(route.callback, "actions", None)
-    return [
-        one
-        for one in METHODS
-        if (one in actions if actions is not None else hasattr(route.view, one))
-    ]
+    known = dir(route.view) if actions is None else actions
+    return [one for one in METHODS if one in known]

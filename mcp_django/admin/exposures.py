@@ -12,20 +12,16 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.template.response import TemplateResponse
-from django.utils.text import capfirst
-from django.utils.translation import gettext, gettext_lazy as _, ngettext, override
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
+from mcp_django.admin.base import SwitchableAdmin, server_choices
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
-    ExposurePreview,
     ModelExposureForm,
     ViewExposureForm,
     build_preview,
@@ -33,15 +29,13 @@ from mcp_django.admin.exposure_forms import (
 )
 from mcp_django.admin.override_forms import publish_change_once
 from mcp_django.admin.servers import find_server
-from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import ModelExposure, ViewExposure
-from mcp_django.overrides.exposure_rules import ModelOptions, ViewOptions, exposable_models
+from mcp_django.overrides.exposure_rules import ModelOptions, exposable_models
 from mcp_django.overrides.exposures import build_exposures, exposable_routes, model_of
 from mcp_django.overrides.override_values import read_exposures, spec_of
 from mcp_django.overrides.sync import catalog_rows
-from mcp_django.server import all_servers
 
 # The first step: server and target ----------------------------------------------------------------
 
@@ -49,60 +43,30 @@ from mcp_django.server import all_servers
 class TargetForm(forms.Form):
     """The choice of a server, and of the model or view to expose on it."""
 
-    server = forms.ChoiceField(label=_("Server"))
-    target = forms.ChoiceField()
+    server = forms.ChoiceField(label=_("Server"), choices=server_choices)
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = [server.name for server in all_servers()]
-        self._field("server").choices = [(name, name) for name in names]
-        self._field("target").choices = self.targets(user)
-        for field in self.fields.values():
-            field.label = capfirst(field.label)
-
-    @abstractmethod
-    def targets(self, user: Any) -> list[Any]:
-        """Return the choices for this user."""
-
-    def _field(self, name: str) -> Any:
-        return self.fields[name]
+    def __init__(self, data: Any, target: forms.ChoiceField) -> None:
+        super().__init__(data)
+        self.fields["target"] = target
 
 
-class ModelTargetForm(TargetForm):
-    """The choice of a server and of a model that the user may view."""
-
-    target = forms.ChoiceField(
-        label=_("Model"),
-        help_text=_(
-            "Models that you may view, except sessions, tokens and the admin's own records."
-        ),
-    )
-
-    def targets(self, user: Any) -> list[Any]:
-        """Return the models grouped by app."""
-        apps: dict[str, list[tuple[str, str]]] = {}
-        for model in exposable_models():
-            if user.has_perm(codename(model, "view")):
-                options = model._meta
-                name = str(options.app_config.verbose_name)
-                apps.setdefault(name, []).append((options.label, str(options.verbose_name)))
-        return [*apps.items()]
+def _viewable_models(user: Any) -> list[Any]:
+    """Return the models that a user may view as choices, grouped by app."""
+    apps: dict[str, list[tuple[str, str]]] = {}
+    for model in exposable_models():
+        if user.has_perm(codename(model, "view")):
+            options = model._meta
+            name = str(options.app_config.verbose_name)
+            apps.setdefault(name, []).append((options.label, str(options.verbose_name)))
+    return [*apps.items()]
 
 
-class ViewTargetForm(TargetForm):
-    """The choice of a server and of a named URL of the site."""
-
-    target = forms.ChoiceField(
-        label=_("Name of the URL"),
-        help_text=_("Admin pages and views that sign users in or grant access cannot be exposed."),
-    )
-
-    def targets(self, user: Any) -> list[Any]:
-        """Return the URL names with their views."""
-        return [
-            (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
-            for route in exposable_routes()
-        ]
+def _named_urls() -> list[Any]:
+    """Return the URL names of the site with their views as choices."""
+    return [
+        (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
+        for route in exposable_routes()
+    ]
 
 
 def _name_of(view: Any) -> str:
@@ -110,16 +74,6 @@ def _name_of(view: Any) -> str:
 
 
 # The base class of both kinds ---------------------------------------------------------------------
-
-
-class _PreviewHolder:
-    """Holds the preview that a form has made, until the page is rendered."""
-
-    preview: ExposurePreview | None = None
-
-    def store(self, preview: ExposurePreview) -> None:
-        """Store the preview for the page."""
-        self.preview = preview
 
 
 class ExposureList(ChangeList):
@@ -135,12 +89,13 @@ class ExposureList(ChangeList):
         self.result_list = rows
 
 
-class ExposureAdmin(MCPModelAdmin):
+class ExposureAdmin(SwitchableAdmin):
     """Base class of the admin of exposed models and of exposed views."""
 
     kind: ClassVar[str]
-    choosing_form: ClassVar[type[TargetForm]]
     choosing_help: ClassVar[Any] = ""
+    lists: ClassVar[tuple[str, ...]]
+    """All lists that can contain the components of a row."""
 
     list_display = ["target", "server", "name", "is_enabled", "state", "changed_at"]
     list_filter = ["server", "is_enabled"]
@@ -178,19 +133,21 @@ class ExposureAdmin(MCPModelAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         asked = request.GET if "target" in request.GET else None
-        form = self.choosing_form(asked, user=request.user)
+        form = TargetForm(asked, self.target_field(request.user))
         if form.is_valid():
             return super().add_view(request, form_url, extra_context)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": gettext("Add %(name)s") % {"name": self.opts.verbose_name},
-            "form": form,
-            "media": self.media,
-            "explanation": self.choosing_help,
-        }
-        template = "admin/mcp_django/exposures/choose.html"
-        return TemplateResponse(request, template, context)
+        return self.render_page(
+            request,
+            "exposures/choose",
+            gettext("Add %(name)s") % {"name": self.opts.verbose_name},
+            form=form,
+            media=self.media,
+            explanation=self.choosing_help,
+        )
+
+    @abstractmethod
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field of the first step with what this user may expose."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the fixed fields: exposing another model or view needs another row."""
@@ -202,42 +159,45 @@ class ExposureAdmin(MCPModelAdmin):
         chosen = (
             {} if obj is not None else {n: request.GET.get(n, "") for n in ("server", "target")}
         )
-        slot = getattr(request, "mcp_slot", None)
-        said = {"user": request.user, "choice": chosen}
-        if slot is not None:
-            said["on_preview"] = slot.store
+        said = {"user": request.user, "choice": chosen, "is_preview": PREVIEW in request.POST}
         return type(base.__name__, (base,), said)
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: Any = None,
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Show the form, with a preview of the saved row or, if requested, of the input."""
-        context = dict(extra_context or {})
-        if request.method == "POST" and PREVIEW in request.POST:
-            context["mcp_slot"] = _PreviewHolder()
-            request.mcp_slot = context["mcp_slot"]  # type: ignore[attr-defined]
-        elif request.method == "GET" and object_id is not None:
-            context["mcp_slot"] = self._saved_preview(request, object_id)
-        return super().changeform_view(request, object_id, form_url, context)
+        """Render the form, with a preview of the saved row or, if requested, of the input."""
+        row = kwargs.get("obj")
+        context["preview"] = context["adminform"].form.preview
+        if request.method == "GET" and row is not None:
+            context["preview"] = build_preview(spec_of(row), request.user)
+        return super().render_change_form(request, context, *args, **kwargs)
 
-    def _saved_preview(self, request: HttpRequest, object_id: str) -> _PreviewHolder | None:
-        """Return the preview of the saved row."""
-        row = self.get_object(request, unquote(object_id))
-        if row is None or not self.has_view_or_change_permission(request, row):
-            return None
-        slot = _PreviewHolder()
-        slot.store(build_preview(spec_of(row), request.user))
-        return slot
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fieldsets; users who may only view see the options as text."""
+        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
+        what = ["target", "server", "is_enabled", "name"]
+        if obj is not None and not self.has_change_permission(request, obj):
+            return [(None, {"fields": [*what, "options_text"]}), who]
+        first, *others = self.option_fieldsets(request, obj)
+        return [(None, {"fields": [*what, *first]}), *others, who]
+
+    @abstractmethod
+    def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
+        """Return the options in the first fieldset, and further fieldsets."""
 
     # Saving -----------------------------------------------------------------------------------
 
-    @abstractmethod
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
         """Return the lists in which clients see the rows; all lists for an invalid row."""
+        return [(row.server, one) for row in rows for one in self._lists_of_row(row)]
+
+    def _lists_of_row(self, row: Any) -> tuple[str, ...]:
+        form: Any = self.form
+        try:
+            found: tuple[str, ...] = form.options_class.from_json(row.options).lists
+            return found
+        except (ImproperlyConfigured, AttributeError):
+            return self.lists
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
         """Save the row, and publish the change of its old and new lists."""
@@ -271,40 +231,23 @@ class ExposureAdmin(MCPModelAdmin):
         """Return why this user may not enable a row, or ``""``."""
         return ""
 
-    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Enable the selected rows that the user has the permissions to expose."""
-        allowed: list[Any] = []
-        for row in queryset.filter(is_enabled=False):
-            reason = self.enable_error(request, row)
-            if reason:
+    def set_enabled(
+        self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
+    ) -> None:
+        """Disable the rows, or enable those that the user has the permissions to expose."""
+        rows: list[Any] = []
+        for row in queryset:
+            if is_enabled and (reason := self.enable_error(request, row)):
                 self.message_user(request, f"{row}: {reason}", messages.ERROR)
             else:
-                allowed.append(row)
-        self._switch(request, allowed, is_enabled=True)
-
-    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Disable the selected rows."""
-        self._switch(request, list(queryset.filter(is_enabled=True)), is_enabled=False)
-
-    def _switch(self, request: HttpRequest, rows: list[Any], *, is_enabled: bool) -> None:
+                rows.append(row)
         alias = router.db_for_write(self.model)
         with transaction.atomic(using=alias):
             for row in rows:
                 row.is_enabled = is_enabled
                 row.save(using=alias, update_fields=["is_enabled", "changed_at"])
             if rows:
-                # Stored in English; the admin translates it for each reader.
-                with override(None):
-                    label = str(self.model._meta.get_field("is_enabled").verbose_name)
-                user: Any = request.user
-                LogEntry.objects.log_actions(
-                    user_id=user.pk,
-                    queryset=rows,
-                    action_flag=CHANGE,
-                    change_message=[{"changed": {"fields": [label]}}],
-                )
+                self.log_changed_fields(request, rows, ["is_enabled"])
                 self._publish_change(request, self.lists_of(rows))
         count = len(rows)
         message_text = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)
@@ -348,29 +291,26 @@ class ModelExposureAdmin(ExposureAdmin):
 
     kind = "model"
     form = ModelExposureForm
-    choosing_form = ModelTargetForm
     choosing_help = _("Next: choose the fields and preview what clients get.")
+    lists = ("tools", "resources")
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the fieldsets; users who may only view see the options as text."""
-        what = ["target", "server", "is_enabled", "name", "plural", "description"]
-        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
-        if obj is not None and not self.has_change_permission(request, obj):
-            return [
-                (None, {"fields": ["target", "server", "is_enabled", "name", "options_text"]}),
-                who,
-            ]
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field with the models that the user may view."""
+        help_text = _(
+            "Models that you may view, except sessions, tokens and the admin's own records."
+        )
+        return forms.ChoiceField(
+            label=_("Model"), help_text=help_text, choices=_viewable_models(user)
+        )
+
+    def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
+        """Return the fields and their uses, the operations, and the resources."""
         return [
-            (None, {"fields": what}),
+            ["plural", "description"],
             (_("Fields"), {"fields": ["paths", "ordering"]}),
             (_("Tools"), {"fields": ["operations", "page_size"]}),
             (_("Resources"), {"fields": ["uri", "is_listed", "subscribe"]}),
-            who,
         ]
-
-    def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
-        """Return the list of tools, of resources, or both."""
-        return [(row.server, one) for row in rows for one in _model_lists(row)]
 
     def enable_error(self, request: HttpRequest, row: Any) -> str:
         """Return a message with the permissions that the user lacks, or ``""``."""
@@ -391,13 +331,6 @@ class ModelExposureAdmin(ExposureAdmin):
         return gettext("you lack the permission %(names)s.") % {"names": ", ".join(lacking)}
 
 
-def _model_lists(row: Any) -> tuple[str, ...]:
-    try:
-        return ModelOptions.from_json(row.options).lists
-    except (ImproperlyConfigured, AttributeError):
-        return ("tools", "resources")
-
-
 # Exposed views ------------------------------------------------------------------------------------
 
 
@@ -407,32 +340,20 @@ class ViewExposureAdmin(ExposureAdmin):
 
     kind = "view"
     form = ViewExposureForm
-    choosing_form = ViewTargetForm
     choosing_help = _("Each call runs the site's middleware and the view as the calling user.")
+    lists = ("tools", "resources", "prompts")
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the fieldsets: the component that the view becomes, and its permissions."""
-        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
-        what = ["target", "server", "is_enabled", "name"]
-        if obj is not None and not self.has_change_permission(request, obj):
-            return [(None, {"fields": [*what, "options_text"]}), who]
+    def target_field(self, user: Any) -> forms.ChoiceField:
+        """Return the field with the named URLs of the site."""
+        help_text = _("Admin pages and views that sign users in or grant access cannot be exposed.")
+        return forms.ChoiceField(
+            label=_("Name of the URL"), help_text=help_text, choices=_named_urls()
+        )
+
+    def option_fieldsets(self, request: HttpRequest, obj: Any) -> list[Any]:
+        """Return the texts, and the component that the view becomes."""
         target = obj.target if obj is not None else request.GET.get("target", "")
         ways = (
             ["methods"] if rest_methods_of(target) else ["becomes", "uri", "query", "is_readable"]
         )
-        return [
-            (None, {"fields": [*what, "title", "description"]}),
-            (_("What it becomes"), {"fields": ways}),
-            who,
-        ]
-
-    def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
-        """Return the list that contains the component."""
-        return [(row.server, one) for row in rows for one in _view_lists(row)]
-
-
-def _view_lists(row: Any) -> tuple[str, ...]:
-    try:
-        return ViewOptions.from_json(row.options).lists
-    except (ImproperlyConfigured, AttributeError):
-        return ("tools", "resources", "prompts")
+        return [["title", "description"], (_("What it becomes"), {"fields": ways})]

@@ -7,9 +7,8 @@ stays in the row, stays visible in the form, and grants no access.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from django import forms
 from django.apps import apps
@@ -58,6 +57,10 @@ INVALID_VALUE = _(
 )
 
 
+CODE = forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"})
+"""A widget for text that is read from left to right in every language."""
+
+
 def names_in(value: Any) -> list[str]:
     """Return the names in a column; none if its value is not a list of names."""
     return list(value) if is_name_list(value) else []
@@ -78,9 +81,9 @@ class NamesWidget(FilteredSelectMultiple):
 class NamesField(forms.MultipleChoiceField):
     """A choice of existing names, and of names that were chosen and no longer exist."""
 
-    def __init__(self, *, label: Any, help_text: Any = "") -> None:
+    def __init__(self, *, label: Any) -> None:
         widget = NamesWidget(label, is_stacked=False)
-        super().__init__(required=False, label=label, help_text=help_text, widget=widget)
+        super().__init__(required=False, label=label, widget=widget)
 
     def set_choices(self, chosen: Any) -> None:
         """Set the choices to the existing and the already chosen names; queries the database."""
@@ -139,13 +142,8 @@ class PermissionsField(NamesField):
 class ScopesField(forms.CharField):
     """Scopes, separated by spaces or commas; stored as a list."""
 
-    def __init__(self, **options: Any) -> None:
-        defaults: dict[str, Any] = {
-            "required": False,
-            "label": _("Scopes"),
-            "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
-        }
-        super().__init__(**{**defaults, **options})
+    def __init__(self, *, help_text: Any) -> None:
+        super().__init__(required=False, label=_("Scopes"), help_text=help_text, widget=CODE)
 
     def prepare_value(self, value: Any) -> Any:
         """Return the scopes as text, separated by spaces."""
@@ -181,18 +179,17 @@ class ScopesField(forms.CharField):
 class RateField(forms.CharField):
     """Rates, separated by commas."""
 
-    def __init__(self, **options: Any) -> None:
-        defaults: dict[str, Any] = {
-            "required": False,
-            "max_length": 200,
-            "label": _("Rate"),
-            "help_text": _(
+    def __init__(self) -> None:
+        super().__init__(
+            required=False,
+            max_length=200,
+            label=_("Rate"),
+            help_text=_(
                 "For example 100/h for each user, client: 10/30s for each client of a user, "
                 "or all: 10000/d for all users together; separate several rates with commas."
             ),
-            "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
-        }
-        super().__init__(**{**defaults, **options})
+            widget=CODE,
+        )
 
     def clean(self, value: Any) -> str:
         """Return the rates in their shortest form.
@@ -220,32 +217,43 @@ class RateField(forms.CharField):
 MAX_TEXT = 10_000
 
 
-class OverrideForm(OptimisticLockForm):
+class RestrictedForm(OptimisticLockForm):
+    """Base form of rows that require groups and permissions."""
+
+    groups = GroupsField(label=_("Groups"))
+    permissions = PermissionsField(label=_("Permissions"))
+
+    help_of_names: ClassVar[Mapping[str, Any]]
+    """The help texts of both fields."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, help_text in self.help_of_names.items():
+            field: Any = self.fields[name]
+            field.help_text = help_text
+            field.set_choices(getattr(self.instance, name))
+
+
+class OverrideForm(RestrictedForm):
     """Base form of overrides: groups, permissions and a rate, in addition to plain columns."""
 
-    groups = GroupsField(
-        label=_("Groups"),
-        help_text=_(
+    help_of_names: ClassVar[Mapping[str, Any]] = {
+        "groups": _(
             "Restrict to members of these groups, in addition to the requirements in code."
         ),
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_(
+        "permissions": _(
             "Restrict to users with all of these permissions, in addition to the requirements in "
             "code."
         ),
-    )
+    }
     rate = RateField()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, field in self.fields.items():
-            if isinstance(field, NamesField):
-                field.set_choices(getattr(self.instance, name))
-            elif name in ("description", "instructions"):
-                field.validators = [*field.validators, MaxLengthValidator(MAX_TEXT)]
-                field.widget.attrs["maxlength"] = MAX_TEXT
+        for name in {"description", "instructions"} & self.fields.keys():
+            field: Any = self.fields[name]
+            field.validators = [*field.validators, MaxLengthValidator(MAX_TEXT)]
+            field.widget.attrs["maxlength"] = MAX_TEXT
 
 
 class ServerForm(OverrideForm):
@@ -344,18 +352,13 @@ def publish_change_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) 
 
 def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
     """Return the lists that contain these components; an unknown kind is in none."""
-    return list(
-        dict.fromkeys(
-            (row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND
-        )
-    )
+    return [(row.server, LIST_BY_KIND[row.kind]) for row in rows if row.kind in LIST_BY_KIND]
 
 
 # Code, override and effect as a table -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonRow:
+class ComparisonRow(NamedTuple):
     """One line of the comparison; an empty text means that nothing is set."""
 
     label: str
@@ -366,11 +369,9 @@ class ComparisonRow:
 
 def find_component(server: MCPServer | None, row: Component) -> CodeComponent | None:
     """Return the component of a row before overrides, or ``None`` if there is none."""
-    return (
-        server.declared_catalog.by_kind.get(row.kind, {}).get(row.key)
-        if server is not None
-        else None
-    )
+    if server is None:
+        return None
+    return server.declared_catalog.by_kind.get(row.kind, {}).get(row.key)
 
 
 def is_valid_row(row: Component) -> bool:
@@ -390,37 +391,23 @@ def compare_component(declared: CodeComponent, row: Component) -> list[Compariso
     effect = apply_override(declared, override)
     if effect is None:
         return [_invalid_row()]
+    guards = build_permissions(override.groups, override.permissions)
     found = [
-        _text(gettext("title"), declared.title, row.title, effect.title),
-        _text(gettext("description"), declared.description, row.description, effect.description),
-        ComparisonRow(
-            label=gettext("permissions"),
-            code=_guards(declared.permission),
-            admin=_guards(build_permissions(override.groups, override.permissions)),
-            effect=_guards(effect.permission),
+        _compare(gettext("title"), str, declared.title, row.title, effect.title),
+        _compare(
+            gettext("description"), str, declared.description, row.description, effect.description
         ),
-        _list(gettext("scopes"), declared.scopes, override.scopes, effect.scopes),
-        _list(gettext("rate"), declared.rates, override.rates, effect.rates),
+        _compare(gettext("permissions"), _guards, declared.permission, guards, effect.permission),
+        _compare(gettext("scopes"), _list, declared.scopes, override.scopes, effect.scopes),
+        _compare(gettext("rate"), _list, declared.rates, override.rates, effect.rates),
     ]
     if isinstance(declared, Tool) and isinstance(effect, Tool):
-        found.append(
-            _text(
-                gettext("approval"),
-                _approval(declared.approval),
-                _approval(row.approval),
-                _approval(effect.approval),
-            )
-        )
+        approvals = (declared.approval, row.approval, effect.approval)
+        found.append(_compare(gettext("approval"), _approval, *approvals))
         if declared.task:
-            found.append(_text(gettext("runs"), _task(declared), "", _task(effect)))
-    found.extend(
-        ComparisonRow(label=label, code=text, admin="", effect=text)
-        for label, text in _app_rows(declared)
-    )
-    sizes = [_size(one) for one in (declared, effect)]
-    found.append(
-        ComparisonRow(label=gettext("size in a list"), code=sizes[0], admin="", effect=sizes[1])
-    )
+            found.append(ComparisonRow(gettext("runs"), _task(declared), "", _task(effect)))
+    found += [ComparisonRow(label, text, "", text) for label, text in _app_rows(declared)]
+    found.append(ComparisonRow(gettext("size in a list"), _size(declared), "", _size(effect)))
     return found
 
 
@@ -431,48 +418,30 @@ def compare_server(server: MCPServer, row: Server) -> list[ComparisonRow]:
     decisions = parse_server_row({**said, "is_enabled": True}, {})
     if not decisions.is_enabled:
         return [_invalid_row()]
-    in_admin = build_permissions(decisions.groups, decisions.permissions)
+    guards = build_permissions(decisions.groups, decisions.permissions)
+    all_guards = (server.permission, *guards)
+    rates = (*server.rates_in_code, *decisions.rates)
+    told = row.instructions or instructions
     return [
-        _text(gettext("title"), title, row.title, row.title or title),
-        _text(
-            gettext("instructions"),
-            instructions,
-            row.instructions,
-            row.instructions or instructions,
-        ),
-        ComparisonRow(
-            label=gettext("permissions"),
-            code=_guards(server.permission),
-            admin=_guards(in_admin),
-            effect=_guards((server.permission, *in_admin)),
-        ),
-        _list(
-            gettext("rate"),
-            server.rates_in_code,
-            decisions.rates,
-            (*server.rates_in_code, *decisions.rates),
-        ),
+        _compare(gettext("title"), str, title, row.title, row.title or title),
+        _compare(gettext("instructions"), str, instructions, row.instructions, told),
+        _compare(gettext("permissions"), _guards, server.permission, guards, all_guards),
+        _compare(gettext("rate"), _list, server.rates_in_code, decisions.rates, rates),
     ]
 
 
 def _invalid_row() -> ComparisonRow:
-    return ComparisonRow(
-        label=gettext("everything"),
-        code="",
-        admin=gettext("invalid data"),
-        effect=gettext("disabled"),
-    )
+    return ComparisonRow(gettext("everything"), "", gettext("invalid data"), gettext("disabled"))
 
 
-def _text(label: str, code: Any, admin: Any, effect: Any) -> ComparisonRow:
-    return ComparisonRow(label=label, code=str(code), admin=str(admin), effect=str(effect))
-
-
-def _list(
-    label: str, code: Iterable[Any], admin: Sequence[Any], effect: Iterable[Any]
+def _compare(
+    label: str, text_of: Callable[[Any], str], code: Any, admin: Any, effect: Any
 ) -> ComparisonRow:
-    texts = [", ".join(map(str, one)) for one in (code, admin, effect)]
-    return ComparisonRow(label=label, code=texts[0], admin=texts[1], effect=texts[2])
+    return ComparisonRow(label, text_of(code), text_of(admin), text_of(effect))
+
+
+def _list(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _guards(declared: Any) -> str:
@@ -484,9 +453,9 @@ def _approval(value: str) -> str:
 
 
 def _task(tool: Tool) -> str:
-    asks = (
-        gettext("asks before the task") if tool.ask == "before" else gettext("asks during the task")
-    )
+    asks = gettext("asks during the task")
+    if tool.ask == "before":
+        asks = gettext("asks before the task")
     if tool.task == "optional":
         ways = gettext("as a task if the client supports it")
     elif tool.polling_fallback:
@@ -504,26 +473,23 @@ def _size(component: CodeComponent) -> str:
 # The MCP App on a component page ------------------------------------------------------------------
 
 
-def _app_rows(component: CodeComponent) -> list[tuple[str, str]]:
-    """Return labels and texts on the MCP App of a component; none if it has no app.
+def _app_rows(component: CodeComponent) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on the MCP App of a component; none if it has no app.
 
     The page describes where the app is served and what hosts allow it to do. The app itself is
     neither run nor shown in the admin.
     """
     if isinstance(component, UIResource):
-        return [(gettext("MCP App of the tool"), component.tool), *_page_rows(component.ui)]
-    if isinstance(component, Tool) and component.ui is not None:
-        return [*_tool_app_rows(component.ui)]
-    return []
-
-
-def _tool_app_rows(ui: UI) -> Iterator[tuple[str, str]]:
-    if ui.uri:
-        yield gettext("MCP App"), ui.uri
-    if ui.visibility:
-        yield gettext("may be called by"), ", ".join(ui.visibility)
-    if ui.template:
-        yield from _page_rows(ui)
+        yield gettext("MCP App of the tool"), component.tool
+        yield from _page_rows(component.ui)
+    if not isinstance(component, Tool) or component.ui is None:
+        return
+    if component.ui.uri:
+        yield gettext("MCP App"), component.ui.uri
+    if component.ui.visibility:
+        yield gettext("may be called by"), ", ".join(component.ui.visibility)
+    if component.ui.template:
+        yield from _page_rows(component.ui)
 
 
 def _page_rows(ui: UI) -> Iterator[tuple[str, str]]:

@@ -20,9 +20,9 @@ from django.http import HttpRequest, HttpResponseBase
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext, ngettext_lazy
+from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
-from mcp_django.admin.override_forms import GroupsField, PermissionsField
+from mcp_django.admin.base import text_area
 from mcp_django.admin.texts import AdminTextType, TextAdmin, TextForm
 from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
@@ -41,7 +41,7 @@ from mcp_django.overrides.texts import (
     parse_arguments,
 )
 from mcp_django.protocol import projection
-from mcp_django.protocol.content import Message, Text
+from mcp_django.protocol.content import Text
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.schema.arguments import InvalidArguments
@@ -151,7 +151,9 @@ def _prompt_preview_context(prompt: PromptText, data: Any) -> dict[str, Any]:
     refused, shown = "", []
     try:
         parsed = built.arguments.parse(encode(values))
-        shown = list(map(_shown_message, built.callable(**parsed)))
+        shown = [
+            {"role": one.role, "text": _text_of(one.content)} for one in built.callable(**parsed)
+        ]
     except (InvalidArguments, InvalidParams) as exc:
         refused = str(exc)
     wire = projection.project_prompt(describe(built), LATEST)
@@ -179,12 +181,7 @@ def _sample(argument: TextArgument) -> str:
     return argument.choices[0] if argument.choices else f"«{argument.name}»"
 
 
-def _shown_message(message: Message) -> Mapping[str, str]:
-    content = message.content
-    return {"role": message.role, "text": content if isinstance(content, str) else _text(content)}
-
-
-def _text(content: Any) -> str:
+def _text_of(content: Any) -> str:
     return content.text if isinstance(content, Text) else str(content)
 
 
@@ -204,27 +201,10 @@ def _is_prompt_taken(server: str, name: str) -> bool:
 
 
 PROMPTS = AdminTextType(
-    noun="prompt",
     text_type=text_versions.PROMPTS,
+    preview_template="prompt_preview",
     is_taken=_is_prompt_taken,
     preview_context=_prompt_preview_context,
-    invalid_message=_("The prompt is invalid: %(why)s"),
-    shadowed_message=_("Code has a prompt with this name, which is used instead."),
-    name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; use another name."),
-    changed_message=_(
-        "Another user has changed this prompt in the meantime: it is now at version %(newest)d, "
-        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
-        "save again, your text becomes the next version; the other one stays among the versions."
-    ),
-    conflict_message=_(
-        "Another user has changed this prompt in the meantime. Review it and try again."
-    ),
-    versions_title=_("Versions of %(prompt)s"),
-    version_title=_("Version %(number)d of %(prompt)s"),
-    back=_("Back to the prompt %(prompt)s"),
-    changed_count_message=ngettext_lazy(
-        "%(n)d prompt was changed.", "%(n)d prompts were changed.", "n"
-    ),
 )
 
 
@@ -237,9 +217,7 @@ class PromptForm(TextForm):
     text = forms.CharField(
         label=_("Text"),
         strip=False,
-        widget=forms.Textarea(
-            attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(18, "mcp-text", dir="auto"),
         help_text=_(
             'Write {{ name }} to insert an argument. You can use {{ name|default:"…" }}, the '
             "filters capfirst, lower, quote, trim and upper, and {% if name %} … {% elif name == "
@@ -247,23 +225,12 @@ class PromptForm(TextForm):
             "next message."
         ),
     )
-    groups = GroupsField(
-        label=_("Groups"), help_text=_("Only members of these groups see the prompt.")
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_("Only users with all of these permissions see the prompt."),
-    )
 
     class Meta:
         model = PromptText
         # A preview lists errors in this order.
         fields = ["server", "is_enabled", *PROMPT_COLUMNS]
-        widgets = {
-            "description": forms.Textarea(
-                attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}
-            ),
-        }
+        widgets = {"description": text_area(3, dir="auto")}
 
     def clean_name(self) -> str:
         """Return the name, which clients send unchanged.
@@ -302,16 +269,6 @@ class PromptTextAdmin(TextAdmin):
     list_display = ["name", "server", "title", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "title", "description", "text"]
     actions = ["enable", "disable", "duplicate"]
-
-    @admin.action(description=_("Enable the selected prompts"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Enable the selected prompts."""
-        self.set_enabled(request, queryset, is_enabled=True)
-
-    @admin.action(description=_("Disable the selected prompts"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Disable the selected prompts."""
-        self.set_enabled(request, queryset, is_enabled=False)
 
     @admin.action(description=_("Duplicate to another server…"), permissions=["add"])
     def duplicate(
@@ -366,8 +323,8 @@ def _names_on(server: str, queryset: QuerySet[PromptText]) -> Iterable[str]:
 
 
 def _copy(prompt: PromptText, server: str) -> PromptText:
-    copied = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
-    return PromptText(server=server, is_enabled=False, **copied)
+    columns = {name: getattr(prompt, name) for name in PROMPT_COLUMNS}
+    return PromptText(server=server, is_enabled=False, **columns)
 
 
 # Preview of a skill -------------------------------------------------------------------------------
@@ -392,27 +349,10 @@ def _is_skill_taken(server: str, name: str) -> bool:
 
 
 SKILLS = AdminTextType(
-    noun="skill",
     text_type=text_versions.SKILLS,
+    preview_template="skill_preview",
     is_taken=_is_skill_taken,
     preview_context=_skill_preview_context,
-    invalid_message=_("The skill is invalid: %(why)s"),
-    shadowed_message=_("Code has a skill with this name, which is used instead."),
-    name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; use another name."),
-    changed_message=_(
-        "Another user has changed this skill in the meantime: it is now at version %(newest)d, "
-        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
-        "save again, your text becomes the next version; the other one stays among the versions."
-    ),
-    conflict_message=_(
-        "Another user has changed this skill in the meantime. Review it and try again."
-    ),
-    versions_title=_("Versions of %(skill)s"),
-    version_title=_("Version %(number)d of %(skill)s"),
-    back=_("Back to the skill %(skill)s"),
-    changed_count_message=ngettext_lazy(
-        "%(n)d skill was changed.", "%(n)d skills were changed.", "n"
-    ),
 )
 
 
@@ -425,7 +365,7 @@ class SkillForm(TextForm):
     description = forms.CharField(
         label=_("Description"),
         max_length=MAX_DESCRIPTION,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}),
+        widget=text_area(3, dir="auto"),
         help_text=_(
             "What it does, and when to use it: models decide from this alone whether to read the "
             "skill."
@@ -434,9 +374,7 @@ class SkillForm(TextForm):
     text = forms.CharField(
         label=_("Instructions"),
         strip=False,
-        widget=forms.Textarea(
-            attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(18, "mcp-text", dir="auto"),
         help_text=_(
             "In Markdown. Name the tools to use, and the files below, for example "
             "references/codes.md."
@@ -446,20 +384,11 @@ class SkillForm(TextForm):
         label=_("Files"),
         strip=False,
         required=False,
-        widget=forms.Textarea(
-            attrs={"rows": 8, "class": "vLargeTextField mcp-text", "dir": "auto"}
-        ),
+        widget=text_area(8, "mcp-text", dir="auto"),
         help_text=_(
             "A model reads these files only if the instructions refer to them. A line “--- file: "
             "references/codes.md” begins a file."
         ),
-    )
-    groups = GroupsField(
-        label=_("Groups"), help_text=_("Only members of these groups see the skill.")
-    )
-    permissions = PermissionsField(
-        label=_("Permissions"),
-        help_text=_("Only users with all of these permissions see the skill."),
     )
 
     class Meta:
@@ -500,13 +429,3 @@ class SkillAdmin(TextAdmin):
     list_display = ["name", "server", "is_enabled", "state", "version", "changed_at"]
     search_fields = ["name", "description", "text", "supporting_files"]
     actions = ["enable", "disable"]
-
-    @admin.action(description=_("Enable the selected skills"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Enable the selected skills."""
-        self.set_enabled(request, queryset, is_enabled=True)
-
-    @admin.action(description=_("Disable the selected skills"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Disable the selected skills."""
-        self.set_enabled(request, queryset, is_enabled=False)

@@ -6,7 +6,7 @@ the pages of the server. Rows cannot be added or deleted by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,6 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.http import Http404, HttpRequest, HttpResponseBase
-from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
@@ -78,7 +77,6 @@ class ServerChangeList(ChangeList):
         figures = server_figures([row.name for row in rows])
         for row in rows:
             row.figures = figures[row.name]
-            row.in_code = find_server(row.name)
         self.result_list = rows
 
 
@@ -200,20 +198,23 @@ class ServerAdmin(CodeSyncAdmin):
         row = Server._default_manager.filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("This server does not exist."))
+        server = find_server(row.name)
+        if server is None:
+            response = self.render_page(request, "server_missing", page.title, row=row)
+            response.status_code = 404
+            return response
+        rest = rest.strip("/")
+        if rest and not page.has_subpages:
+            raise Http404
+        server.refresh()
         context = {
             **self.admin_site.each_context(request),
             "title": page.title,
             "opts": self.opts,
             "row": row,
         }
-        server = find_server(row.name)
-        if server is None:
-            return TemplateResponse(
-                request, "admin/mcp_django/server_missing.html", context, status=404
-            )
-        server.refresh()
         visit = ServerPageRequest(
-            request=request, row=row, server=server, rest=rest.strip("/"), context=context
+            request=request, row=row, server=server, rest=rest, context=context
         )
         view: Callable[[ServerPageRequest], HttpResponseBase] = page.view
         return view(visit)
@@ -236,7 +237,7 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
         for page in SERVER_PAGES.values()
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
-    return [*pages, *_consent_links(request)]
+    return [*pages, *_links_to_lists(request, CONSENTS)]
 
 
 # How each client connects to a server -------------------------------------------------------------
@@ -270,7 +271,9 @@ def client_setups(server: MCPServer, url: str) -> list[ClientSetup]:
 
 def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup:
     signs_in = host.signs_in and offers_sign_in(server)
-    credential = None if is_open(server) or signs_in else _token_placeholder(host)
+    # Clients that read an environment variable have no other place for a token.
+    variable = DEFAULT_VARIABLE if host.reference and not host.prompts_for_token else ""
+    credential = None if is_open(server) or signs_in else Credential(variable=variable)
     target = ConnectionTarget(name=entry_name(server), url=url, credential=credential)
     return ClientSetup(
         host=host,
@@ -278,12 +281,6 @@ def _client_setup(host: KnownClient, server: MCPServer, url: str) -> ClientSetup
         link=install_link(host, target),
         notes=tuple(_notes(host, server, target)),
     )
-
-
-def _token_placeholder(host: KnownClient) -> Credential:
-    """Return a placeholder for a token: an environment variable for clients that read one."""
-    has_place = host.prompts_for_token or not host.reference
-    return Credential(variable="" if has_place else DEFAULT_VARIABLE)
 
 
 def _notes(host: KnownClient, server: MCPServer, target: ConnectionTarget) -> Iterator[str]:
@@ -313,33 +310,33 @@ def _token_note(host: KnownClient) -> str:
 @register_page("connect", title=_("Connect a client"), permission="view_server")
 def connect_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Show the configuration to paste into each client, with the URL of this server."""
-    if visit.rest:
-        raise Http404
     url = server_url(visit.server, visit.request)
-    context: dict[str, Any] = {
-        **visit.context,
-        "url": url,
-        "recipes": client_setups(visit.server, url) if url else [],
-        "is_open": is_open(visit.server),
-        "related": [*_related(visit.request)],
-    }
-    return TemplateResponse(visit.request, "admin/mcp_django/connect.html", context)
+    return visit.render(
+        "connect",
+        url=url,
+        recipes=client_setups(visit.server, url) if url else [],
+        is_open=is_open(visit.server),
+        related=_links_to_lists(visit.request, (*RELATED, *CONSENTS)),
+    )
 
 
-def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Yield the URLs and titles of related pages that the user may open."""
+# The permission that opens a page, its name in the URLconf, and its title.
+RELATED = (
+    ("mcp_django.add_accesstoken", "mcp_django_accesstoken_add", _("Create an access token")),
+    ("mcp_django.view_accesstoken", "mcp_django_accesstoken_changelist", _("Access tokens")),
+    ("mcp_django.view_session", "mcp_django_session_changelist", _("Sessions")),
+)
+CONSENTS = (("mcp_oauth.view_consent", "mcp_oauth_consent_changelist", _("Connected assistants")),)
+
+
+def _links_to_lists(
+    request: HttpRequest, pages: Iterable[tuple[str, str, Any]]
+) -> list[tuple[str, Any]]:
+    """Return the URLs and titles of the pages that the user may open."""
     user: Any = request.user
-    if user.has_perm("mcp_django.add_accesstoken"):
-        yield reverse("admin:mcp_django_accesstoken_add"), _("Create an access token")
-    if user.has_perm("mcp_django.view_accesstoken"):
-        yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
-    if user.has_perm("mcp_django.view_session"):
-        yield reverse("admin:mcp_django_session_changelist"), _("Sessions")
-    yield from _consent_links(request)
-
-
-def _consent_links(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Yield the URL and title of the list of OAuth consents, if the user may view it."""
-    user: Any = request.user
-    if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):
-        yield reverse("admin:mcp_oauth_consent_changelist"), _("Connected assistants")
+    return [
+        (reverse(f"admin:{name}"), title)
+        for permission, name, title in pages
+        if user.has_perm(permission)
+        and (not name.startswith("mcp_oauth") or apps.is_installed("mcp_django.oauth"))
+    ]

@@ -13,12 +13,11 @@ from django.db import transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest
-from django.utils.formats import localize
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
+from mcp_django.admin.base import ConditionFilter, client_name, local_time, render_list
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
@@ -40,21 +39,15 @@ def _is_live() -> Q:
     return Q(expires_at__gt=Now(), seen_at__gt=seconds_ago(get_settings().session_idle))
 
 
-class SessionStateFilter(admin.SimpleListFilter):
+class SessionStateFilter(ConditionFilter):
     """A filter by live or ended sessions."""
 
     title = _("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> dict[str, tuple[Any, Q]]:
         """Return the two states."""
-        return [("live", _("live")), ("over", _("ended"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen state."""
-        if self.value() == "live":
-            return queryset.filter(_is_live())
-        return queryset.exclude(_is_live()) if self.value() == "over" else queryset
+        return {"live": (_("live"), _is_live()), "over": (_("ended"), ~_is_live())}
 
 
 @admin.register(Session)
@@ -148,9 +141,7 @@ class SessionAdmin(RevocableAdmin):
     @admin.display(description=_("client"))
     def client(self, row: Session) -> str:
         """Return the name and version that the client sent."""
-        info = row.client_info if isinstance(row.client_info, dict) else {}
-        said = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
-        return said[:NAME_LENGTH] or _now("unknown")
+        return client_name(row.client_info)[:NAME_LENGTH] or _now("unknown")
 
     @admin.display(description=_("server"), ordering="server")
     def server_name(self, row: Session) -> str:
@@ -199,13 +190,13 @@ class SessionAdmin(RevocableAdmin):
             .filter(session=row.pk)
             .order_by("-created_at", "-pk")[: MAX_ITEMS_SHOWN + 1]
         )
-        return _render_list([_describe_stream(one) for one in found])
+        return _render_first([_describe_stream(one) for one in found])
 
     @admin.display(description=_("subscriptions"))
     def subscription_list(self, row: Session) -> SafeString | str:
         """Return the URIs of the subscribed resources."""
         found = rows(Subscription).filter(session=row.pk).order_by("pk")[: MAX_ITEMS_SHOWN + 1]
-        return _render_list([one.uri for one in found])
+        return _render_first([one.uri for one in found])
 
 
 def _count_subquery(queryset: QuerySet[Any]) -> Any:
@@ -215,20 +206,16 @@ def _count_subquery(queryset: QuerySet[Any]) -> Any:
 
 
 def _describe_stream(stream: Stream) -> str:
-    began = stream.created_at
     return _now("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
         "kind": stream.get_kind_display(),
         "state": stream.get_state_display(),
-        "since": localize(localtime(began) if is_aware(began) else began),
+        "since": local_time(stream.created_at),
         "events": stream.last_seq,
     }
 
 
-def _render_list(lines: Sequence[str]) -> SafeString | str:
+def _render_first(lines: Sequence[str]) -> SafeString | str:
     if not lines:
         return _now("none")
     more = [_now("and more")] if len(lines) > MAX_ITEMS_SHOWN else []
-    items = format_html_join(
-        "", "<li>{}</li>", ((line,) for line in [*lines[:MAX_ITEMS_SHOWN], *more])
-    )
-    return format_html('<ul class="mcp-list">{}</ul>', items)
+    return render_list([*lines[:MAX_ITEMS_SHOWN], *more])

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import router
@@ -255,8 +255,7 @@ COUNTS = {
 COMPLETED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(NamedTuple):
     """A time range and its steps; ``trunc`` is the function that the database groups by."""
 
     slug: str
@@ -269,27 +268,9 @@ class Range:
 RANGES = {
     one.slug: one
     for one in (
-        Range(
-            slug="hour",
-            title=_("Last hour"),
-            length=timedelta(hours=1),
-            step=timedelta(minutes=1),
-            trunc=TruncMinute,
-        ),
-        Range(
-            slug="day",
-            title=_("Last day"),
-            length=timedelta(days=1),
-            step=timedelta(hours=1),
-            trunc=TruncHour,
-        ),
-        Range(
-            slug="week",
-            title=_("Last week"),
-            length=timedelta(days=7),
-            step=timedelta(hours=6),
-            trunc=TruncHour,
-        ),
+        Range("hour", _("Last hour"), timedelta(hours=1), timedelta(minutes=1), TruncMinute),
+        Range("day", _("Last day"), timedelta(days=1), timedelta(hours=1), TruncHour),
+        Range("week", _("Last week"), timedelta(days=7), timedelta(hours=6), TruncHour),
     )
 }
 
@@ -418,9 +399,8 @@ def _over_time(
         .annotate(**COUNTS)
     )
     for row in found:
-        point = points.get(_floor(row["moment"], span.step))
         # A call that was logged during this request may be after the last step.
-        if point is not None:
+        if point := points.get(_floor(row["moment"], span.step)):
             point.add(row)
     return list(points.values())
 
@@ -444,8 +424,7 @@ def _by_component(calls: QuerySet[Call]) -> list[ComponentCounts]:
         .annotate(**COUNTS)
     )
     for row in found:
-        one = used.get(tuple(row[name] for name in names))
-        if one is not None:
+        if one := used.get(tuple(row[name] for name in names)):
             one.add(row)
     return list(used.values())
 
@@ -592,7 +571,10 @@ def build_quality_report(
     # Unknown components are left out: clients can send any name.
     all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
     calls, cut = _newest(all_calls, since)
-    found = _catalog_components(server)
+    found = {
+        (one.kind, one.key): ComponentQuality(kind=one.kind, key=one.key, is_in_catalog=True)
+        for one in server.catalog
+    }
     _count_outcomes(calls, found)
     _count_bins(calls, found, "ms", MILLISECONDS, COMPLETED)
     _count_bins(calls, found, "bytes", BYTES, Q(outcome=Outcome.OK))
@@ -602,13 +584,6 @@ def build_quality_report(
     _add_primary_keys(server.name, found)
     every = sorted(found.values(), key=lambda one: (one.kind, one.key))
     return QualityReport(since=since, cut=cut, every=tuple(every))
-
-
-def _catalog_components(server: MCPServer) -> dict[Name, ComponentQuality]:
-    return {
-        (one.kind, one.key): ComponentQuality(kind=one.kind, key=one.key, is_in_catalog=True)
-        for one in server.catalog
-    }
 
 
 def _quality_of_row(
@@ -651,12 +626,8 @@ def _count_bins(
 def _count_wrong(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:
     invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
     for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
-        _quality_of_row(found, row).wrong.update(set(_paths(row["problems"])))
-
-
-def _paths(problems: Any) -> Iterable[str]:
-    """Return the paths of the invalid arguments."""
-    return (str(one) for one in problems) if isinstance(problems, list) else ()
+        paths = row["problems"] if isinstance(row["problems"], list) else ()
+        _quality_of_row(found, row).wrong.update(set(map(str, paths)))
 
 
 def _mark_used_components(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:

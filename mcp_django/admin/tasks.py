@@ -7,7 +7,7 @@ and never what a user answered.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,13 +19,19 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
-from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import ServerFilter, link_to_row
+from mcp_django.admin.base import (
+    EMPTY_VALUE,
+    ServerFilter,
+    client_name,
+    link_to_row,
+    local_time,
+    render_list,
+    render_outcome,
+)
 from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.auth.principal import anonymous_principal, key_of
@@ -46,7 +52,6 @@ LONG_COLUMNS = [
     *("answers", "keys", "result", "error"),
 ]
 TONES = {"completed": "good", "failed": "bad"}
-EMPTY_VALUE = "-"
 # Limits for display, in characters or items.
 MAX_TEXT_SHOWN = 20_000
 MAX_QUESTION = 500
@@ -173,17 +178,17 @@ class TaskAdmin(RevocableAdmin):
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
         """Return the name and version that the client sent, or its client id."""
-        said = " ".join(_client_name_parts(row.client_info))
-        return one_line(said) or row.client_id or gettext("unknown")
+        return one_line(client_name(row.client_info)) or row.client_id or gettext("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
         """Return the status as a colored label."""
         tone = TONES.get(row.status, "fair")
         text = row.get_status_display()
-        if "result" not in row.get_deferred_fields() and _is_tool_error(row):
+        result = None if "result" in row.get_deferred_fields() else row.result
+        if isinstance(result, dict) and result.get("isError"):
             tone, text = "fair", gettext("%(status)s (with a tool error)") % {"status": text}
-        return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
+        return render_outcome(tone, text)
 
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
@@ -225,8 +230,8 @@ class TaskAdmin(RevocableAdmin):
             return EMPTY_VALUE
         if row.lease_until is None:
             return gettext("not started yet")
-        until = localtime(row.lease_until) if is_aware(row.lease_until) else row.lease_until
-        return gettext("running; considered lost after %(moment)s") % {"moment": localize(until)}
+        until = local_time(row.lease_until)
+        return gettext("running; considered lost after %(moment)s") % {"moment": until}
 
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
@@ -252,14 +257,13 @@ class TaskAdmin(RevocableAdmin):
             return gettext("none")
         lines = [_render_client_request(one) for one in list(found.values())[:MAX_QUESTIONS]]
         more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
-        items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
-        return format_html('<ul class="mcp-list">{}</ul>', items)
+        return render_list([*lines, *more])
 
     @admin.display(description=_("size of the result"))
     def shown_size(self, row: Task) -> str:
         """Return the size of the result."""
-        size = _size_of(row)
-        return EMPTY_VALUE if size is None else filesizeformat(size)
+        came = _outcome_of(row)
+        return EMPTY_VALUE if came is None else filesizeformat(len(jsonrpc.encode(came)))
 
     @admin.display(description=_("result"))
     def shown_result(self, row: Task) -> SafeString | str:
@@ -278,10 +282,6 @@ class TaskAdmin(RevocableAdmin):
             (title, {"fields": [name for name in one["fields"] if name not in hidden]})
             for title, one in self.fieldsets
         ]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return all fields."""
-        return [str(name) for _title, one in self.fieldsets for name in one["fields"]]
 
 
 def _cancel(chosen: Sequence[Task]) -> None:
@@ -334,10 +334,9 @@ def _is_task_of_call(row: Task, call: Call) -> bool:
 
 
 def _task_label(row: Task) -> str:
-    began = localtime(row.created_at) if is_aware(row.created_at) else row.created_at
     return gettext("%(status)s, since %(since)s") % {
         "status": row.get_status_display(),
-        "since": localize(began),
+        "since": local_time(row.created_at),
     }
 
 
@@ -372,26 +371,8 @@ def _outcome_of(row: Task) -> Any:
     return row.error if row.error is not None else row.result
 
 
-def _is_tool_error(row: Task) -> bool:
-    """Return whether the result is a tool error (``isError``)."""
-    return isinstance(row.result, dict) and bool(row.result.get("isError"))
-
-
-def _size_of(row: Task) -> int | None:
-    """Return the size of the result in bytes."""
-    came = _outcome_of(row)
-    return None if came is None else len(jsonrpc.encode(came))
-
-
 def _pre(value: Any) -> SafeString:
     """Return a JSON value as indented text, truncated."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     shown = clip(escape_invisible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
     return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
-
-
-def _client_name_parts(info: Any) -> Iterator[str]:
-    """Yield the name and the version that a client sent."""
-    for key in ("name", "version"):
-        if isinstance(info, dict) and info.get(key):
-            yield str(info[key])

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import model_ngettext, unquote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
@@ -20,11 +20,11 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext, gettext_lazy as _
+from django.urls import URLPattern
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import OptimisticLockForm
-from mcp_django.admin.override_forms import ScopesField
+from mcp_django.admin.base import server_choices
+from mcp_django.admin.override_forms import RestrictedForm, ScopesField
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import catalog_rows
@@ -36,42 +36,28 @@ from mcp_django.overrides.text_versions import (
 )
 from mcp_django.server import all_servers
 
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise
-
-
 # What differs between prompts and skills ----------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdminTextType:
-    """What the admin says of prompts or of skills, beyond ``text_type``.
+    """What is specific to the admin of prompts or of skills, beyond ``text_type``."""
 
-    Texts may contain the noun as a placeholder, which stands for the name of the row.
-    """
-
-    noun: Literal["prompt", "skill"]
     text_type: TextType
+    preview_template: str
     is_taken: Callable[[str, str], bool]
     """Whether code has one of this name on this server, which takes precedence."""
     preview_context: Callable[[Any, Any], dict[str, Any]]
     """Returns the template context of the preview, for a valid row and the submitted data."""
 
-    invalid_message: _StrPromise
-    shadowed_message: _StrPromise
-    name_is_taken: _StrPromise
-    changed_message: _StrPromise
-    conflict_message: _StrPromise
-    versions_title: _StrPromise
-    version_title: _StrPromise
-    back: _StrPromise
-    changed_count_message: _StrPromise
+
+INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
 
 
 # The form of a text -------------------------------------------------------------------------------
 
 
-class TextForm(OptimisticLockForm):
+class TextForm(RestrictedForm):
     """The form of a prompt or skill; ``based_on`` is the version that its user is editing.
 
     An edit by another user is not overwritten unseen: the form is rejected once if there is a newer
@@ -83,20 +69,20 @@ class TextForm(OptimisticLockForm):
     multiline_fields: ClassVar[tuple[str, ...]] = ("text",)
     """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
-    server = forms.ChoiceField(label=_("Server"))
-    scopes = ScopesField(
-        label=_("Scopes"), help_text=_("Scopes that an OAuth token needs, separated by spaces.")
-    )
+    server = forms.ChoiceField(label=_("Server"), choices=server_choices)
+    help_of_names: ClassVar[Mapping[str, Any]] = {
+        "groups": _("Only members of these groups see the %(noun)s."),
+        "permissions": _("Only users with all of these permissions see the %(noun)s."),
+    }
+    scopes = ScopesField(help_text=_("Scopes that an OAuth token needs, separated by spaces."))
     based_on = forms.IntegerField(widget=forms.HiddenInput, initial=0, required=False)
 
     def __init__(self, *args: Any, is_draft: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_saved = not is_draft
-        if "server" in self.fields:
-            names = [one.name for one in all_servers()]
-            self.fields["server"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
-        for name in ("groups", "permissions"):
-            self.fields[name].set_choices(getattr(self.instance, name))  # type: ignore[attr-defined]
+        self.noun = self.instance._meta.verbose_name
+        for name in self.help_of_names:
+            self.fields[name].help_text %= {"noun": self.noun}
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:
@@ -108,13 +94,16 @@ class TextForm(OptimisticLockForm):
         self.clean_dependent_fields(cleaned)
         server, name = cleaned.get("server"), cleaned.get("name")
         if server and name and self.kind.is_taken(server, name):
-            self.add_error("name", self.kind.name_is_taken % {"name": name, "server": server})
+            text = gettext(
+                "Code has a %(noun)s “%(name)s” on the server %(server)s; use another name."
+            )
+            self.add_error("name", text % {"noun": self.noun, "name": name, "server": server})
         if self.instance.pk is not None and self.is_saved:
             self._check_version(cleaned)
         return cleaned
 
     def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
-        """Check fields that depend on each other, beyond what ``validate`` of the kind checks."""
+        """Check fields that depend on each other, beyond what ``text_type.build`` checks."""
 
     def _check_version(self, cleaned: dict[str, Any]) -> None:
         newest = self.kind.text_type.newest_version(self.instance.pk)
@@ -123,7 +112,13 @@ class TextForm(OptimisticLockForm):
         # Saving again after this error overwrites the newer version.
         self.data = self.data.copy()  # type: ignore[attr-defined]
         self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
-        self.add_error(None, self.kind.changed_message % {"newest": newest})
+        text = gettext(
+            "Another user has changed this %(noun)s in the meantime: it is now at version "
+            "%(newest)d, and your changes were not saved. Compare with “Versions”, and copy what "
+            "you need. If you save again, your text becomes the next version; the other one stays "
+            "among the versions."
+        )
+        self.add_error(None, text % {"noun": self.noun, "newest": newest})
 
     def _post_clean(self) -> None:
         """Build the instance, and check it as a whole."""
@@ -137,7 +132,7 @@ class TextForm(OptimisticLockForm):
             if field in self.fields:
                 self.add_error(field, str(exc))
             else:
-                self.add_error(None, self.kind.invalid_message % {"why": exc})
+                self.add_error(None, INVALID_MESSAGE % {"noun": self.noun, "why": exc})
 
 
 # Preview and versions of a text -------------------------------------------------------------------
@@ -152,22 +147,15 @@ class TextPages(MCPModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Return the URLs, including those of the additional pages."""
-        name, view = f"{self.opts.app_label}_{self.opts.model_name}_", self.admin_site.admin_view
-        one = "<path:object_id>/"
-        version = f"{one}versions/<int:number>/"
+        version = "<path:object_id>/versions/<int:number>/"
         return [
-            path("preview/", view(self.preview_view), name=f"{name}preview_new"),
-            path(f"{one}preview/", view(self.preview_view), name=f"{name}preview"),
-            path(f"{one}versions/", view(self.versions_view), name=f"{name}versions"),
-            path(version, view(self.version_view), name=f"{name}version"),
-            path(f"{version}restore/", view(self.restore_view), name=f"{name}restore"),
+            self.page_path("preview/", self.preview_view, "preview_new"),
+            self.page_path("<path:object_id>/preview/", self.preview_view, "preview"),
+            self.page_path("<path:object_id>/versions/", self.versions_view, "versions"),
+            self.page_path(version, self.version_view, "version"),
+            self.page_path(f"{version}restore/", self.restore_view, "restore"),
             *super().get_urls(),
         ]
-
-    def url_of(self, page: str, *args: Any) -> str:
-        """Return the URL of one of the additional pages."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(f"{self.admin_site.name}:{name}", args=args)
 
     # Preview --------------------------------------------------------------------------------------
 
@@ -175,12 +163,10 @@ class TextPages(MCPModelAdmin):
         """Show what a client would get for the submitted form; saves nothing."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if object_id is None:
-            row, may = None, self.has_add_permission(request)
-        else:
-            row = self._row(request, object_id)
-            may = self.has_change_permission(request, row)
-        if not may:
+        row = None
+        if object_id is not None:
+            row = self._row(request, object_id, self.has_change_permission)
+        elif not self.has_add_permission(request):
             raise PermissionDenied
         kept = self.get_readonly_fields(request, row)
         asked: Any = self.form.base_fields
@@ -193,23 +179,21 @@ class TextPages(MCPModelAdmin):
             if form.is_valid()
             else {"errors": _errors(form)}
         )
-        return self._page(
-            request, f"{self.kind.noun}_preview", gettext("Preview"), shown, **context
-        )
+        return self._page(request, self.kind.preview_template, gettext("Preview"), shown, **context)
 
     # Versions -------------------------------------------------------------------------------------
 
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show all versions, the newest first."""
-        row = self._viewed(request, object_id)
+        row = self._row(request, object_id, self.has_view_or_change_permission)
         rows = self.kind.text_type.versions_of(row).defer("content")
         page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("p"))
-        title = self.kind.versions_title % {self.kind.noun: row}
+        title = gettext("Versions of %(row)s") % {"row": row}
         return self._page(request, "text_versions", title, row, versions=list(page), page=page)
 
     def version_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
         """Show one version, compared with the previous one or with any other."""
-        row = self._viewed(request, object_id)
+        row = self._row(request, object_id, self.has_view_or_change_permission)
         version = self._version(row, number)
         wanted = request.GET.get("with", "")
         before = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else number - 1
@@ -220,7 +204,7 @@ class TextPages(MCPModelAdmin):
             if other is not None
             else (ComparedLine("same", text) for text in text_type.content_lines(version.content))
         )
-        title = self.kind.version_title % {"number": number, self.kind.noun: row}
+        title = gettext("Version %(number)d of %(row)s") % {"number": number, "row": row}
         return self._page(
             request,
             "text_version",
@@ -236,44 +220,48 @@ class TextPages(MCPModelAdmin):
         """Restore the content of a version as a new version."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = self._row(request, object_id)
-        if not self.has_change_permission(request, row):
-            raise PermissionDenied
+        row = self._row(request, object_id, self.has_change_permission)
         version = self._version(row, number)
-        based_on = request.POST.get("based_on", "")
-        based_on_version = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
+        given = request.POST.get("based_on", "")
+        based_on = int(given) if given.isdecimal() and len(given) < 10 else -1
         try:
             with transaction.atomic(using=row._state.db):
-                self.kind.text_type.restore(
-                    row, version, author=request.user, based_on=based_on_version
-                )
+                self.kind.text_type.restore(row, version, author=request.user, based_on=based_on)
                 catalog_rows.write_after_commit()
                 text = gettext("Restored version %(old)d, as version %(new)d.")
                 done = text % {"old": number, "new": row.version}
                 self.log_change(request, row, done)
         except VersionConflict:
-            self.message_user(request, str(self.kind.conflict_message), messages.ERROR)
-            return redirect(self.url_of("version", row.pk, number))
+            text = gettext(
+                "Another user has changed this %(noun)s in the meantime. Review it and try again."
+            )
+            problem = text % {"noun": self.opts.verbose_name}
         except self.kind.text_type.error as exc:
             text = gettext("Version %(number)d cannot be restored: %(why)s")
-            self.message_user(request, text % {"number": number, "why": exc}, messages.ERROR)
-            return redirect(self.url_of("version", row.pk, number))
-        self.message_user(request, done, messages.SUCCESS)
-        return redirect(self.url_of("versions", row.pk))
+            problem = text % {"number": number, "why": exc}
+        else:
+            self.message_user(request, done, messages.SUCCESS)
+            return redirect(self.page_url("versions", row.pk))
+        self.message_user(request, problem, messages.ERROR)
+        return redirect(self.page_url("version", row.pk, number))
 
     # What these pages share -----------------------------------------------------------------------
 
-    def _row(self, request: HttpRequest, object_id: str) -> Any:
+    def _row(
+        self, request: HttpRequest, object_id: str, has_permission: Callable[..., bool]
+    ) -> Any:
+        """Return the row, if the user has this permission for it.
+
+        Raises:
+            PermissionDenied: the user may not view such rows, or lacks the permission.
+            Http404: the row does not exist.
+        """
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
         if row is None:
             raise Http404
-        return row
-
-    def _viewed(self, request: HttpRequest, object_id: str) -> Any:
-        row = self._row(request, object_id)
-        if not self.has_view_or_change_permission(request, row):
+        if not has_permission(request, row):
             raise PermissionDenied
         return row
 
@@ -288,15 +276,9 @@ class TextPages(MCPModelAdmin):
     ) -> TemplateResponse:
         """Return a page, with a link back to the form of the row if there is one."""
         request.current_app = self.admin_site.name
-        page = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "opts": self.opts,
-            "row": row,
-            "back": self.kind.back % {self.kind.noun: row},
-            **context,
-        }
-        return TemplateResponse(request, f"admin/mcp_django/{template}.html", page)
+        back = gettext("Back to the %(noun)s %(row)s")
+        context["back"] = back % {"noun": self.opts.verbose_name, "row": row}
+        return self.render_page(request, template, title, row=row, **context)
 
 
 def _errors(form: Any) -> list[tuple[str, str]]:
@@ -353,11 +335,11 @@ class TextAdmin(TextPages):
         """Render the form with links to its preview and its versions."""
         obj = kwargs.get("obj")
         if obj is None:
-            context["preview_url"] = self.url_of("preview_new")
+            context["preview_url"] = self.page_url("preview_new")
         else:
-            context["versions_url"] = self.url_of("versions", obj.pk)
+            context["versions_url"] = self.page_url("versions", obj.pk)
             if self.has_change_permission(request, obj):
-                context["preview_url"] = self.url_of("preview", obj.pk)
+                context["preview_url"] = self.page_url("preview", obj.pk)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def change_view(
@@ -382,11 +364,12 @@ class TextAdmin(TextPages):
         if row.server not in {one.name for one in all_servers()}:
             return gettext("A server with this name does not exist.")
         if self.kind.is_taken(row.server, row.name):
-            return str(self.kind.shadowed_message)
+            text = gettext("Code has a %(noun)s with this name, which is used instead.")
+            return text % {"noun": self.opts.verbose_name}
         try:
             self.kind.text_type.build(row)
         except self.kind.text_type.error as exc:
-            return self.kind.invalid_message % {"why": exc}
+            return INVALID_MESSAGE % {"noun": self.opts.verbose_name, "why": exc}
         return ""
 
     # Changes --------------------------------------------------------------------------------------
@@ -408,24 +391,38 @@ class TextAdmin(TextPages):
         super().delete_queryset(request, queryset)
         self._publish_change(servers)
 
-    def set_enabled(
+    # Actions --------------------------------------------------------------------------------------
+
+    @admin.action(
+        description=_("Enable the selected %(verbose_name_plural)s"), permissions=["change"]
+    )
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Enable the selected rows."""
+        self._set_enabled(request, queryset, is_enabled=True)
+
+    @admin.action(
+        description=_("Disable the selected %(verbose_name_plural)s"), permissions=["change"]
+    )
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Disable the selected rows."""
+        self._set_enabled(request, queryset, is_enabled=False)
+
+    def _set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
     ) -> None:
-        """Enable or disable the rows and publish the change."""
+        done = gettext("Enabled.") if is_enabled else gettext("Disabled.")
         with transaction.atomic(using=queryset.db):
             rows = list(queryset.exclude(is_enabled=is_enabled))
             # An update leaves the version alone, so it does not conflict with an open form.
-            queryset.model._default_manager.using(queryset.db).filter(
-                pk__in=[row.pk for row in rows]
-            ).update(is_enabled=is_enabled)
+            everywhere = queryset.model._default_manager.using(queryset.db)
+            everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
             for row in rows:
-                self.log_change(
-                    request, row, gettext("Enabled.") if is_enabled else gettext("Disabled.")
-                )
+                self.log_change(request, row, done)
             self._publish_change({row.server for row in rows})
-        self.message_user(
-            request, self.kind.changed_count_message % {"n": len(rows)}, messages.SUCCESS
-        )
+        n = len(rows)
+        text = ngettext("%(n)d %(name)s was changed.", "%(n)d %(name)s were changed.", n)
+        said = text % {"n": n, "name": model_ngettext(self.opts, n)}
+        self.message_user(request, said, messages.SUCCESS)
 
     def _publish_change(self, servers: set[str]) -> None:
         publish_change((server, self.kind.text_type.list_name) for server in sorted(servers))

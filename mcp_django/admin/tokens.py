@@ -15,11 +15,11 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
+from mcp_django.admin.base import ConditionFilter, server_choices
 from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
@@ -38,22 +38,13 @@ from mcp_django.storage import databases
 # The form that creates a token --------------------------------------------------------------------
 
 
-def _server_choices() -> list[tuple[str, str]]:
-    """Return the servers of the site as choices."""
-    return [(one.name, one.name) for one in all_servers()]
-
-
 def _scope_choices() -> list[tuple[str, Any]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
     return [
-        (scope, _scope_label(scope, described))
+        (scope, f"{scope}: {described[scope]}" if described.get(scope) else scope)
         for scope in sorted({*described, *_required_scopes()})
     ]
-
-
-def _scope_label(scope: str, described: dict[str, str]) -> str:
-    return f"{scope}: {described[scope]}" if described.get(scope) else scope
 
 
 def _required_scopes() -> Iterator[str]:
@@ -88,7 +79,7 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
     )
     servers = forms.MultipleChoiceField(
         label=_("Servers"),
-        choices=_server_choices,
+        choices=server_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text=_("Leave empty for access to every server."),
@@ -167,38 +158,23 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
 FORM_SECONDS = 24 * 3600
 
 
-class TokenStateFilter(admin.SimpleListFilter):
+class TokenStateFilter(ConditionFilter):
     """A filter by usable tokens, or by the reason why a token is not usable."""
 
     title = _("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+    def conditions(self) -> dict[str, tuple[Any, Q]]:
         """Return the states."""
-        return [
-            ("usable", _("usable")),
-            ("expired", _("expired")),
-            ("revoked", _("revoked")),
-            ("inactive", _("user inactive")),
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Filter by the chosen state."""
-        revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
-        inactive = Q(user__is_active=False)
-        conditions = {
-            "usable": ~revoked & ~_expired_condition() & ~inactive,
-            "expired": ~revoked & expired,
-            "revoked": revoked,
-            "inactive": ~revoked & inactive,
+        revoked, inactive = Q(revoked_at__isnull=False), Q(user__is_active=False)
+        # For a token that never expires, the comparison alone is NULL: neither true nor false.
+        expired = Q(expires_at__isnull=False, expires_at__lte=timezone.now())
+        return {
+            "usable": (_("usable"), ~revoked & ~expired & ~inactive),
+            "expired": (_("expired"), ~revoked & expired),
+            "revoked": (_("revoked"), revoked),
+            "inactive": (_("user inactive"), ~revoked & inactive),
         }
-        state = self.value()
-        return queryset.filter(conditions[state]) if state in conditions else queryset
-
-
-def _expired_condition() -> Q:
-    # For a token that never expires, the comparison alone is NULL: neither true nor false.
-    return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
 
 
 class _DuplicateSubmission(Exception):
@@ -252,10 +228,6 @@ class AccessTokenAdmin(RevocableAdmin):
         """Return the fields of the add form, or those shown of an existing token."""
         return self.add_fields if obj is None else self.shown_fields
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Return all fields of an existing token."""
-        return () if obj is None else self.shown_fields
-
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """Return the name of the token and the username field; never the secret."""
         return ["name", f"user__{get_user_model().USERNAME_FIELD}"]
@@ -287,7 +259,7 @@ class AccessTokenAdmin(RevocableAdmin):
         """Create the token; its plaintext is only in memory, until the response is sent.
 
         Raises:
-            _MadeAlready: the form was submitted before.
+            _DuplicateSubmission: the form was submitted before.
         """
         data = form.cleaned_data
         if data["once"] and not databases.take_lease(f"token:{data['once']}", seconds=FORM_SECONDS):
@@ -309,20 +281,17 @@ class AccessTokenAdmin(RevocableAdmin):
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Return the only page that shows the token."""
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Access token"),
-            "opts": self.opts,
-            "token": obj,
-            "plaintext": obj.plaintext,
-            "may_view": self.has_view_permission(request),
-        }
-        return TemplateResponse(
+        response = self.render_page(
             request,
-            "admin/mcp_django/token_issued.html",
-            context,
-            headers={"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"},
+            "token_issued",
+            _("Access token"),
+            token=obj,
+            plaintext=obj.plaintext,
+            may_view=self.has_view_permission(request),
         )
+        response["Cache-Control"] = "no-store, private"
+        response["Referrer-Policy"] = "no-referrer"
+        return response
 
     # Revocation -------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, find_codenames, parse_permissions
-from mcp_django.checks.site import DISTRIBUTION
-from mcp_django.core.component import Component
+from mcp_django.checks.site import DISTRIBUTION, Problem, itself, system_check
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
 from mcp_django.overrides.state import shares_skill_override
 from mcp_django.protocol.text import nearest
@@ -28,17 +29,21 @@ from mcp_django.server import MCPServer, all_servers, known_scopes
 from mcp_django.storage.databases import tables
 
 
-def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def _components(server: MCPServer) -> Iterable[Component]:
+    return server
+
+
+def _tools(server: MCPServer) -> Iterable[Tool]:
+    return server.tools.values()
+
+
+@system_check(Error, "mcp_django.E004")
+def check_server_names() -> Iterator[Problem]:
     """E004: two servers have the same name, and so the same URL namespace."""
     names = [server.name for server in all_servers()]
-    return [
-        Error(
-            f"There are {names.count(name)} servers named {name!r}.",
-            hint="Give each MCPServer a unique name.",
-            id="mcp_django.E004",
-        )
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        hint = "Give each MCPServer a unique name."
+        yield f"There are {names.count(name)} servers named {name!r}.", hint
 
 
 def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -73,21 +78,16 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
             )
 
 
-def check_open_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W020", each=itself)
+def check_open_servers(server: MCPServer) -> Iterator[Problem]:
     """W020: anonymous callers are not rate limited; checked with ``--deploy``."""
-    return [
-        checks.Warning(
-            f"The server {server.name!r} allows anonymous access (AllowAny) and has no rate limit.",
-            hint=(
-                "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous "
-                "callers are counted by address. See docs/rates.md."
-            ),
-            obj=server,
-            id="mcp_django.W020",
+    if not server.rates_in_code and any(True for _ in server) and _is_open(server):
+        what = "allows anonymous access (AllowAny) and has no rate limit"
+        hint = (
+            "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous callers "
+            "are counted by address. See docs/rates.md."
         )
-        for server in all_servers()
-        if not server.rates_in_code and any(True for _ in server) and _is_open(server)
-    ]
+        yield f"The server {server.name!r} {what}.", hint
 
 
 def _is_open(server: MCPServer) -> bool:
@@ -97,27 +97,21 @@ def _is_open(server: MCPServer) -> bool:
         return False
 
 
-def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W007: no model defines a required permission, so only superusers have it."""
-    known = _model_codenames()
-    return [
-        checks.Warning(
-            f"The {what} requires {codename!r}, but no installed model defines this permission.",
-            hint=_suggest_codename(codename, known),
-            obj=server,
-            id="mcp_django.W007",
-        )
-        for server in all_servers()
-        for what, declared in _declared_permissions(server)
-        for codename in find_codenames(declared)
-        if codename not in known
-    ]
-
-
 def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
     yield f"server {server.name!r}", server.permission
     for component in server:
         yield component, component.permission
+
+
+@system_check(checks.Warning, "mcp_django.W007", each=itself)
+def check_codenames(server: MCPServer) -> Iterator[Problem]:
+    """W007: no model defines a required permission, so only superusers have it."""
+    known = _model_codenames()
+    for what, declared in _declared_permissions(server):
+        for codename in find_codenames(declared):
+            if codename not in known:
+                problem = f"requires {codename!r}, but no installed model defines this permission"
+                yield f"The {what} {problem}.", _suggest_codename(codename, known)
 
 
 def _model_codenames() -> set[str]:
@@ -137,50 +131,33 @@ def _suggest_codename(codename: str, known: Iterable[str]) -> str:
     return f"Did you mean {close!r}?" if close else "Write 'app_label.codename'."
 
 
-def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W001", each=_components)
+def check_descriptions(component: Component) -> Iterator[Problem]:
     """W001: a component has no description, so models have to guess its purpose."""
-    return [
-        checks.Warning(
-            f"The {component} has no description.",
-            hint="Write a docstring, or pass description=….",
-            obj=server,
-            id="mcp_django.W001",
-        )
-        for server in all_servers()
-        for component in server
-        # The files of a skill are described in the skill.
-        if not component.description and not shares_skill_override(component)
-    ]
+    # The files of a skill are described in the skill.
+    if not component.description and not shares_skill_override(component):
+        hint = "Write a docstring, or pass description=…."
+        yield f"The {component} has no description.", hint
 
 
-def check_async_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W002", each=_components)
+def check_async_transactions(component: Component) -> Iterator[Problem]:
     """W002: an async function is declared atomic, which has no effect."""
-    return [
-        checks.Warning(
+    if component.atomic and component.function.is_async:
+        yield (
             f"The {component} is atomic, but its function is async, so no transaction is opened.",
-            hint="Make the function synchronous, or use transaction.atomic() where it writes.",
-            obj=server,
-            id="mcp_django.W002",
+            "Make the function synchronous, or use transaction.atomic() where it writes.",
         )
-        for server in all_servers()
-        for component in server
-        if component.atomic and component.function.is_async
-    ]
 
 
-def check_prompt_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E007", each=lambda server: server.prompts.values())
+def check_prompt_templates(prompt: Prompt) -> Iterator[Problem]:
     """E007: the Django template of a prompt does not exist or is invalid."""
-    return [
-        Error(
-            f"The template {prompt.template!r} of the {prompt} {problem}.",
-            hint="Create it in a templates directory of an installed app, or fix the error.",
-            obj=server,
-            id="mcp_django.E007",
-        )
-        for server in all_servers()
-        for prompt in server.prompts.values()
-        if (problem := _template_problem(prompt.template))
-    ]
+    if problem := _template_problem(prompt.template):
+        yield f"The template {prompt.template!r} of the {prompt} {problem}.", TEMPLATE_HINT
+
+
+TEMPLATE_HINT = "Create it in a templates directory of an installed app, or fix the error."
 
 
 def _template_problem(name: str | None) -> str:
@@ -194,80 +171,53 @@ def _template_problem(name: str | None) -> str:
     return ""
 
 
-def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W009", each=_tools)
+def check_validation(tool: Tool) -> Iterator[Problem]:
     """W009: without a library, values are not validated against hand-written schemas."""
-    if validation_engine() is not None:
-        return []
-    return [
-        checks.Warning(
-            f"Only argument names are validated against the hand-written schema of the {tool}.",
-            hint=f"pip install jsonschema-rs, or the extra [schema] of {DISTRIBUTION}.",
-            obj=server,
-            id="mcp_django.W009",
-        )
-        for server in all_servers()
-        for tool in server.tools.values()
-        if isinstance(tool.arguments, JSONSchemaArguments)
-        or isinstance(tool.output, JSONSchemaOutput)
-    ]
-
-
-def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E009: a view is not in the URLconf, or its URL lacks variables that the component needs."""
-    return [
-        Error(
-            f"The {component}: {problem}",
-            hint="Change the registration or the URLconf. For a view that only the URLconf of one "
-            "host contains, pass urlconf='…'.",
-            obj=server,
-            id="mcp_django.E009",
-        )
-        for server in all_servers()
-        for component in server
-        if (problem := _view_problem(component.callable))
-    ]
-
-
-def _view_problem(source: Any) -> str:
-    # Found by its module, since an isinstance() check would import REST framework.
-    is_ours = type(source).__module__.startswith("mcp_django.integrations.")
-    return (
-        source.configuration_problem()
-        if is_ours and hasattr(source, "configuration_problem")
-        else ""
+    is_by_hand = isinstance(tool.arguments, JSONSchemaArguments) or isinstance(
+        tool.output, JSONSchemaOutput
     )
+    if is_by_hand and validation_engine() is None:
+        yield (
+            f"Only argument names are validated against the hand-written schema of the {tool}.",
+            f"pip install jsonschema-rs, or the extra [schema] of {DISTRIBUTION}.",
+        )
 
 
-def check_admin_sources(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E009", each=_components)
+def check_views(component: Component) -> Iterator[Problem]:
+    """E009: a view is not in the URLconf, or its URL lacks variables that the component needs."""
+    # Found by its module, since an isinstance() check would import REST framework.
+    source: Any = component.callable
+    if not type(source).__module__.startswith("mcp_django.integrations."):
+        return
+    if hasattr(source, "configuration_problem") and (problem := source.configuration_problem()):
+        hint = (
+            "Change the registration or the URLconf. For a view that only the URLconf of one host "
+            "contains, pass urlconf='…'."
+        )
+        yield f"The {component}: {problem}", hint
+
+
+@system_check(checks.Info, "mcp_django.I001", each=lambda server: server.declarations)
+def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""
-    return [
-        checks.Info(
-            f"{declaration}: {one}.",
-            hint="Add it to fields= of register_admin() if callers may see it, or ignore this.",
-            obj=server,
-            id="mcp_django.I001",
-        )
-        for server in all_servers()
-        for declaration in server.declarations
-        for one in getattr(declaration, "left_out", ())
-    ]
+    hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."
+    for one in getattr(declaration, "left_out", ()):
+        yield f"{declaration}: {one}.", hint
 
 
-def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Info, "mcp_django.I002", each=_components)
+def check_uri_schemes(component: Component) -> Iterator[Problem]:
     """I002: a resource has an http(s) URI, which hosts may fetch directly from the web."""
-    return [
-        checks.Info(
-            f"The {component} has the URI {component.key!r}, which hosts may fetch directly, "
-            "bypassing this server and its permissions.",
-            hint="Use https only for resources that are public on the web; otherwise use a custom "
-            "scheme such as 'shop://'.",
-            obj=server,
-            id="mcp_django.I002",
+    is_readable = isinstance(component, ReadableComponent)
+    if is_readable and component.key.lower().startswith(("http:", "https:")):
+        what = "which hosts may fetch directly, bypassing this server and its permissions"
+        hint = (
+            "Use https only for resources that are public on the web; otherwise use a custom "
+            "scheme such as 'shop://'."
         )
-        for server in all_servers()
-        for component in (*server.resources.values(), *server.templates.values())
-        if component.key.lower().startswith(("http:", "https:"))
-    ]
+        yield f"The {component} has the URI {component.key!r}, {what}.", hint
 
 
 # Overrides in the database ------------------------------------------------------------------------
@@ -333,32 +283,19 @@ def _stored_permissions() -> set[str]:
 # Names of sensitive arguments ---------------------------------------------------------------------
 
 
-def check_sensitive(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W017", each=_components)
+def check_sensitive(component: Component) -> Iterator[Problem]:
     """W017: ``sensitive`` names an unknown argument, so nothing is hidden."""
-    return [
-        checks.Warning(
-            f"The {component} names {name!r} in sensitive, but has no such argument.",
-            hint="Write the name as in the input schema (the alias, if the argument has one).",
-            obj=server,
-            id="mcp_django.W017",
-        )
-        for server in all_servers()
-        for component in server
-        if component.sensitive
-        for name in _unknown_sensitive_names(component)
-    ]
-
-
-def _unknown_sensitive_names(component: Component) -> Iterator[str]:
     source: Any = getattr(component, "arguments", None)
-    schema = source.json_schema if source is not None else {}
-    known: set[str] = set()
-    for _path, member in walk(schema):
-        if member.get("additionalProperties") not in (None, False):
-            # Undeclared names are allowed.
-            return
-        known.update(member.get("properties", ()))
-    yield from (name for name in component.sensitive if name not in known)
+    members = [one for _path, one in walk(source.json_schema if source is not None else {})]
+    if any(one.get("additionalProperties") not in (None, False) for one in members):
+        # Undeclared names are allowed.
+        return
+    known = {name for one in members for name in one.get("properties", ())}
+    hint = "Write the name as in the input schema (the alias, if the argument has one)."
+    for name in component.sensitive:
+        if name not in known:
+            yield f"The {component} names {name!r} in sensitive, but has no such argument.", hint
 
 
 # MCP Apps -----------------------------------------------------------------------------------------
@@ -376,7 +313,7 @@ def check_apps(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         problem
         for server in all_servers()
-        for tool in server.tools.values()
+        for tool in _tools(server)
         if tool.ui is not None
         for problem in _ui_problems(server, tool, tool.ui)
     ]
@@ -390,7 +327,7 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
     if problem:
         yield Error(
             f"The template {ui.template!r} of the MCP App of the {tool} {problem}.",
-            hint="Create it in a templates directory of an installed app, or fix the error.",
+            hint=TEMPLATE_HINT,
             obj=server,
             id="mcp_django.E015",
         )
@@ -440,8 +377,7 @@ def _matches_origin(origin: str, allowed: Iterable[str]) -> bool:
     scheme, _, host = origin.partition("://")
     for one in allowed:
         of_scheme, _, of_host = one.partition("://")
-        if scheme == of_scheme and (
-            host == of_host or (of_host.startswith("*.") and host.endswith(of_host[1:]))
-        ):
+        is_below = of_host.startswith("*.") and host.endswith(of_host[1:])
+        if scheme == of_scheme and (host == of_host or is_below):
             return True
     return False

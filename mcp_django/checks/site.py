@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import packages_distributions
 from typing import Any
 
@@ -22,7 +22,7 @@ from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
-from mcp_django.conf import DEFAULT_LAYER, Settings, find_problems, get_settings
+from mcp_django.conf import DEFAULT_LAYER, Check, Settings, find_problems, get_settings
 from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
@@ -33,101 +33,123 @@ DISTRIBUTION = "django-mcp-provider"
 OAUTH_APP = "mcp_django.oauth"
 
 
-def check_distribution(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+Problem = tuple[str, str | None]
+"""What is wrong, and a hint."""
+
+
+def system_check(
+    message: Callable[..., CheckMessage],
+    id: str,
+    *,
+    each: Callable[[MCPServer], Iterable[Any]] | None = None,
+) -> Callable[[Callable[..., Iterable[Problem]]], Check]:
+    """Decorate a function that yields problems: make it a system check that reports them.
+
+    With ``each``, the check calls the function for each declaration of every server that ``each``
+    returns, and the server is the object of the messages.
+    """
+
+    def decorator(find_problems: Callable[..., Iterable[Problem]]) -> Check:
+        def check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+            if each is None:
+                return [message(what, hint=hint, id=id) for what, hint in find_problems()]
+            return [
+                message(what, hint=hint, obj=server, id=id)
+                for server in all_servers()
+                for one in each(server)
+                for what, hint in find_problems(one)
+            ]
+
+        # Not ``functools.wraps``: Django looks at the signature of the function behind it.
+        check.__name__, check.__doc__ = find_problems.__name__, find_problems.__doc__
+        return check
+
+    return decorator
+
+
+def itself(server: MCPServer) -> Iterable[MCPServer]:
+    """Return the server, for a check of each server as a whole."""
+    return [server]
+
+
+@system_check(Error, "mcp_django.E001")
+def check_distribution() -> Iterator[Problem]:
     """E001: another distribution ships a package of the same import name."""
     owners = set(packages_distributions().get("mcp_django", ()))
-    foreign = sorted(owners - {DISTRIBUTION})
-    if not foreign:
-        return []
-    return [
-        Error(
-            f"The distribution {', '.join(foreign)} also installs a package named mcp_django.",
-            hint=f"pip uninstall {' '.join(foreign)}; pip install --force-reinstall {DISTRIBUTION}",
-            id="mcp_django.E001",
-        )
-    ]
+    if foreign := sorted(owners - {DISTRIBUTION}):
+        hint = f"pip uninstall {' '.join(foreign)}; pip install --force-reinstall {DISTRIBUTION}"
+        names = ", ".join(foreign)
+        yield f"The distribution {names} also installs a package named mcp_django.", hint
 
 
-def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E002")
+def check_settings() -> Iterable[Problem]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
     found = find_problems(getattr(django_settings, "MCP_DJANGO", {}))
-    if not found and apps.is_installed("django.contrib.admin"):
-        found = _admin_class_problems()
-    return [Error(what, hint=hint, id="mcp_django.E002") for what, hint in found]
+    return found or (_admin_class_problems() if apps.is_installed("django.contrib.admin") else ())
 
 
-def _admin_class_problems() -> list[tuple[str, str]]:
+def _admin_class_problems() -> Iterator[Problem]:
     # Imports the admin, which is optional.
     from mcp_django.admin_base import import_base_class
 
     try:
         import_base_class()
     except ImproperlyConfigured as exc:
-        hint = "Write the path of the theme's ModelAdmin class, and install the theme."
-        return [(str(exc), hint)]
-    return []
+        yield str(exc), "Write the path of the theme's ModelAdmin class, and install the theme."
 
 
-def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E003", each=lambda server: server.auth)
+def check_backends(name: str) -> Iterator[Problem]:
     """E003: an authentication backend cannot be imported."""
-    found: list[CheckMessage] = []
-    for server in all_servers():
-        for name in server.auth:
-            if name == "oauth" and not apps.is_installed(OAUTH_APP):
-                # Reported by ``check_oauth_app``.
-                continue
-            try:
-                get_backend(name)
-            except ImproperlyConfigured as exc:
-                found.append(Error(str(exc), obj=server, id="mcp_django.E003"))
-    return found
+    if name == "oauth" and not apps.is_installed(OAUTH_APP):
+        # Reported by ``check_oauth_app``.
+        return
+    try:
+        get_backend(name)
+    except ImproperlyConfigured as exc:
+        yield str(exc), None
 
 
-def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_oauth.E002")
+def check_oauth_app() -> Iterator[Problem]:
     """mcp_oauth.E002: the backend ``oauth`` is used, but its app is not installed."""
     if apps.is_installed(OAUTH_APP):
-        return []
+        return
     asking = [server.name for server in all_servers() if "oauth" in server.auth]
     if not asking and "oauth" not in get_settings().auth:
-        return []
+        return
     whose = f"the server {asking[0]!r}" if asking else "MCP_DJANGO['AUTH']"
-    return [
-        Error(
-            f"{whose} contains 'oauth', but the app {OAUTH_APP!r} is not installed.",
-            hint=f'Add "oauth2_provider" and "{OAUTH_APP}" to INSTALLED_APPS '
-            "(pip install 'django-mcp-provider[oauth]').",
-            id="mcp_oauth.E002",
-        )
-    ]
+    hint = (
+        f'Add "oauth2_provider" and "{OAUTH_APP}" to INSTALLED_APPS '
+        "(pip install 'django-mcp-provider[oauth]')."
+    )
+    yield f"{whose} contains 'oauth', but the app {OAUTH_APP!r} is not installed.", hint
 
 
-def check_channel_layer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E008")
+def check_channel_layer() -> Iterator[Problem]:
     """E008: the channel layer for pub/sub between processes is not configured."""
     wanted = get_settings().channel_layer
     known = getattr(django_settings, "CHANNEL_LAYERS", {})
-    if wanted in known or (wanted == DEFAULT_LAYER and not known):
-        return []
-    return [
-        Error(
+    if wanted not in known and (wanted != DEFAULT_LAYER or known):
+        yield (
             f"MCP_DJANGO['CHANNEL_LAYER'] is {wanted!r}, which is not in CHANNEL_LAYERS.",
-            hint=f"Write one of {', '.join(map(repr, known)) or 'its entries'}, or add an entry.",
-            id="mcp_django.E008",
+            f"Write one of {', '.join(map(repr, known)) or 'its entries'}, or add an entry.",
         )
-    ]
 
 
-def check_mounts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W008")
+def check_mounts() -> Iterator[Problem]:
     """W008: an endpoint is mounted with a trailing slash, so its URL without one redirects."""
-    return [
-        checks.Warning(
-            f"The endpoint of {name!r} is mounted at {str(one.pattern)!r}: a POST to the URL "
-            "without the slash is redirected and loses its body.",
-            hint=f"Write path({str(one.pattern).rstrip('/')!r}, ….urls), which serves both.",
-            id="mcp_django.W008",
-        )
-        for one, name in _iter_mounts(get_resolver().url_patterns)
-        if str(one.pattern).endswith("/")
-    ]
+    for one, name in _iter_mounts(get_resolver().url_patterns):
+        where = str(one.pattern)
+        if where.endswith("/"):
+            what = (
+                f"The endpoint of {name!r} is mounted at {where!r}: a POST to the URL without the "
+                "slash is redirected and loses its body."
+            )
+            yield what, f"Write path({where.rstrip('/')!r}, ….urls), which serves both."
 
 
 def _iter_mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
@@ -139,126 +161,93 @@ def _iter_mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
                 yield from _iter_mounts(one.url_patterns)
 
 
-def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W003")
+def check_middleware() -> Iterator[Problem]:
     """W003: async-only middleware prevents the use of the fast ASGI handler."""
-    found = async_only_middleware()
-    if not found:
-        return []
-    return [
-        checks.Warning(
+    if found := async_only_middleware():
+        what = (
             f"{', '.join(found)} cannot run synchronously, so mcp_django.asgi passes every request "
-            "to Django's own handler, which uses a thread for each open stream.",
-            hint="Make the middleware sync_capable, or mount mcp.asgi in a URLRouter.",
-            id="mcp_django.W003",
+            "to Django's own handler, which uses a thread for each open stream."
         )
-    ]
+        yield what, "Make the middleware sync_capable, or mount mcp.asgi in a URLRouter."
 
 
-def check_origins(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W004")
+def check_origins() -> Iterator[Problem]:
     """W004: with a wildcard host, browser clients are rejected unless their origin is listed."""
-    if "*" not in django_settings.ALLOWED_HOSTS:
-        return []
     settings = get_settings()
-    if settings.base_url or settings.allowed_origins:
-        return []
-    return [
-        checks.Warning(
+    if "*" in django_settings.ALLOWED_HOSTS and not (settings.base_url or settings.allowed_origins):
+        yield (
             "ALLOWED_HOSTS has a wildcard, so pages of the site itself cannot call its endpoints.",
-            hint="Set BASE_URL or ALLOWED_ORIGINS in MCP_DJANGO to the site's URL.",
-            id="mcp_django.W004",
+            "Set BASE_URL or ALLOWED_ORIGINS in MCP_DJANGO to the site's URL.",
         )
-    ]
 
 
-def check_sqlite(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W005")
+def check_sqlite() -> Iterator[Problem]:
     """W005: SQLite transactions that begin with a read can fail with concurrent writers."""
-    found: list[CheckMessage] = []
     for alias, database in django_settings.DATABASES.items():
         sqlite = str(database.get("ENGINE", "")).endswith("sqlite3")
         options: Any = database.get("OPTIONS") or {}
         mode = str(options.get("transaction_mode")).upper()
         if sqlite and mode not in {"IMMEDIATE", "EXCLUSIVE"}:
-            found.append(
-                checks.Warning(
-                    f"The SQLite database {alias!r} uses deferred transactions; tools that write "
-                    "at the same time can fail with 'database is locked'.",
-                    hint='Set OPTIONS = {"transaction_mode": "IMMEDIATE"}.',
-                    id="mcp_django.W005",
-                )
+            what = (
+                f"The SQLite database {alias!r} uses deferred transactions; tools that write at "
+                "the same time can fail with 'database is locked'."
             )
-    return found
+            yield what, 'Set OPTIONS = {"transaction_mode": "IMMEDIATE"}.'
 
 
-def check_persistent_connections(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W006")
+def check_persistent_connections() -> Iterator[Problem]:
     """W006: persistent connections leak under ASGI, where threads are short-lived."""
     if not getattr(django_settings, "ASGI_APPLICATION", None):
-        return []
-    return [
-        checks.Warning(
-            f"The database {alias!r} has persistent connections (CONN_MAX_AGE), which leak under "
-            "ASGI.",
-            hint="Set CONN_MAX_AGE to 0 and use a connection pool (OPTIONS['pool'], PgBouncer).",
-            id="mcp_django.W006",
-        )
-        for alias, database in django_settings.DATABASES.items()
-        if database.get("CONN_MAX_AGE", 0) != 0
-    ]
+        return
+    hint = "Set CONN_MAX_AGE to 0 and use a connection pool (OPTIONS['pool'], PgBouncer)."
+    for alias, database in django_settings.DATABASES.items():
+        if database.get("CONN_MAX_AGE", 0) != 0:
+            what = "has persistent connections (CONN_MAX_AGE), which leak under ASGI"
+            yield f"The database {alias!r} {what}.", hint
 
 
 # Authentication backends --------------------------------------------------------------------------
 
 
-def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def _issuers(settings: Settings) -> Mapping[str, Sequence[Any]]:
+    """Return the configured issuers by backend."""
+    return {"jwt": settings.jwt, "introspection": settings.introspection}
+
+
+@system_check(Error, "mcp_django.E013")
+def check_issuers() -> Iterator[Problem]:
     """E013: a backend has no issuers, or a dotted path cannot be imported."""
     settings = get_settings()
-    lists = {"jwt": settings.jwt, "introspection": settings.introspection}
-    found: list[CheckMessage] = []
     for server in all_servers():
-        found += [
-            _no_issuer(
-                f"The server {server.name!r} uses {name!r}, but no issuer is configured for it.",
-                name,
-            )
-            for name, entries in lists.items()
-            if name in server.auth and not entries_for(entries, server.name)
-        ]
+        for name, entries in _issuers(settings).items():
+            if name in server.auth and not entries_for(entries, server.name):
+                what = f"uses {name!r}, but no issuer is configured for it"
+                hint = f"Add one to MCP_DJANGO[{name.upper()!r}], or remove {name!r} from AUTH."
+                yield f"The server {server.name!r} {what}.", hint
     for key, path, kind in _iter_import_paths(settings):
-        problem = _path_problem(path, kind)
-        if problem:
-            what = f"{key} is {path!r}, {problem}."
-            hint = f"Write the dotted path of a {kind}."
-            found.append(Error(what, hint=hint, id="mcp_django.E013"))
-    return found
+        if problem := _path_problem(path, kind):
+            yield f"{key} is {path!r}, {problem}.", f"Write the dotted path of a {kind}."
 
 
-def check_unused_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W014")
+def check_unused_issuers() -> Iterator[Problem]:
     """W014: no server uses an issuer, so its tokens are rejected."""
-    settings = get_settings()
-    found: list[CheckMessage] = []
-    for name, entries in (("jwt", settings.jwt), ("introspection", settings.introspection)):
+    for name, entries in _issuers(get_settings()).items():
         using = {server.name for server in all_servers() if name in server.auth}
         for number, entry in enumerate(entries):
             if using.intersection(entry.servers or using):
                 continue
             key = f"MCP_DJANGO[{name.upper()!r}][{number}]"
             whose = f" (for {', '.join(map(repr, entry.servers))})" if entry.servers else ""
-            named = ", ".join(map(repr, sorted(using)))
-            found.append(
-                checks.Warning(
-                    f"No server accepts the tokens of {key}{whose}.",
-                    hint=f"Write servers that use {name!r} in SERVERS: {named}."
-                    if using
-                    else f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…]).",
-                    id="mcp_django.W014",
-                )
-            )
-    return found
-
-
-def _no_issuer(what: str, name: str) -> Error:
-    key = name.upper()
-    hint = f"Add one to MCP_DJANGO[{key!r}], or remove {name!r} from AUTH."
-    return Error(what, hint=hint, id="mcp_django.E013")
+            hint = f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…])."
+            if using:
+                named = ", ".join(map(repr, sorted(using)))
+                hint = f"Write servers that use {name!r} in SERVERS: {named}."
+            yield f"No server accepts the tokens of {key}{whose}.", hint
 
 
 def _path_problem(path: str, kind: str) -> str:
@@ -272,10 +261,10 @@ def _path_problem(path: str, kind: str) -> str:
 
 def _iter_import_paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yield the dotted paths in the settings: the key, the path, and the required type."""
-    for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
+    for name, entries in _issuers(settings).items():
         for number, entry in enumerate(entries):
             if entry.user:
-                yield f"MCP_DJANGO[{key!r}][{number}]['USER']", entry.user, "function"
+                yield f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", entry.user, "function"
     for number, path in enumerate(settings.drf):
         yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
 
@@ -385,59 +374,50 @@ def _scope_hint(scope: str, scopes: Iterable[str]) -> str:
     return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
 
 
-def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E011")
+def check_resource_urls() -> Iterator[Problem]:
     """E011: two servers have the same URL, so a token for one is valid for the other."""
     named: dict[str, list[MCPServer]] = defaultdict(list)
     for server in all_servers():
         if server.resource_url:
             named[canonicalize_url(server.resource_url) or ""].append(server)
-    return [
-        Error(
-            f"The servers {', '.join(repr(one.name) for one in servers)} have the same "
-            f"resource_url, {resource!r}.",
-            hint="Give each server the URL of its own endpoint.",
-            id="mcp_django.E011",
-        )
-        for resource, servers in named.items()
-        if len(servers) > 1
-    ]
+    for resource, servers in named.items():
+        if len(servers) > 1:
+            names = ", ".join(repr(one.name) for one in servers)
+            hint = "Give each server the URL of its own endpoint."
+            yield f"The servers {names} have the same resource_url, {resource!r}.", hint
 
 
-def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(Error, "mcp_django.E012")
+def check_can_connect() -> Iterator[Problem]:
     """E012: the function of ``CAN_CONNECT`` cannot be imported or called, so no one can connect."""
     path = get_settings().oauth.can_connect
     if not path:
-        return []
+        return
     hint = "Write the dotted path of a function (user, server, client_id) -> bool."
     try:
         signature = inspect.signature(find_rule(path))
     except ImproperlyConfigured as exc:
-        return [Error(str(exc), hint=hint, id="mcp_django.E012")]
+        yield str(exc), hint
+        return
     except ValueError:  # a C function without a signature
-        return []
+        return
     try:
         signature.bind("user", "server", "client_id")
     except TypeError as exc:
         what = f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] is {path!r}, which takes {signature}: {exc}."
-        return [Error(what, hint=hint, id="mcp_django.E012")]
-    return []
+        yield what, hint
 
 
-def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W011", each=itself)
+def check_metadata(server: MCPServer) -> Iterator[Problem]:
     """W011: tokens of other issuers are accepted, but clients cannot discover the issuers."""
-    if check_backends(app_configs) or _has_metadata_urls():
-        return []
-    return [
-        checks.Warning(
-            f"The server {server.name!r} accepts tokens of other issuers, but clients cannot "
-            "discover which.",
-            hint='Add path("", include("mcp_django.urls")) to the root URLconf.',
-            obj=server,
-            id="mcp_django.W011",
-        )
-        for server in all_servers()
-        if any(_has_external_issuers(name) for name in server.auth)
-    ]
+    if check_backends(None) or _has_metadata_urls():
+        return
+    if any(_has_external_issuers(name) for name in server.auth):
+        what = "accepts tokens of other issuers, but clients cannot discover which"
+        hint = 'Add path("", include("mcp_django.urls")) to the root URLconf.'
+        yield f"The server {server.name!r} {what}.", hint
 
 
 def _has_external_issuers(name: str) -> bool:
@@ -463,12 +443,7 @@ IMMEDIATE_BACKEND, DUMMY_BACKEND = "ImmediateBackend", "DummyBackend"
 
 def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E017: the task backend cannot run tasks. W019: tasks end with the web process."""
-    running = [
-        f"{tool.key} on {server.name}"
-        for server in all_servers()
-        for tool in server
-        if isinstance(tool, Tool) and tool.task
-    ]
+    running = _tools_with("task")
     alias = get_settings().task_backend
     if alias:
         hindrance = _task_backend_problem(alias)
@@ -480,8 +455,8 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         checks.Warning(
-            f"Some tools run as tasks ({', '.join(sorted(running))}) in threads of the web "
-            "process; the tasks are lost when it ends.",
+            f"Some tools run as tasks ({running}) in threads of the web process; the tasks are "
+            "lost when it ends.",
             hint=(
                 "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS with worker processes; see "
                 "docs/tasks.md."
@@ -489,6 +464,17 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="mcp_django.W019",
         )
     ]
+
+
+def _tools_with(option: str) -> str:
+    """Return the tools that have an option, each with its server; empty without such tools."""
+    found = [
+        f"{tool.key} on {server.name}"
+        for server in all_servers()
+        for tool in server
+        if isinstance(tool, Tool) and getattr(tool, option)
+    ]
+    return ", ".join(sorted(found))
 
 
 def _task_backend_problem(alias: str) -> tuple[str, str] | None:
@@ -531,24 +517,16 @@ def _task_backend_problem(alias: str) -> tuple[str, str] | None:
 # The sign-in page for approvals -------------------------------------------------------------------
 
 
-def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@system_check(checks.Warning, "mcp_django.W016")
+def check_sign_in_page() -> Iterator[Problem]:
     """W016: a tool needs approvals, but the site has no page where approvers can sign in."""
     # The authorization server needs the page too, and reports it as an error.
     if apps.is_installed(OAUTH_APP) or not getattr(django_settings, "ROOT_URLCONF", ""):
-        return []
-    waiting = [
-        f"{tool.key} on {server.name}"
-        for server in all_servers()
-        for tool in server
-        if isinstance(tool, Tool) and tool.approval
-    ]
-    if not waiting or has_sign_in_page():
-        return []
-    return [
-        checks.Warning(
+        return
+    waiting = _tools_with("approval")
+    if waiting and not has_sign_in_page():
+        what = (
             f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which is not a URL of the site, so "
-            f"users cannot sign in to approve calls ({', '.join(sorted(waiting))}).",
-            hint=SIGN_IN_HINT,
-            id="mcp_django.W016",
+            f"users cannot sign in to approve calls ({waiting})."
         )
-    ]
+        yield what, SIGN_IN_HINT

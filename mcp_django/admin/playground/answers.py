@@ -12,7 +12,7 @@ import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from django.db.models.functions import Now
@@ -55,8 +55,7 @@ class ResultPart:
     form_url: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationLine:
+class NotificationLine(NamedTuple):
     """A progress notification or a log message."""
 
     kind: str
@@ -77,10 +76,9 @@ class PlaygroundAnswer:
     dropped: int = 0
 
 
-def build_answer(
-    trial: PlaygroundTarget, outcome: RequestOutcome, keeper: AttachmentStore
-) -> PlaygroundAnswer:
+def build_answer(trial: PlaygroundTarget, outcome: RequestOutcome) -> PlaygroundAnswer:
     """Return the answer of a round without further client requests."""
+    keeper = AttachmentStore(trial.visit, trial.component.name)
     error, result = outcome.response.get("error") or {}, outcome.result
     structured = result.get("structuredContent")
     return PlaygroundAnswer(
@@ -101,13 +99,11 @@ def format_notification(message: Wire) -> NotificationLine:
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""
         said = f" {params['message']}" if params.get("message") else ""
-        return NotificationLine(kind="progress", text=f"{params.get('progress', 0):g}{total}{said}")
+        return NotificationLine("progress", f"{params.get('progress', 0):g}{total}{said}")
     data = params.get("data")
     logger = f"{params['logger']}: " if params.get("logger") else ""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    return NotificationLine(
-        kind=str(params.get("level", "")), text=f"{logger}{text}"[:MAX_TEXT_SHOWN]
-    )
+    return NotificationLine(str(params.get("level", "")), f"{logger}{text}"[:MAX_TEXT_SHOWN])
 
 
 def _indent_json(value: Any) -> str:
@@ -157,14 +153,10 @@ def _build_part(
 def _text_part(text: str, keeper: AttachmentStore, **details: Any) -> ResultPart:
     if len(text) <= MAX_TEXT_SHOWN:
         return ResultPart(kind="text", text=text, size=len(text), **details)
-    content = text.encode(errors="replace")
+    source = keeper.store(text.encode(errors="replace"), PLAIN)
+    shown = text[:MAX_TEXT_SHOWN]
     return ResultPart(
-        kind="text",
-        text=text[:MAX_TEXT_SHOWN],
-        is_cut=True,
-        size=len(text),
-        source=keeper.store(content, PLAIN),
-        **details,
+        kind="text", text=shown, is_cut=True, size=len(text), source=source, **details
     )
 
 
@@ -273,10 +265,8 @@ def serve_attachment(visit: ServerPageRequest, code: str) -> HttpResponse:
     Raises:
         Http404: it has expired, belongs to another user or session, or does not exist.
     """
-    found = rows(Attachment).filter(
-        code=code, owner=session_digest(visit.request), expires_at__gt=Now()
-    )
-    row = found.first()
+    owner = session_digest(visit.request)
+    row = rows(Attachment).filter(code=code, owner=owner, expires_at__gt=Now()).first()
     if row is None:
         raise Http404
     response = HttpResponse(bytes(row.content), content_type=row.media_type, headers=dict(HEADERS))

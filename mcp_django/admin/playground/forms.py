@@ -47,6 +47,13 @@ WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
     "long": (forms.Textarea, {"class": "vLargeTextField mcp-growing", "rows": 1, "dir": "auto"}),
     "secret": (forms.PasswordInput, {"class": "vTextField", "autocomplete": "new-password"}),
 }
+INPUT_TYPES: Mapping[str, str] = {
+    "date": "date",
+    "datetime": "datetime-local",
+    "time": "time",
+    "email": "email",
+    "uri": "url",
+}
 
 
 class PlainTextField(forms.CharField):
@@ -160,11 +167,9 @@ def _widget(shape: FieldShape) -> forms.Widget:
         return forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 3, "dir": "auto"})
     if shape.kind in ("integer", "number"):
         return _TypedInput("number", **_number_limits(shape))
-    types = {"date": "date", "datetime": "datetime-local", "time": "time"}
-    types |= {"email": "email", "uri": "url"}
     # Browsers leave out seconds without this attribute.
     step = {"step": "1"} if shape.kind in ("datetime", "time") else {}
-    return _TypedInput(types.get(shape.kind, "text"), **step)
+    return _TypedInput(INPUT_TYPES.get(shape.kind, "text"), **step)
 
 
 def _limits(shape: FieldShape) -> dict[str, Any]:
@@ -489,31 +494,21 @@ class SchemaForm(forms.Form):
                 ArgumentControl("arguments", shape, is_required=True, prefix=f"{name}-json")
             ]
             initial_values = {"arguments": dict(initial_values or {})}
+        elif initial_values is None:
+            schemas = {one.name: one.shape.schema for one in self.controls if is_prefilled}
+            initial_values = {
+                name: one["default"] for name, one in schemas.items() if "default" in one
+            }
         for control in self.controls:
             self.fields.update(control.fields())
-            if control.name in self._suggestions:
+            if (found := self._suggestions.get(control.name)) is not None:
                 self.fields[self._suggestion_key(control)] = forms.ChoiceField(
                     required=False,
                     label=_("Suggestions for %(name)s") % {"name": control.label},
-                    choices=[
-                        ("", _("as typed")),
-                        *((v, v) for v in self._suggestions[control.name]),
-                    ],
+                    choices=[("", _("as typed")), *((v, v) for v in found)],
                     widget=forms.RadioSelect,
                 )
-            self.initial.update(
-                control.initial(self._initial_value(control, initial_values, is_prefilled))
-            )
-
-    def _initial_value(
-        self,
-        control: ArgumentControl,
-        given: Mapping[str, Any] | None,
-        is_prefilled: bool,  # noqa: FBT001
-    ) -> Any:
-        if given is not None:
-            return given.get(control.name, LEFT_OUT)
-        return control.shape.schema.get("default", LEFT_OUT) if is_prefilled else LEFT_OUT
+            self.initial.update(control.initial(initial_values.get(control.name, LEFT_OUT)))
 
     def _suggestion_key(self, control: ArgumentControl) -> str:
         return f"{control.key}{SUGGESTION_SUFFIX}"

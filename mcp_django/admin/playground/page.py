@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.contrib.admin.utils import quote
@@ -37,6 +38,7 @@ from mcp_django.admin.playground.playground import (
     read_query,
 )
 from mcp_django.admin.playground.questions import (
+    ASK,
     CONFIRM,
     FOLLOW,
     InvalidState,
@@ -44,22 +46,20 @@ from mcp_django.admin.playground.questions import (
     build_client_requests,
     read_state,
 )
-from mcp_django.admin.playground.screens import (
-    MAX_HISTORY,
-    PlaygroundStep,
-    build_pending_state,
-    build_state,
-    with_preview,
-)
+from mcp_django.admin.playground.screens import build_state
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.models.calls import new_code
 from mcp_django.storage import databases
 
 WHOLE = "json"
+# The number of rounds whose messages are shown.
+MAX_HISTORY = 10
+Step = Callable[[PlaygroundTarget], HttpResponseBase]
 
 
-@server_page("try", title=gettext_lazy("Try it"), permission="try_components")
+@server_page("try", title=gettext_lazy("Try it"), permission="try_components", has_subpages=True)
 def playground_page(visit: ServerPageRequest) -> HttpResponseBase:
     """Serve the playground of a server, and the attachments of its answers.
 
@@ -71,62 +71,48 @@ def playground_page(visit: ServerPageRequest) -> HttpResponseBase:
         return answers.serve_attachment(visit, visit.rest.removeprefix(answers.PREFIX))
     if visit.rest:
         raise Http404
-    if visit.request.method == "POST":
-        return _post(visit)
-    return _get(visit)
+    if visit.request.method != "POST":
+        return _handle_query(visit, _show_empty_form)
+    step = FORM_ACTIONS.get(visit.request.POST.get("do", ""))
+    if step is None and visit.request.POST.get("suggest"):
+        step = _show_suggestions
+    return _handle_state(visit) if step is None else _handle_query(visit, step)
 
 
-def _get(visit: ServerPageRequest) -> HttpResponseBase:
+def _handle_query(visit: ServerPageRequest, step: Step) -> HttpResponseBase:
+    """Run a step for the component that the URL names."""
     chosen = read_query(visit.request)
     try:
         caller = caller_for(visit.request, chosen["user"])
     except NoSuchUser as exc:
-        return screens.show_components(
-            visit, caller_for(visit.request, ""), chosen, problem=str(exc)
-        )
+        me = caller_for(visit.request, "")
+        return screens.show_components(visit, me, chosen, problem=str(exc))
+    return _run_step(visit, caller, chosen, step)
+
+
+def _run_step(
+    visit: ServerPageRequest, caller: PlaygroundCaller, chosen: Mapping[str, str], step: Step
+) -> HttpResponseBase:
+    """Run a step for the chosen component, or show why that is not possible."""
+    is_post = visit.request.method == "POST"
     if problem := _connection_problem(visit, caller):
-        return screens.show_components(visit, caller, chosen, problem=problem)
-    if not chosen["kind"]:
+        status = 404 if is_post else 200
+        return screens.show_components(visit, caller, chosen, problem=problem, status=status)
+    if not is_post and not chosen["kind"]:
         return screens.show_components(visit, caller, chosen)
     trial = _find_target(visit, caller, chosen)
     if trial is None:
-        return screens.show_components(
-            visit, caller, chosen, problem=_not_found_message(), status=404
-        )
-    return screens.show_form(trial, _form(trial, given=trial.values or None))
-
-
-def _post(visit: ServerPageRequest) -> HttpResponseBase:
-    step = FORM_ACTIONS.get(visit.request.POST.get("do", ""))
-    if step is not None:
-        return _handle_form(visit, step)
-    if visit.request.POST.get("suggest"):
-        return _handle_form(visit, _show_suggestions)
-    return _handle_state(visit)
-
-
-# Submissions of the form of a component -----------------------------------------------------------
-
-
-def _handle_form(
-    visit: ServerPageRequest, action: Callable[[PlaygroundTarget], HttpResponseBase]
-) -> HttpResponseBase:
-    chosen = read_query(visit.request)
-    try:
-        caller = caller_for(visit.request, chosen["user"])
-    except NoSuchUser as exc:
-        return screens.show_components(
-            visit, caller_for(visit.request, ""), chosen, problem=str(exc)
-        )
-    trial = (
-        None
-        if (problem := _connection_problem(visit, caller))
-        else _find_target(visit, caller, chosen)
-    )
-    if trial is None:
-        problem = problem or _not_found_message()
+        problem = _("No component with this name exists that this user may use.")
         return screens.show_components(visit, caller, chosen, problem=problem, status=404)
-    return action(trial)
+    return step(trial)
+
+
+# Steps of the form of a component -----------------------------------------------------------------
+
+
+def _show_empty_form(trial: PlaygroundTarget) -> HttpResponseBase:
+    """Show the form, with the variables of the URI if a template is tried."""
+    return screens.show_form(trial, _form(trial, given=trial.values or None))
 
 
 def _run_component(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -135,10 +121,10 @@ def _run_component(trial: PlaygroundTarget) -> HttpResponseBase:
     request = _request(trial, form)
     if request is None:
         return screens.show_form(trial, form)
+    state = build_state(trial, request, CONFIRM)
     if trial.may_write:
-        state = build_state(trial, request, CONFIRM)
         return screens.show_confirmation(trial, state)
-    return _send_step(trial, _first(trial, request), form=_form(trial, given=form.values))
+    return _send(trial, state, form=_form(trial, given=form.values))
 
 
 def _run_preview(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -147,18 +133,19 @@ def _run_preview(trial: PlaygroundTarget) -> HttpResponseBase:
     request = _request(trial, form)
     if request is None or not trial.has_preview:
         return screens.show_form(trial, form)
-    step = _first(trial, with_preview(request))
-    return _send_step(trial, step, form=_form(trial, given=form.values))
+    method, params = request
+    params = {**params, "arguments": {**params["arguments"], PREVIEW: True}}
+    state = build_state(trial, (method, params), CONFIRM)
+    return _send(trial, state, form=_form(trial, given=form.values))
 
 
 def _show_suggestions(trial: PlaygroundTarget) -> HttpResponseBase:
     """Show the same form with suggestions for one argument."""
     post = trial.visit.request.POST
     name = post.get("suggest", "")
-    if name not in trial.completed_arguments:
-        form = _form(trial, is_sent=True, is_unfinished=True)
-        return screens.show_form(trial, form, suggested=name)
     typed = _form(trial, is_sent=True, is_unfinished=True)
+    if name not in trial.completed_arguments:
+        return screens.show_form(trial, typed, suggested=name)
     others = {
         one.name: text
         for one in typed.controls
@@ -167,13 +154,12 @@ def _show_suggestions(trial: PlaygroundTarget) -> HttpResponseBase:
     request = build_completion_request(trial, name, typed.typed_text(name), others)
     came = RequestRunner(trial).run(request)
     values = came.result.get("completion", {}).get("values", [])
-    form = _form(
-        trial, is_sent=True, is_unfinished=True, suggestions={name: [str(v) for v in values]}
-    )
+    found = {name: [str(v) for v in values]}
+    form = _form(trial, is_sent=True, is_unfinished=True, suggestions=found)
     return screens.show_form(trial, form, outcome=came, suggested=name)
 
 
-FORM_ACTIONS: Mapping[str, Callable[[PlaygroundTarget], HttpResponseBase]] = {
+FORM_ACTIONS: Mapping[str, Step] = {
     "run": _run_component,
     "preview": _run_preview,
 }
@@ -190,25 +176,16 @@ def _handle_state(visit: ServerPageRequest) -> HttpResponseBase:
         me = caller_for(visit.request, "")
         return screens.show_components(visit, me, {}, problem=str(exc), status=400)
     chosen = {"kind": state.kind, "key": state.key, "revision": state.revision}
-    trial = (
-        None
-        if (problem := _connection_problem(visit, caller))
-        else _find_target(visit, caller, chosen)
-    )
-    if trial is None:
-        problem = problem or _not_found_message()
-        return screens.show_components(visit, caller, chosen, problem=problem, status=404)
-    return _continue_from_state(trial, state)
+    return _run_step(visit, caller, chosen, partial(_continue_from_state, state=state))
 
 
 def _continue_from_state(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
-    request = (state.method, dict(state.params))
     if trial.visit.request.POST.get("do") == "edit":
         return screens.show_form(trial, _form(trial, given=state.params.get("arguments", {})))
     if state.step == CONFIRM:
         if not _use_confirmation(state):
             return _show_already_run(trial)
-        return _send_step(trial, _first(trial, request))
+        return _send(trial, state)
     if state.step == FOLLOW:
         return _poll_task(trial, state)
     asked = build_client_requests(state.questions, trial.visit.request.POST)
@@ -220,21 +197,7 @@ def _continue_from_state(trial: PlaygroundTarget, state: PlaygroundState) -> Htt
     if trial.may_write and not _use_confirmation(state):
         return _show_already_run(trial)
     given = [*state.answers, {one.key: one.answer() for one in asked}]
-    return _send_step(
-        trial,
-        PlaygroundStep(
-            request=request,
-            answers=given,
-            request_state=state.request_state,
-            history=state.history,
-            is_first=False,
-            has_preview=trial.has_preview,
-        ),
-    )
-
-
-def _first(trial: PlaygroundTarget, request: MethodCall) -> PlaygroundStep:
-    return PlaygroundStep(request=request, has_preview=trial.has_preview)
+    return _send(trial, replace(state, answers=given))
 
 
 def _show_already_run(trial: PlaygroundTarget) -> HttpResponseBase:
@@ -247,28 +210,38 @@ def _use_confirmation(state: PlaygroundState) -> bool:
     return databases.take_lease(f"try:{state.nonce}", seconds=get_settings().client_request_timeout)
 
 
-def _send_step(
-    trial: PlaygroundTarget, step: PlaygroundStep, form: SchemaForm | None = None
+def _send(
+    trial: PlaygroundTarget, state: PlaygroundState, form: SchemaForm | None = None
 ) -> HttpResponseBase:
-    """Send the request, and show its result or its client requests."""
-    if step.is_first and (trial.caller.acting or (trial.may_write and not step.is_preview)):
+    """Send the request with the answers so far; show its result or its client requests."""
+    params = dict(state.params)
+    arguments = params.get("arguments", trial.values)
+    is_preview = trial.has_preview and arguments.get(PREVIEW) is True
+    if not state.answers and (trial.caller.acting or (trial.may_write and not is_preview)):
         log_run(trial)
-    came: RequestOutcome = RequestRunner(trial, answers=step.answers, state=step.request_state).run(
-        step.request
-    )
+    runner = RequestRunner(trial, answers=state.answers, state=state.request_state)
+    came = runner.run((state.method, params))
+    history = [*state.history, *format_exchanges(trial, came.exchanges)]
     if came.client_requests:
-        asked = build_client_requests(came.client_requests)
-        return screens.show_client_requests(
-            trial, build_pending_state(trial, step, came), asked, came=came
+        pending = replace(
+            state,
+            step=ASK,
+            questions=came.client_requests,
+            request_state=str(came.result.get("requestState", "")),
+            history=history[-MAX_HISTORY:],
+            nonce=new_code(),
         )
+        asked = build_client_requests(came.client_requests)
+        return screens.show_client_requests(trial, pending, asked, came=came)
     if _task_in(came):
-        return _show_started_task(trial, step, came)
-    state = build_state(trial, step.without_preview, CONFIRM) if step.is_preview else None
-    return screens.show_answer(trial, step, came, form=form or _refilled(trial, step), state=state)
-
-
-def _refilled(trial: PlaygroundTarget, step: PlaygroundStep) -> SchemaForm:
-    return _form(trial, given=step.without_preview[1].get("arguments", trial.values))
+        return _show_task(trial, _task_in(came), history)
+    following = None
+    if is_preview:
+        arguments = {name: value for name, value in arguments.items() if name != PREVIEW}
+        real = {**params, "arguments": arguments}
+        following = build_state(trial, (state.method, real), CONFIRM)
+    form = form or _form(trial, given=arguments)
+    return screens.show_answer(trial, came, history=history, form=form, state=following)
 
 
 # Helpers of all submissions -----------------------------------------------------------------------
@@ -282,10 +255,6 @@ def _connection_problem(visit: ServerPageRequest, caller: PlaygroundCaller) -> s
     except (AccessRefused, MCPError) as exc:
         return exc.message
     return ""
-
-
-def _not_found_message() -> str:
-    return _("No component with this name exists that this user may use.")
 
 
 def _find_target(
@@ -354,14 +323,6 @@ def _task_in(came: RequestOutcome) -> Wire:
     return found if isinstance(found, dict) and "taskId" in found else {}
 
 
-def _show_started_task(
-    trial: PlaygroundTarget, step: PlaygroundStep, came: RequestOutcome
-) -> HttpResponseBase:
-    """Show the task of a call that was just sent."""
-    history = [*step.history, *format_exchanges(trial, came.exchanges)]
-    return _show_task(trial, _task_in(came), history)
-
-
 def _poll_task(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Send the entered answers, if any, and poll the task."""
     params, history = dict(state.params), list(state.history)
@@ -391,19 +352,15 @@ def _show_task(
 ) -> HttpResponseBase:
     history = history[-MAX_HISTORY:]
     request = ("tasks/get", {"taskId": task["taskId"]})
+    url = _task_url(trial, task)
     asked = task.get("inputRequests") or {}
     state = build_state(trial, request, FOLLOW, questions=asked, history=history)
     if asked:
-        return screens.show_client_requests(
-            trial, state, build_client_requests(asked), url=_task_url(trial, task)
-        )
+        return screens.show_client_requests(trial, state, build_client_requests(asked), url=url)
     if came is not None and task["status"] in TERMINAL_STATUSES:
-        return screens.show_task(
-            trial, task, _call_outcome(task, came), history=history, url=_task_url(trial, task)
-        )
-    return screens.show_task(
-        trial, task, None, history=history, state=state, url=_task_url(trial, task)
-    )
+        outcome = _call_outcome(task, came)
+        return screens.show_task(trial, task, outcome, history=history, url=url)
+    return screens.show_task(trial, task, None, history=history, state=state, url=url)
 
 
 def _call_outcome(task: Wire, came: RequestOutcome) -> RequestOutcome:

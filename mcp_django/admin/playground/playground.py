@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy as _
+from django.utils.translation import gettext
 
 from mcp_django import __version__
 from mcp_django.admin.base import ServerPageRequest
@@ -27,7 +26,6 @@ from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.execution.call import Call
 from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
 from mcp_django.protocol import jsonrpc
@@ -71,10 +69,9 @@ def build_completion_request(
     trial: PlaygroundTarget, name: str, typed: str, others: Mapping[str, str]
 ) -> MethodCall:
     """Return the request for suggestions for one argument."""
-    is_prompt = isinstance(trial.component, Prompt)
-    ref = {"type": "ref/prompt", "name": trial.component.name}
-    if not is_prompt:
-        ref = {"type": "ref/resource", "uri": trial.key}
+    ref = {"type": "ref/resource", "uri": trial.key}
+    if isinstance(trial.component, Prompt):
+        ref = {"type": "ref/prompt", "name": trial.component.name}
     params: dict[str, Any] = {"ref": ref, "argument": {"name": name, "value": typed}}
     if others and trial.revision.completion_context:
         params["context"] = {"arguments": dict(others)}
@@ -154,12 +151,6 @@ KINDS: Mapping[str, str] = {
     "prompt": "prompt",
 }
 """The kinds by their names in links, with the names of the specification."""
-TITLES: Mapping[str, Any] = {
-    "tool": _("Tools"),
-    "resource": _("Resources"),
-    "template": _("Resource templates"),
-    "prompt": _("Prompts"),
-}
 PREVIEW = "preview"
 
 
@@ -231,17 +222,15 @@ class PlaygroundTarget:
 
         Other tools can have an argument of this name with another meaning, and may write.
         """
-        component = self.component
-        is_known = isinstance(component, Tool) and component.dry_run is not None
-        return self.may_write and is_known and PREVIEW in self.schema.get("properties", {})
+        has_dry_run = getattr(self.component, "dry_run", None) is not None
+        return self.may_write and has_dry_run and PREVIEW in self.schema.get("properties", {})
 
     @property
     def completed_arguments(self) -> list[str]:
         """The names of the arguments that the server has completions for."""
         known = self.visit.server.catalog.completions
-        kind = KINDS[self.kind]
         names = self.schema.get("properties", {})
-        return [name for name in names if (kind, self.key, name) in known]
+        return [name for name in names if (KINDS[self.kind], self.key, name) in known]
 
 
 def _variables_schema(template: ResourceTemplate) -> Schema:
@@ -263,9 +252,7 @@ def find_component(
     found = catalog.by_kind[KINDS[kind]].get(key)
     if found is not None:
         return kind, found, {}
-    if kind != "resource":
-        return None
-    readable = catalog.find_resource(key)
+    readable = catalog.find_resource(key) if kind == "resource" else None
     if readable is None:
         return None
     component, values = readable
@@ -278,16 +265,13 @@ def visible_components(
     """Return the visible components by kind whose key, name or title contains the text."""
     text = search.casefold()
     return {
-        kind: sorted(
-            (
-                one
-                for one in catalog.by_kind[KINDS[kind]].values()
-                if text in f"{one.key} {one.name} {one.title}".casefold()
-                and is_visible(caller.principal, one)
-            ),
-            key=lambda one: one.key,
-        )
-        for kind in KINDS
+        kind: [
+            one
+            for _key, one in sorted(catalog.by_kind[name].items())
+            if text in f"{one.key} {one.name} {one.title}".casefold()
+            and is_visible(caller.principal, one)
+        ]
+        for kind, name in KINDS.items()
     }
 
 
@@ -364,8 +348,7 @@ class RequestOutcome:
     @property
     def result(self) -> Wire:
         """The result in the last response, empty if that is an error."""
-        found: Wire = self.response.get("result", {})
-        return found
+        return dict(self.response.get("result", {}))
 
     @property
     def client_requests(self) -> Wire:
@@ -388,7 +371,7 @@ class RequestRunner:
         self._connection = MemoryConnection(
             trial.visit.server,
             trial.caller.principal,
-            make_port=self._port,
+            make_port=lambda call: StreamPort(call, self._notes),
             answer=self._answer,
             origin="admin",
             acting=trial.caller.acting,
@@ -416,33 +399,28 @@ class RequestRunner:
         self._exchange("logging/setLevel", {"level": "debug"})
 
     def _send(self, method: str, params: Mapping[str, Any]) -> None:
-        if not self._trial.revision.stateless:
-            wish: Wire = (
-                {"task": {}} if self._is_task(method) and self._trial.revision.tasks else {}
-            )
-            self._exchange(method, {**params, **wish, "_meta": {PROGRESS_TOKEN: "try"}})
-            return
         more: Wire = {}
+        is_task = method == "tools/call" and self._trial.is_task
+        if not self._trial.revision.stateless:
+            if is_task and self._trial.revision.tasks:
+                more["task"] = {}
+            self._exchange(method, {**params, **more, "_meta": {PROGRESS_TOKEN: "try"}})
+            return
         if self._answers:
             more["inputResponses"] = self._answers[-1]
         if self._state:
             more["requestState"] = self._state
+        capabilities = {**CAPABILITIES}
+        if is_task or method.startswith("tasks/"):
+            capabilities |= extension_declaration(TASKS)
         envelope = {
             PROTOCOL_VERSION: self._trial.revision.version,
-            CLIENT_CAPABILITIES: self._capabilities(method),
+            CLIENT_CAPABILITIES: capabilities,
             CLIENT_INFO: PLAYGROUND_CLIENT,
             PROGRESS_TOKEN: "try",
             LOG_LEVEL: "debug",
         }
         self._exchange(method, {**params, **more, "_meta": envelope})
-
-    def _is_task(self, method: str) -> bool:
-        return method == "tools/call" and self._trial.is_task
-
-    def _capabilities(self, method: str) -> Mapping[str, Any]:
-        if self._is_task(method) or method.startswith("tasks/"):
-            return {**CAPABILITIES, **extension_declaration(TASKS)}
-        return CAPABILITIES
 
     def _exchange(self, method: str, params: Mapping[str, Any]) -> None:
         message = jsonrpc.build_request(len(self._exchanges) + 1, method, dict(params))
@@ -459,9 +437,6 @@ class RequestRunner:
             return None
         return self._left.pop(0)
 
-    def _port(self, call: Call) -> StreamPort:
-        return StreamPort(call, self._notes)
-
 
 # The admin's history ------------------------------------------------------------------------------
 
@@ -477,11 +452,5 @@ def log_run(trial: PlaygroundTarget) -> None:
     if caller.acting:
         text = gettext("Tried the %(kind)s “%(key)s” as the user “%(user)s”.")
     named = {"kind": trial.component.kind, "key": trial.key[:200], "user": caller.name}
-    LogEntry.objects.create(
-        user_id=str(visit.request.user.pk),
-        content_type_id=ContentType.objects.get_for_model(visit.row).pk,
-        object_id=str(visit.row.pk),
-        object_repr=str(visit.row)[:200],
-        action_flag=CHANGE,
-        change_message=text % named,
-    )
+    user: Any = visit.request.user
+    LogEntry.objects.log_actions(user.pk, [visit.row], CHANGE, text % named, single_object=True)

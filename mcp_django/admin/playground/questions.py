@@ -34,6 +34,11 @@ ACTION_CHOICES: Mapping[str, tuple[tuple[str, Any], ...]] = {
     SAMPLING: ((ACCEPT, _("Answer as the model")), (DECLINE, _("Refuse"))),
     ROOTS: ((ACCEPT, _("Answer")), (DECLINE, _("Refuse"))),
 }
+TEXT_ANSWERS: Mapping[str, tuple[Any, Any, int]] = {
+    SAMPLING: (_("Response of the model"), "", 4),
+    ROOTS: (_("Folders"), _("URIs that begin with file://, one per line."), 3),
+}
+"""The label, help text and rows of answers that are texts."""
 # Clients refuse these with an error, for which the specification has this code.
 REFUSAL: Wire = {"error": {"code": -1, "message": "The user refused."}}
 
@@ -49,16 +54,12 @@ class _ActionForm(forms.Form):
             initial=ACCEPT,
             widget=forms.RadioSelect,
         )
-        if kind == SAMPLING:
+        if kind in TEXT_ANSWERS:
+            label, help_text, rows = TEXT_ANSWERS[kind]
             self.fields["text"] = PlainTextField(
-                label=_("Response of the model"),
-                widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 4}),
-            )
-        if kind == ROOTS:
-            self.fields["text"] = PlainTextField(
-                label=_("Folders"),
-                help_text=_("URIs that begin with file://, one per line."),
-                widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 3}),
+                label=label,
+                help_text=help_text,
+                widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": rows}),
             )
 
 
@@ -145,15 +146,16 @@ def build_client_requests(
     for number, (key, one) in enumerate(asked.items()):
         params = one.get("params") or {}
         kind = _request_kind(str(one.get("method")), params)
-        action = _ActionForm(kind, data, prefix=f"question-{number}")
+        name = f"question-{number}"
+        action = _ActionForm(kind, data, prefix=name)
         form = None
         if kind == FORM:
             form = SchemaForm(
                 dict(params.get("requestedSchema") or {}),
                 data,
-                name=f"question-{number}",
+                name=name,
                 is_prefilled=True,
-                is_unfinished=data is not None and _is_declined(data, number),
+                is_unfinished=data is not None and data.get(f"{name}-action") != ACCEPT,
             )
         found.append(ClientRequestForm(key, kind, params, action, form))
     return found
@@ -164,10 +166,6 @@ def _request_kind(method: str, params: Wire) -> str:
     if method == "elicitation/create":
         return PAGE if params.get("mode") == "url" else FORM
     return SAMPLING if method == "sampling/createMessage" else ROOTS
-
-
-def _is_declined(data: QueryDict, number: int) -> bool:
-    return data.get(f"question-{number}-action") != ACCEPT
 
 
 def _block_text(block: Any) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponseBase
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from mcp_django.admin.base import ServerPageRequest
+from mcp_django.admin.base import KIND_TITLES, ServerPageRequest
 from mcp_django.admin.playground.answers import (
-    AttachmentStore,
     build_answer,
     format_arguments,
     format_exchanges,
@@ -20,8 +17,7 @@ from mcp_django.admin.playground.answers import (
 )
 from mcp_django.admin.playground.forms import SchemaForm
 from mcp_django.admin.playground.playground import (
-    PREVIEW,
-    TITLES,
+    KINDS,
     MethodCall,
     PlaygroundCaller,
     PlaygroundTarget,
@@ -33,7 +29,6 @@ from mcp_django.admin.playground.playground import (
     visible_components,
 )
 from mcp_django.admin.playground.questions import (
-    ASK,
     FOLLOW,
     ClientRequestForm,
     PlaygroundState,
@@ -41,8 +36,8 @@ from mcp_django.admin.playground.questions import (
     session_digest,
 )
 from mcp_django.models import Task
+from mcp_django.protocol.revisions import Revision
 
-FOLDER = "admin/mcp_django"
 # The number of components listed per kind; others can be found by search.
 MAX_LISTED = 100
 
@@ -61,7 +56,7 @@ def show_components(
     groups = [
         {
             "kind": kind,
-            "title": TITLES[kind],
+            "title": KIND_TITLES[KINDS[kind]],
             "more": max(0, len(components) - MAX_LISTED),
             "components": [
                 (one, url_for(visit, caller, revision, kind=kind, key=one.key))
@@ -71,17 +66,10 @@ def show_components(
         for kind, components in found.items()
         if components
     ]
-    context = {
-        "groups": groups,
-        "problem": problem,
-        "chosen": chosen,
-        "caller": caller,
-        "revision": revision,
-        "revisions": visit.server.protocol_versions,
-        "may_act_as_others": may_act_as_others(visit.request),
-        "base_url": base_url(visit),
-    }
-    return _render(visit, "try.html", context, status=status)
+    context = _caller_context(visit, caller, revision)
+    return visit.render(
+        "try", status=status, groups=groups, problem=problem, chosen=chosen, **context
+    )
 
 
 def show_form(
@@ -96,18 +84,17 @@ def show_form(
     if outcome is not None:
         context["raw"] = format_exchanges(trial, outcome.exchanges)
         context["has_suggestions"] = bool(outcome.result.get("completion", {}).get("values"))
-    return _render(trial.visit, "try_form.html", context)
+    return trial.visit.render("try_form", **context)
 
 
 def show_confirmation(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseBase:
     """Show the request that is about to run, for confirmation."""
-    context = {
-        **_component_context(trial),
-        **_state_context(state),
-        "arguments": format_arguments(trial, state.params),
-        "is_destructive": getattr(trial.component, "destructive", None) is not False,
-    }
-    return _render(trial.visit, "try_confirm.html", context)
+    return trial.visit.render(
+        "try_confirm",
+        **_component_context(trial, state),
+        arguments=format_arguments(trial, state.params),
+        is_destructive=getattr(trial.component, "destructive", None) is not False,
+    )
 
 
 def show_client_requests(
@@ -119,38 +106,37 @@ def show_client_requests(
     url: str = "",
 ) -> HttpResponseBase:
     """Show client requests as a second form; ``url`` is the page of their task, if any."""
-    context = {
-        "is_of_task": state.step == FOLLOW,
-        "task_url": url,
-        **_component_context(trial),
-        **_state_context(state),
-        "questions": asked,
-        "raw": state.history,
-        "notes": [format_notification(one) for one in came.notes.kept] if came is not None else [],
-        "is_multipart": any(one.form is not None and one.form.is_multipart() for one in asked),
-    }
-    return _render(trial.visit, "try_question.html", context)
+    notes = came.notes.kept if came is not None else ()
+    return trial.visit.render(
+        "try_question",
+        **_component_context(trial, state),
+        is_of_task=state.step == FOLLOW,
+        task_url=url,
+        questions=asked,
+        raw=state.history,
+        notes=list(map(format_notification, notes)),
+        is_multipart=any(one.form is not None and one.form.is_multipart() for one in asked),
+    )
 
 
 def show_answer(
     trial: PlaygroundTarget,
-    step: PlaygroundStep,
     outcome: RequestOutcome,
     *,
+    history: Sequence[Any],
     form: SchemaForm,
     state: PlaygroundState | None,
 ) -> HttpResponseBase:
-    """Show the answer above the form for another run."""
-    context = {
-        **_component_context(trial),
-        "answer": build_answer(trial, outcome, AttachmentStore(trial.visit, trial.component.name)),
-        "is_dry": step.is_preview,
-        "arguments": format_arguments(trial, step.without_preview[1]) if state is not None else "",
-        "form": form,
-        "raw": [*step.history, *format_exchanges(trial, outcome.exchanges)],
-        **(_state_context(state) if state is not None else {}),
-    }
-    return _render(trial.visit, "try_form.html", context)
+    """Show the answer above the form; ``state`` is that of the run after a dry run."""
+    return trial.visit.render(
+        "try_form",
+        **_component_context(trial, state),
+        answer=build_answer(trial, outcome),
+        is_dry=state is not None,
+        arguments=format_arguments(trial, state.params) if state is not None else "",
+        form=form,
+        raw=history,
+    )
 
 
 def show_task(
@@ -163,46 +149,40 @@ def show_task(
     url: str = "",
 ) -> HttpResponseBase:
     """Show the status of a task; ``outcome`` is its final outcome, or that of a failed poll."""
-    context = {
-        **_component_context(trial),
-        "task": found,
-        "task_status": dict(Task.Status.choices).get(found.get("status", "")),
-        "task_url": url,
-        "raw": history,
-        **(_state_context(state) if state is not None else {}),
-    }
-    if outcome is not None:
-        context["answer"] = build_answer(
-            trial, outcome, AttachmentStore(trial.visit, trial.component.name)
-        )
-    return _render(trial.visit, "try_task.html", context)
+    return trial.visit.render(
+        "try_task",
+        **_component_context(trial, state),
+        task=found,
+        task_status=dict(Task.Status.choices).get(found.get("status", "")),
+        task_url=url,
+        raw=history,
+        answer=None if outcome is None else build_answer(trial, outcome),
+    )
 
 
 def _state_context(state: PlaygroundState) -> dict[str, Any]:
     try:
         return {"state": state.sign()}
     except StateTooLarge:
-        return {
-            "too_large": _(
-                "This request is too large to be kept in the page until you answer. Use a client "
-                "or “manage.py mcp call”."
-            )
-        }
+        text = _(
+            "This request is too large to be kept in the page until you answer. Use a client or "
+            "“manage.py mcp call”."
+        )
+        return {"too_large": text}
 
 
-def _component_context(trial: PlaygroundTarget) -> dict[str, Any]:
-    """Return the context that every page of a component has."""
+def _component_context(
+    trial: PlaygroundTarget, state: PlaygroundState | None = None
+) -> dict[str, Any]:
+    """Return the context that every page of a component has, with the signed state if any."""
     visit = trial.visit
     is_json = visit.request.GET.get("as") == "json"
     return {
+        **_caller_context(visit, trial.caller, trial.revision),
+        **(_state_context(state) if state is not None else {}),
         "trial": trial,
         "component": trial.component,
-        "kind_title": TITLES[trial.kind],
-        "caller": trial.caller,
-        "revision": trial.revision,
-        "may_act_as_others": may_act_as_others(visit.request),
-        "revisions": visit.server.protocol_versions,
-        "base_url": base_url(visit),
+        "kind_title": KIND_TITLES[KINDS[trial.kind]],
         "choose_url": url_for(visit, trial.caller, trial.revision),
         "form_url": f"{trial.url}&as=json" if is_json else trial.url,
         "other_url": trial.url if is_json else f"{trial.url}&as=json",
@@ -211,56 +191,20 @@ def _component_context(trial: PlaygroundTarget) -> dict[str, Any]:
     }
 
 
-def _render(
-    visit: ServerPageRequest, template: str, context: Mapping[str, Any], status: int = 200
-) -> HttpResponseBase:
-    return TemplateResponse(
-        visit.request, f"{FOLDER}/{template}", {**visit.context, **context}, status=status
-    )
+def _caller_context(
+    visit: ServerPageRequest, caller: PlaygroundCaller, revision: Revision
+) -> dict[str, Any]:
+    """Return the context that every page of the playground has."""
+    return {
+        "caller": caller,
+        "revision": revision,
+        "revisions": visit.server.protocol_versions,
+        "may_act_as_others": may_act_as_others(visit.request),
+        "base_url": base_url(visit),
+    }
 
 
-# ``PlaygroundStep``: a request and its next state -------------------------------------------------
-
-# The number of rounds whose messages are shown.
-MAX_HISTORY = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaygroundStep:
-    """A request with its answers so far and the messages of earlier rounds."""
-
-    request: MethodCall
-    answers: Sequence[Mapping[str, Any]] = ()
-    request_state: str = ""
-    history: Sequence[Any] = ()
-    is_first: bool = True
-    has_preview: bool = False
-    """Whether the argument ``preview`` is the one of the write tools of models."""
-
-    @property
-    def is_preview(self) -> bool:
-        """Whether the call is a dry run, which is rolled back."""
-        return self.has_preview and self._arguments.get(PREVIEW) is True
-
-    @property
-    def without_preview(self) -> MethodCall:
-        """The same request without the dry run."""
-        method, params = self.request
-        if not self.is_preview:
-            return method, params
-        arguments = {key: value for key, value in self._arguments.items() if key != PREVIEW}
-        return method, {**params, "arguments": arguments}
-
-    @property
-    def _arguments(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.request[1].get("arguments", {})
-        return found
-
-
-def with_preview(request: MethodCall) -> MethodCall:
-    """Return the same request as a dry run."""
-    method, params = request
-    return method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
+# The signed state of the next page ---------------------------------------------------------------
 
 
 def build_state(
@@ -279,20 +223,4 @@ def build_state(
         method=method,
         params=params,
         **details,
-    )
-
-
-def build_pending_state(
-    trial: PlaygroundTarget, step: PlaygroundStep, came: RequestOutcome
-) -> PlaygroundState:
-    """Return the state of a request with pending client requests."""
-    history = [*step.history, *format_exchanges(trial, came.exchanges)]
-    return build_state(
-        trial,
-        step.request,
-        ASK,
-        questions=came.client_requests,
-        request_state=str(came.result.get("requestState", "")),
-        answers=list(step.answers),
-        history=history[-MAX_HISTORY:],
     )
