@@ -1,1 +1,1 @@
-"""Request handling: dispatch, authorization and the call of the component's function."""
+"""Request handling: admission, authorization and the call of the component's function."""

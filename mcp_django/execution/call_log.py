@@ -364,7 +364,7 @@ def log_rejections(
     principal: Principal | None = None,
     session_revision: Revision | None = None,
 ) -> Iterator[list[Principal]]:
-    """Log a request if it is rejected before it is dispatched.
+    """Log a request if it is rejected before its admission.
 
     Yields a list to which the principal may be appended as soon as it is known.
     ``session_revision`` is the negotiated revision, where it is known.

@@ -446,7 +446,7 @@ class ServerCatalog:
     def catalog(self) -> Catalog:
         """The catalog, as of the last ``refresh``; before the first one, what code declares.
 
-        ``dispatch`` calls ``refresh`` before any request is served.
+        The admission calls ``refresh`` before any request is served.
         """
         # Read once: another thread may replace the overrides in the meantime.
         generation, decisions = self._registry.generation, self._decisions

@@ -321,7 +321,7 @@ class PrincipalSource(Protocol):
 
 
 class _RequestOpener:
-    """Authorizes the caller of one channel, again for each request, and dispatches the request.
+    """Authorizes the caller of one channel, again for each request, and admits the request.
 
     ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected.

@@ -189,7 +189,7 @@ class SessionRequest:
     def call_for(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
     ) -> Call:
-        """Return the request context of a request in the session.
+        """Return the call of a request in the session.
 
         Raises:
             InvalidParams: the progress token is invalid.

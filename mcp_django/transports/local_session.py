@@ -123,7 +123,7 @@ class LocalSession:
         classify(batch, None, enabled=self._enabled)
 
     def call_for(self, principal: Principal, request: Request) -> Call:
-        """Return the request context of a request, which has no headers.
+        """Return the call of a request, which has no headers.
 
         Raises:
             MCPError: the request is invalid; format the error for
