@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -79,12 +80,16 @@ def find_user_by_name(name: str) -> Any:
 
 def anonymous_principal(*, may_sign_in: bool = True) -> Principal:
     """Return the principal of a request without credentials."""
+    user = _anonymous_user_class()()
+    return Principal(key=ANONYMOUS, user=user, scopes=frozenset(), may_sign_in=may_sign_in)
+
+
+@cache
+def _anonymous_user_class() -> Any:
     # The model module of contrib.auth cannot be imported before the app registry is ready.
     from django.contrib.auth.models import AnonymousUser
 
-    return Principal(
-        key=ANONYMOUS, user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
-    )
+    return AnonymousUser
 
 
 def _encode_pk(pk: Any) -> str:

@@ -472,8 +472,9 @@ def summarize_arguments(arguments: bytes | Mapping[str, Any]) -> ArgumentSummary
         text = _canonical(values)
     except (ValueError, TypeError, RecursionError):
         return ArgumentSummary(values, list(shown), "")
-    digest = hmac.digest(_key(settings.SECRET_KEY), text, "sha256")
-    return ArgumentSummary(values, list(shown), digest.hex())
+    digest = _keyed_digest(settings.SECRET_KEY).copy()
+    digest.update(text)
+    return ArgumentSummary(values, list(shown), digest.hexdigest())
 
 
 @lru_cache(maxsize=1024)
@@ -482,9 +483,10 @@ def _clean_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=2)
-def _key(secret: str | bytes) -> bytes:
-    """Return the key that ``salted_hmac`` would derive on every call."""
-    return hashlib.sha256(SALT.encode() + force_bytes(secret)).digest()
+def _keyed_digest(secret: str | bytes) -> hmac.HMAC:
+    """Return an HMAC with the key that ``salted_hmac`` would derive on every call, to be copied."""
+    key = hashlib.sha256(SALT.encode() + force_bytes(secret)).digest()
+    return hmac.new(key, digestmod="sha256")
 
 
 def logs_arguments(component: Component, server: Any) -> bool:
