@@ -34,9 +34,9 @@ pytestmark = [
 ADMIN = "/admin/mcp_django/"
 LIMITED, UNKNOWN = "-31429", "-32602"
 
-attic = MCPServer("attic", permission=AllowAny, auth=["tokens"])
-urlpatterns = [path("admin/", admin.site.urls), path("attic/mcp", attic.urls)]
-MOUNTS = {"raw": attic.asgi, "lane": application, "view": plain, "wsgi": WSGI}
+cellar = MCPServer("cellar", permission=AllowAny, auth=["tokens"])
+urlpatterns = [path("admin/", admin.site.urls), path("cellar/mcp", cellar.urls)]
+MOUNTS = {"raw": cellar.asgi, "lane": application, "view": plain, "wsgi": WSGI}
 # One for each way in which a call runs.
 TOOLS = ("later", "now", "change_later", "change_now")
 
@@ -52,9 +52,9 @@ def now() -> str:
 
 
 for name, function in zip(TOOLS, 2 * (later, now), strict=True):
-    attic.tool(name, read_only=not name.startswith("change"))(function)
+    cellar.tool(name, read_only=not name.startswith("change"))(function)
 # Without any tool, the server would not have the method.
-attic.tool("left_alone")(now)
+cellar.tool("left_alone")(now)
 
 
 class Owner:
@@ -73,7 +73,7 @@ class Owner:
 
     async def save_server(self, **changes: Any) -> None:
         """Change the server on its page."""
-        await in_thread(self._save, "server", Server.objects.filter(name="attic"), changes)
+        await in_thread(self._save, "server", Server.objects.filter(name="cellar"), changes)
 
     def _act(self, action: str) -> None:
         data = {"action": action, "_selected_action": [row.pk for row in _rows()], "index": 0}
@@ -91,20 +91,20 @@ class Owner:
 
 
 def _rows() -> Any:
-    return Component.objects.filter(server="attic", key__in=TOOLS)
+    return Component.objects.filter(server="cellar", key__in=TOOLS)
 
 
 @pytest.fixture
 def owner(settings: Any) -> Iterator[Owner]:
     """The owner of the site, signed in."""
     settings.ROOT_URLCONF = __name__
-    servers._servers.add(attic)
+    servers._servers.add(cellar)
     close_asgiref_connections()
     Group.objects.create(name="clerks")
-    sync_rows([attic])
+    sync_rows([cellar])
     yield Owner(superuser())
     close_asgiref_connections()
-    attic.discard_overrides()
+    cellar.discard_overrides()
 
 
 @pytest.fixture(params=MOUNTS)
@@ -116,7 +116,7 @@ def app(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(params=REVISIONS)
 async def caller(request: pytest.FixtureRequest, owner: Owner, app: Any) -> Caller:
     """A client that has used everything before."""
-    found = Caller(app, "/attic/mcp", request.param)
+    found = Caller(app, "/cellar/mcp", request.param)
     await found.open()
     for _ in range(2):
         assert await found.texts(*TOOLS) == ["done"] * 4
