@@ -673,7 +673,10 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
             await change(CHAIRS[0])
             assert await until(newest, CHAIRS[0])
             assert not living.is_over
-    assert await Stream.objects.filter(state="done").acount() == 4
+    # A stream whose client is gone ends a little later.
+    async with asyncio.timeout(PATIENCE):
+        while await Stream.objects.filter(state="done").acount() < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 @spec("VER-16")
