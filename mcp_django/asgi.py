@@ -37,7 +37,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        set_no_delay(getattr(send, "__self__", None))
+        set_no_delay(send)
         view = None
         if self._handler is not None and scope["type"] == "http":
             view = find_endpoint(_path_info(scope))

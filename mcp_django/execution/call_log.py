@@ -23,7 +23,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 from asgiref.sync import sync_to_async
 from django.db import Error
-from django.dispatch import Signal
 
 from mcp_django.auth.limits import PerMinute
 from mcp_django.auth.principal import Principal, anonymous_principal
@@ -99,7 +98,9 @@ async def alog_call(
     if not record.pending:
         return await work()
     if runs_here:
-        is_wanted = record.writes or (call_started.receivers and _has_receivers(call_started))
+        is_wanted = record.writes or (
+            call_started.receivers and call_started.has_listeners(tables.Call)
+        )
         if is_wanted and not call_log.is_disabled:
             await _abegin_record(record, own_thread=own_thread)
         elif record.was_asked:
@@ -109,7 +110,7 @@ async def alog_call(
     except asyncio.CancelledError as exc:
         # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
-            _queue_end(record, _outcome_of_exception(call, exc))
+            _end_record(record, _outcome_of_exception(call, exc), is_queued=True)
         raise
     except BaseException as exc:
         await _aend_record(record, _outcome_of_exception(call, exc), own_thread=own_thread)
@@ -143,8 +144,10 @@ def end_answered(call: Call, result: Result) -> None:
 def log_abandoned(call_record: CallRecord) -> None:
     """Log a call that was abandoned: it did not finish, or the client sent no answer."""
     reason = "the client did not answer" if call_record.was_asked else "the call did not finish"
-    _queue_end(
-        call_record, CallOutcome("asked" if call_record.was_asked else "cancelled", None, reason)
+    _end_record(
+        call_record,
+        CallOutcome("asked" if call_record.was_asked else "cancelled", None, reason),
+        is_queued=True,
     )
 
 
@@ -209,7 +212,7 @@ def _begin_record(entry: CallRecord) -> None:
     entry.resume()
     if entry.pk is not None or entry.was_asked or call_log.is_disabled:
         return
-    has_receivers, writes = _has_receivers(call_started), entry.writes
+    has_receivers, writes = call_started.has_listeners(tables.Call), entry.writes
     if not (has_receivers or writes):
         return
     fields = columns(entry)
@@ -235,11 +238,11 @@ def _begin_record(entry: CallRecord) -> None:
         raise LogUnavailable
 
 
-def _end_record(record: CallRecord, meaning: CallOutcome) -> None:
-    """Write the record: now where that is possible and necessary, otherwise soon."""
-    if is_on_loop():
-        _queue_end(record, meaning)
-        return
+def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = False) -> None:
+    """Write the record: now where that is possible and necessary, otherwise soon.
+
+    With ``is_queued`` it is written soon in any case.
+    """
     try:
         # Another thread may end the record at the same time; one of them pops this.
         record.pending.pop()
@@ -247,13 +250,21 @@ def _end_record(record: CallRecord, meaning: CallOutcome) -> None:
         return
     if call_log.is_disabled:
         return
-    fields = columns(record, meaning)
-    _log_columns(fields)
-    _send_call_finished(fields, pk=record.pk)
-    if record.pk is None and not call_log.is_immediate():
+    fields, pk = columns(record, meaning), record.pk
+    if _call_logger.isEnabledFor(logging.INFO):
+        _log_columns(fields)
+    is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
+    if is_queued or is_on_loop():
+        # The background thread sends the signal.
+        receiver = partial(_send_call_finished, pk=pk) if is_heard else None
+        call_log.add(QueuedRow(fields, pk, receiver))
+        return
+    if is_heard:
+        _send_call_finished(fields, pk=pk)
+    if pk is None and not call_log.is_immediate():
         call_log.add(QueuedRow(fields))
     else:
-        _write(fields, record.pk)
+        _write(fields, pk)
 
 
 def _write(fields: Fields, pk: int | None) -> None:
@@ -272,29 +283,11 @@ def _write(fields: Fields, pk: int | None) -> None:
         call_log.add(QueuedRow(fields, pk))
 
 
-def _queue_end(record: CallRecord, meaning: CallOutcome) -> None:
-    try:
-        record.pending.pop()
-    except IndexError:
-        return
-    if call_log.is_disabled:
-        return
-    fields = columns(record, meaning)
-    if _call_logger.isEnabledFor(logging.INFO):
-        _log_columns(fields)
-    receiver = None
-    if call_finished.receivers and _has_receivers(call_finished):
-        # The background thread sends the signal.
-        receiver = partial(_send_call_finished, pk=record.pk)
-    call_log.add(QueuedRow(fields, record.pk, receiver))
-
-
 def _log_columns(fields: Fields) -> None:
-    if _call_logger.isEnabledFor(logging.INFO):
-        # ``mcp_call`` can be encoded as JSON.
-        shown = {**fields, "at": fields["at"].isoformat()}
-        parts = (fields["kind"], fields["component"], fields["outcome"])
-        _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
+    # ``mcp_call`` can be encoded as JSON.
+    shown = {**fields, "at": fields["at"].isoformat()}
+    parts = (fields["kind"], fields["component"], fields["outcome"])
+    _call_logger.info("%s %s: %s", *parts, extra={"mcp_call": shown})
 
 
 # On the loop --------------------------------------------------------------------------------------
@@ -307,19 +300,23 @@ async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
         # The thread may still write. The entry logs itself when its last reference is gone.
         raise
     except BaseException as exc:
-        _queue_end(entry, call_record.outcome_before_run(exc))
+        _end_record(entry, call_record.outcome_before_run(exc), is_queued=True)
         raise
 
 
 async def _aend_record(call_record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
     hops = call_record.pk is not None or call_log.is_stopping or call_log.is_under_test()
-    if hops or not own_thread or (call_finished.receivers and _has_receivers(call_finished)):
+    if (
+        hops
+        or not own_thread
+        or (call_finished.receivers and call_finished.has_listeners(tables.Call))
+    ):
         try:
             await _in_thread(partial(_end_record, call_record, meaning), own_thread=own_thread)
         except Busy:
-            _queue_end(call_record, meaning)
+            _end_record(call_record, meaning, is_queued=True)
     else:
-        _queue_end(call_record, meaning)
+        _end_record(call_record, meaning, is_queued=True)
 
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
@@ -492,13 +489,8 @@ def _requested_name(request: Request) -> str:
 _call_logger = logging.getLogger("mcp_django.calls")
 
 
-def _has_receivers(signal: Signal) -> bool:
-    # The list is looked at first by callers for whom a few microseconds matter.
-    return signal.has_listeners(tables.Call)
-
-
 def _send_call_finished(fields: Fields, *, pk: int | None) -> None:
-    if _has_receivers(call_finished):
+    if call_finished.has_listeners(tables.Call):
         call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
 
 

@@ -205,8 +205,8 @@ class RawASGIMount:
             raise ValueError(
                 f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
             )
-        if (connection := getattr(send, "__self__", None)) is not None:
-            set_no_delay(connection)
+        if hasattr(send, "__self__"):
+            set_no_delay(send)
         exchange = exchange_of(scope)
         reader = BodyReader(self._server, scope, exchange, receive)
         try:

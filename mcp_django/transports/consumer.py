@@ -30,7 +30,7 @@ class MCPConsumer(AsyncConsumer):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request; an exception propagates, so the server answers with 500."""
-        set_no_delay(getattr(send, "__self__", None))
+        set_no_delay(send)
         exchange = exchange_of(scope)
         self._cancellation = exchange.cancellation
         reader = BodyReader(self._server, scope, exchange, receive)

@@ -322,17 +322,15 @@ class ClientDisconnected(Exception):
     """The client closed the connection before it was answered."""
 
 
-def set_no_delay(connection: Any) -> None:
+def set_no_delay(send: Send) -> None:
     """Set TCP_NODELAY on the connection, if the server did not.
-
-    ``connection`` is the object to which ``send`` belongs.
 
     uvicorn with several workers does not: asyncio sets TCP_NODELAY only for sockets whose protocol
     is TCP, and uvicorn's have none (https://github.com/Kludex/uvicorn/issues/3149). The second part
     of a response would wait 40 ms for the client to acknowledge the first. Servers that expose no
     socket are left unchanged.
     """
-    transport = getattr(connection, "transport", None)
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
     if not isinstance(transport, asyncio.BaseTransport):
         return
     found = transport.get_extra_info("socket")
