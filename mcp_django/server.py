@@ -277,10 +277,9 @@ class MCPServer(ManagedRegistry):
         }
 
     @property
-    def is_translated(self) -> bool:
-        """Whether ``identity`` may differ by language."""
-        texts: tuple[object, ...] = (self.title, self.description)
-        return not all(isinstance(text, str) for text in texts)
+    def identity_attributes(self) -> tuple[object, ...]:
+        """The attributes that ``identity`` shows: text, possibly translated lazily, and icons."""
+        return self.title, self.description, self.version, self.website_url, self.icons
 
     def _program_name(self) -> str:
         """Return the server's name; for the default server, the package of the root URLconf."""

@@ -358,8 +358,8 @@ class Server(Protocol):
         """Return ``serverInfo``: name, version and the optional members."""
 
     @property
-    def is_translated(self) -> bool:
-        """Whether ``identity`` may differ by language."""
+    def identity_attributes(self) -> tuple[object, ...]:
+        """The attributes that ``identity`` shows: text, possibly translated lazily, and icons."""
 
     def read_resource(self, call: Any, uri: str, interaction: Any) -> Any:
         """Read a resource for a running call, as part of the same interaction."""

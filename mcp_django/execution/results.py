@@ -377,12 +377,7 @@ def encode_result(call: Call, result: Result) -> bytes:
     if not revision.stateless:
         schema = _output_schema(call)
     else:
-        plans = {} if call.catalog is None else call.catalog.plans
-        known: _Identity | None = plans.get(_IDENTITY)
-        if known and known.settings is get_settings() and known.server is call.server:
-            identity = known.encoded
-        else:
-            identity = _identity(call)
+        identity = _identity(call)
     projected = projection.project_result(
         call.request.method, result, revision, identity=identity, output_schema=schema
     )
@@ -403,6 +398,7 @@ class _Identity(NamedTuple):
     """The encoded ``serverInfo`` of a server whose texts are the same in every language."""
 
     encoded: msgspec.Raw
+    attributes: tuple[object, ...]
     server: Server
     settings: Settings
 
@@ -410,12 +406,24 @@ class _Identity(NamedTuple):
 _IDENTITY = "identity"
 
 
-def _identity(call: Call) -> dict[str, Any]:
-    """Return ``serverInfo``, and keep it for calls with this catalog if it is always the same."""
-    identity = call.server.identity()
-    if call.catalog is not None and not call.server.is_translated:
+def _identity(call: Call) -> Any:
+    """Return ``serverInfo``; if it is always the same, it is kept with the catalog, encoded."""
+    server, settings, catalog = call.server, get_settings(), call.catalog
+    if catalog is None:
+        return server.identity()
+    attributes = server.identity_attributes
+    known: _Identity | None = catalog.plans.get(_IDENTITY)
+    if (
+        known is not None
+        and known.attributes == attributes
+        and known.server is server
+        and known.settings is settings
+    ):
+        return known.encoded
+    identity = server.identity()
+    if all(isinstance(one, str | tuple) for one in attributes):
         encoded = msgspec.Raw(jsonrpc.encode(identity))
-        call.catalog.plans[_IDENTITY] = _Identity(encoded, call.server, get_settings())
+        catalog.plans[_IDENTITY] = _Identity(encoded, attributes, server, settings)
     return identity
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.outside
 def test_the_stages_are_those_of_the_code(cache: Path) -> None:
     printed = run("-m", "benchmarks.stages", "--iterations", "2", "--batches", "1", cache=cache)
     stages = [line.split("|")[1].strip() for line in printed.splitlines() if "|" in line]
-    for stage in ("receive", "· decode", "authorize", "· authenticate", "call", "respond", "send"):
+    for stage in ("receive", "· decode", "authorize and admit", "call", "respond", "send"):
         assert stage in stages
 
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.outside
 
 CALLS = 50
 PATIENCE = 150
+BUSY = 503
 KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
 
 
@@ -55,11 +56,15 @@ class Crowd:
         assert ended == {waiting}, [one.result() for one in ended]
 
     async def one(self, serial: int) -> str:
-        """The text of a call's result."""
-        async with (
-            self._client.stream(asking(serial)) as response,
-            aclosing(events(response)) as coming,
-        ):
+        """The text of a call's result; a call that a busy worker refused is sent again."""
+        while True:
+            async with self._client.stream(asking(serial)) as response:
+                if response.status_code != BUSY:
+                    assert response.is_success, (response.status_code, await response.aread())
+                    return await self._answered(response, serial)
+
+    async def _answered(self, response: Any, serial: int) -> str:
+        async with aclosing(events(response)) as coming:
             async for _, message in coming:
                 if message is None:
                     continue

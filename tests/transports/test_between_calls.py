@@ -375,6 +375,20 @@ async def test_whom_the_server_lets_in(caller: Caller, monkeypatch: pytest.Monke
         assert await caller.texts(*TOOLS) == ["said"] * len(TOOLS)
 
 
+async def test_what_the_server_says_of_itself(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attributes = {"title": "title", "version": "version", "website_url": "websiteUrl"}
+    for value in ("https://first.test/", "https://second.test/"):
+        for attribute in attributes:
+            monkeypatch.setattr(stage, attribute, value)
+        said = await caller.open()
+        if caller.is_stateless:
+            called = await caller.call("refuse_later")
+            assert called["_meta"][SERVER_INFO] == said
+        assert {said[name] for name in attributes.values()} == {value}
+
+
 @contextmanager
 def registered(function: Callable[..., Any], **options: Any) -> Iterator[None]:
     """The stage has this function within the block."""
