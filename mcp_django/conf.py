@@ -401,6 +401,8 @@ class Settings:
     threads: Annotated[int, Ge(1)] = 8
     queue: Annotated[int, Ge(0)] = 64
     queue_seconds: Seconds = 10
+    keep_connections: bool | None = None
+    """``None``: threads keep their database connections, except under a test runner."""
     call_timeout: Seconds = 300
     client_request_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000

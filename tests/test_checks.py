@@ -474,6 +474,27 @@ def test_connections_that_persist_under_asgi_are_found(
     assert ids(site.check_persistent_connections(None)) == expected
 
 
+@pytest.mark.parametrize(
+    ("installed", "kept", "expected"),
+    [
+        (["django_tenants"], None, ["W021"]),
+        (["django_pgschemas", "tenant_schemas"], True, ["W021", "W021"]),
+        (["django_tenants"], False, []),
+        ([], None, []),
+    ],
+)
+def test_tenants_and_kept_connections_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    installed: list[str],
+    kept: bool | None,
+    expected: list[str],
+) -> None:
+    settings.MCP_DJANGO = {"KEEP_CONNECTIONS": kept}
+    monkeypatch.setattr(site.apps, "is_installed", installed.__contains__)
+    assert ids(site.check_tenants(None)) == expected
+
+
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
     ("permission", "options", "general", "expected"),

@@ -29,6 +29,7 @@ ALL = _skip_all_if_settings_invalid(
     site.check_origins,
     site.check_sqlite,
     site.check_persistent_connections,
+    site.check_tenants,
     components.check_server_names,
     components.check_permissions,
     components.check_codenames,

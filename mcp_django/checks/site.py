@@ -210,6 +210,19 @@ def check_persistent_connections() -> Iterator[Problem]:
             yield f"The database {alias!r} {what}.", hint
 
 
+# Each of them sets the schema or the tenant of a connection for the rest of its session.
+TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
+
+
+@system_check(checks.Warning, "mcp_django.W021")
+def check_tenants() -> Iterator[Problem]:
+    """W021: a connection that a thread keeps would still have the tenant of the call before."""
+    if get_settings().keep_connections is not False:
+        for app in filter(apps.is_installed, TENANT_APPS):
+            what = f"{app} chooses the tenant of a database connection, which threads keep."
+            yield what, 'Set MCP_DJANGO["KEEP_CONNECTIONS"] to False.'
+
+
 # Authentication backends --------------------------------------------------------------------------
 
 

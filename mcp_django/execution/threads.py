@@ -35,6 +35,14 @@ from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connec
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import Busy
+from mcp_django.storage.databases import (
+    CHECK_SECONDS,
+    IDLE_SECONDS,
+    check_kept_connections,
+    close_kept_connections,
+    has_kept_connections,
+    keep_connections,
+)
 
 logger = logging.getLogger("mcp_django")
 
@@ -76,13 +84,16 @@ class BoundedPool:
         self.queue_share = max(1, queue // 2)
         self._threads = threads
         self._capacity = threads + queue
+        # Protects all of the following. A thread is idle only if no waiting job may begin.
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         # By caller, in the order of their turns.
         self._waiting: OrderedDict[str | None, deque[_Job]] = OrderedDict()
         self._running: Counter[str | None] = Counter()
-        self._queued = self._job_count = self._idle_threads = self._thread_count = 0
+        # The last one that became idle is the first to work again, so that few stay busy.
+        self._idle: list[_Worker] = []
+        self._job_count = self._thread_count = 0
         self._is_closed = False
-        # Its lock protects the queue; threads wait on it for a job that may begin.
-        self._ready = threading.Condition(threading.Lock())
 
     # For callers ----------------------------------------------------------------------------------
 
@@ -97,12 +108,24 @@ class BoundedPool:
         waiter: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
         answer = partial(_LoopResults.for_loop(loop).post, waiter)
-        job = self._enqueue(_Job(self, key, partial(context.run, function), answer))
-        timer = loop.call_later(self.queue_seconds, self._time_out, job, waiter)
+        job = _Job(self, key, partial(context.run, function), answer)
+        until = loop.time() + self.queue_seconds
+        timer: asyncio.TimerHandle | None = None
+
+        def limit_wait() -> None:
+            nonlocal timer
+            if timer is None and not waiter.done():
+                timer = loop.call_at(until, self._time_out, job, waiter)
+
+        job.limit_wait = call_on_loop(limit_wait)
+        self._enqueue(job)
+        if not job.is_taken:
+            limit_wait()
         try:
             return await waiter
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             job.is_abandoned = True
             if not job.is_taken:
                 # The caller was cancelled, and the job has not begun.
@@ -124,53 +147,66 @@ class BoundedPool:
 
     def close(self, *, seconds: float | None = None) -> bool:
         """Accept no more work and wait for the threads to end; return whether they have."""
-        with self._ready:
+        with self._lock:
             self._is_closed = True
-            self._ready.notify_all()
-            return self._ready.wait_for(lambda: not self._thread_count, timeout=seconds)
+            while self._idle:
+                self._idle.pop().wake.release()
+            return self._ended.wait_for(lambda: not self._thread_count, timeout=seconds)
 
     # The queue ------------------------------------------------------------------------------------
 
-    def _enqueue(self, job: _Job) -> _Job:
-        with self._ready:
-            mine = self._waiting.get(job.key)
-            waiting = len(mine) if mine is not None else 0
+    def _enqueue(self, job: _Job) -> None:
+        key = job.key
+        with self._lock:
+            mine = self._waiting.get(key)
             is_full = self._job_count >= self._capacity
-            if job.key is not None:
-                share = self.share + self.queue_share
-                is_full = is_full or self._running[job.key] + waiting >= share
+            if key is not None:
+                held = self._running[key] + (len(mine) if mine is not None else 0)
+                is_full = is_full or held >= self.share + self.queue_share
             if is_full or self._is_closed:
                 raise self._busy_error()
-            if mine is None:
-                mine = self._waiting[job.key] = deque()
-            mine.append(job)
-            self._queued += 1
+            worker = self._free_worker() if self._may_begin(key) else None
             self._job_count += 1
-            if self._queued > self._idle_threads and self._thread_count < self._threads:
-                self._start_thread()
-            self._ready.notify()
-        return job
+            if worker is not None:
+                self._hand_over(job, worker)
+            elif mine is not None:
+                mine.append(job)
+            else:
+                self._waiting[key] = deque((job,))
 
-    def _start_thread(self) -> None:
+    def _may_begin(self, key: str | None) -> bool:
+        return key is None or self._running[key] < self.share
+
+    def _free_worker(self) -> _Worker | None:
+        if self._idle:
+            return self._idle.pop()
+        if self._thread_count >= self._threads:
+            return None
+        worker, name = _Worker(), f"mcp-{self.name}_{self._thread_count}"
         # Daemon threads, so that a blocked function does not keep the process alive.
-        name = f"mcp-{self.name}_{self._thread_count}"
+        threading.Thread(target=self._run_jobs, args=(worker,), name=name, daemon=True).start()
         self._thread_count += 1
-        threading.Thread(target=self._run_jobs, name=name, daemon=True).start()
+        return worker
 
-    def _take_next(self) -> _Job | None:
-        """Take the first job of the first caller whose share of threads is not used up."""
+    def _hand_over(self, job: _Job, worker: _Worker) -> None:
+        self._running[job.key] += 1
+        job.is_taken = True
+        worker.job = job
+        worker.wake.release()
+
+    def _begin_next(self, worker: _Worker | None) -> bool:
+        """Begin the first job of the first caller whose share of threads is not used up."""
+        if worker is None:
+            return False
         for key, mine in self._waiting.items():
-            if key is None or self._running[key] < self.share:
-                job = mine.popleft()
+            if self._may_begin(key):
+                self._hand_over(mine.popleft(), worker)
                 if mine:
                     self._waiting.move_to_end(key)
                 else:
                     del self._waiting[key]
-                self._queued -= 1
-                self._running[key] += 1
-                job.is_taken = True
-                return job
-        return None
+                return True
+        return False
 
     def _release_key(self, key: str | None) -> None:
         self._running[key] -= 1
@@ -179,7 +215,7 @@ class BoundedPool:
 
     def _withdraw(self, job: _Job) -> bool:
         """Remove a job from the queue; return ``False`` if a thread has taken it already."""
-        with self._ready:
+        with self._lock:
             mine = self._waiting.get(job.key)
             if job.is_taken or mine is None:
                 return False
@@ -187,7 +223,6 @@ class BoundedPool:
             mine.remove(job)
             if not mine:
                 del self._waiting[job.key]
-            self._queued -= 1
             self._job_count -= 1
             return True
 
@@ -204,8 +239,9 @@ class BoundedPool:
 
     # The threads ----------------------------------------------------------------------------------
 
-    def _run_jobs(self) -> None:
-        while (job := self._wait_for_job()) is not None:
+    def _run_jobs(self, worker: _Worker) -> None:
+        keep_connections()
+        while (job := worker.wait_for_job()) is not None:
             _current.job = job
             caller = None
             try:
@@ -216,12 +252,27 @@ class BoundedPool:
                 logger.exception("The result of a job could not be delivered to its caller.")
             finally:
                 _current.job = None
-                with self._ready:
+                with self._lock:
                     self._release_key(job.key)
                     self._job_count -= 1
                 if caller is not None:
                     self._requeue(job, caller)
                 del job
+                self._find_job(worker)
+        close_kept_connections()
+        with self._lock:
+            self._thread_count -= 1
+            self._ended.notify_all()
+
+    def _find_job(self, worker: _Worker) -> None:
+        """Give the thread its next job, or let it wait for one; if the pool is closed, it ends."""
+        with self._lock:
+            if self._begin_next(worker):
+                return
+            if self._is_closed:
+                worker.wake.release()
+            else:
+                self._idle.append(worker)
 
     def _requeue(self, job: _Job, key: str) -> None:
         try:
@@ -229,36 +280,47 @@ class BoundedPool:
                 raise self._busy_error()
             job.key, job.is_taken = key, False
             self._enqueue(job)
+            job.limit_wait()
         except Busy as exc:
             job.is_taken = True
             job.deliver(None, exc)
 
-    def _wait_for_job(self) -> _Job | None:
-        with self._ready:
-            while (job := self._take_next()) is None:
-                if self._is_closed:
-                    self._thread_count -= 1
-                    self._ready.notify_all()
-                    return None
-                self._idle_threads += 1
-                try:
-                    self._ready.wait()
-                finally:
-                    self._idle_threads -= 1
-            return job
-
     def _reassign(self, job: _Job, key: str) -> None:
-        with self._ready:
+        with self._lock:
             if key == job.key:
                 return
-            if self._running[key] >= self.share:
+            if not self._may_begin(key):
                 raise _Requeue(key)
             self._release_key(job.key)
             self._running[key] += 1
             job.key = key
             # A job with the previous key may have waited for this thread's place.
-            if self._queued:
-                self._ready.notify()
+            if any(map(self._may_begin, self._waiting)):
+                self._begin_next(self._free_worker())
+
+
+class _Worker:
+    """A thread of a pool: the job that it was given, and the lock that wakes it for one."""
+
+    __slots__ = ("job", "wake")
+
+    def __init__(self) -> None:
+        self.job: _Job | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+    def wait_for_job(self) -> _Job | None:
+        """Wait in this thread for a job, ``None`` if there will be no more."""
+        if not has_kept_connections():
+            self.wake.acquire()
+        elif not self.wake.acquire(timeout=CHECK_SECONDS):
+            if self.wake.acquire(timeout=IDLE_SECONDS - CHECK_SECONDS):
+                check_kept_connections()
+            else:
+                close_kept_connections()
+                self.wake.acquire()
+        job, self.job = self.job, None
+        return job
 
 
 class _Job:
@@ -268,7 +330,7 @@ class _Job:
     job is withdrawn. ``is_abandoned`` is set when its caller does not wait any more.
     """
 
-    __slots__ = ("deliver", "function", "is_abandoned", "is_taken", "key", "pool")
+    __slots__ = ("deliver", "function", "is_abandoned", "is_taken", "key", "limit_wait", "pool")
 
     def __init__(
         self,
@@ -281,6 +343,8 @@ class _Job:
         self.key = key
         self.function = function
         self.deliver = answer
+        self.limit_wait: Callable[[], None] = _do_nothing
+        """Called when the job has to wait in the queue once more."""
         self.is_taken = self.is_abandoned = False
 
     def run(self) -> None:
@@ -293,6 +357,10 @@ class _Job:
             self.deliver(None, exc)
         else:
             self.deliver(result, None)
+
+
+def _do_nothing() -> None:
+    return None
 
 
 class _Requeue(BaseException):

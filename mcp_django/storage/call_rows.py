@@ -24,12 +24,19 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from django.core import mail
-from django.db import Error, close_old_connections, connections, router, transaction
+from django.db import Error, connections, router, transaction
 from django.db.models import DateTimeField, JSONField
 from django.db.utils import DataError, IntegrityError
 
-from mcp_django.storage.databases import in_batches, tables
+from mcp_django.storage.databases import (
+    IDLE_SECONDS,
+    close_kept_connections,
+    in_batches,
+    is_under_test,
+    keep_connections,
+    run_with_fresh_connections,
+    tables,
+)
 
 logger = logging.getLogger("mcp_django")
 
@@ -167,8 +174,7 @@ WakeQueue = queue.SimpleQueue[threading.Event | Receiver | None]
 class CallLog:
     """Writes the call log of this process; thread-safe."""
 
-    is_under_test = staticmethod(partial(hasattr, mail, "outbox"))
-    """Returns whether a test runner has prepared the process."""
+    is_under_test = staticmethod(is_under_test)
 
     def __init__(self) -> None:
         self.is_disabled = False
@@ -296,6 +302,7 @@ class CallLog:
 
     def _run_writer(self, wake_queue: WakeQueue, lines: deque[QueuedRow]) -> None:
         waiting: deque[QueuedRow] = deque()
+        keep_connections()
         while True:
             asked = self._wait(wake_queue, lines, waiting)
             # Before the rows are taken: a row that is added afterwards wakes the thread again.
@@ -319,11 +326,14 @@ class CallLog:
         failed = self._flush_delay > FLUSH_SECONDS
         until = time.monotonic() + self._flush_delay if waiting else None
         while failed or len(waiting) + len(lines) < FLUSH_ROWS:
-            left = None if until is None else max(0.0, until - time.monotonic())
+            left = IDLE_SECONDS if until is None else max(0.0, until - time.monotonic())
             try:
                 asked = wake_queue.get(timeout=left)
             except queue.Empty:
-                break
+                if until is not None:
+                    break
+                close_kept_connections()
+                asked = wake_queue.get()
             if isinstance(asked, threading.Event):
                 return asked
             if asked is not None:
@@ -356,12 +366,7 @@ class CallLog:
         if not waiting:
             return True
         try:
-            close_old_connections()
-            while waiting:
-                part = [waiting[n] for n in range(min(FLUSH_ROWS, len(waiting)))]
-                write_rows(part)
-                for _ in part:
-                    waiting.popleft()
+            run_with_fresh_connections(partial(self._write_batches, waiting))
         except Error as exc:
             logger.warning(
                 "The call log could not be written (%s): %d rows wait, %d were lost.",
@@ -375,11 +380,14 @@ class CallLog:
             logger.exception("%d rows of the call log were lost.", len(waiting))
             self.lost += len(waiting)
             waiting.clear()
-        finally:
-            # A connection that cannot be closed now is closed at the next write.
-            with suppress(Exception):
-                close_old_connections()
         return True
+
+    def _write_batches(self, waiting: deque[QueuedRow]) -> None:
+        while waiting:
+            part = [waiting[n] for n in range(min(FLUSH_ROWS, len(waiting)))]
+            write_rows(part)
+            for _ in part:
+                waiting.popleft()
 
 
 class _CallbackEvent(threading.Event):

@@ -1,4 +1,4 @@
-"""The database of this package's rows: its alias, clock, transactions, thread and leases.
+"""The database of this package's rows: alias, clock, transactions, connections, thread, leases.
 
 All rows are in the database that the router chooses for writing sessions (``write_alias``); the
 call log and the security log may be routed to another one. Times are computed by the database's own
@@ -18,20 +18,28 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from django.core import mail
 from django.db import DatabaseError, close_old_connections, connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.models import DateTimeField, ExpressionWrapper, Model, QuerySet, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
+from django.dispatch import receiver
 from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
+
+from mcp_django.conf import get_settings
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -137,17 +145,96 @@ def _datetime_expression(expression: Combinable) -> Any:
     return ExpressionWrapper(expression, output_field=DateTimeField())
 
 
+# Kept connections ---------------------------------------------------------------------------------
+
+# A thread of this package (a pool's, the storage thread, the writer of the call log) keeps the
+# connections that it opens, where Django would close them after each request because CONN_MAX_AGE
+# is 0. Their thread owns them: a pool's closes them when it was idle for IDLE_SECONDS, and Django
+# closes them after an error that broke them. Those that were idle for CHECK_SECONDS are checked
+# before they are used again. A forked child has none of these threads. Under WSGI, requests run in
+# threads of the server, where nothing is kept; neither is it in a test, whose database is dropped
+# at its end.
+IDLE_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 1.0
+
+
+class _KeptConnections(threading.local):
+    """The connections of this thread that this package keeps open; ``None`` in other threads."""
+
+    every: list[BaseDatabaseWrapper] | None = None
+    used_at = 0.0
+
+
+_kept = _KeptConnections()
+
+
+def keep_connections() -> None:
+    """Let the current thread keep the connections that it opens from now on."""
+    _kept.every = []
+
+
+def has_kept_connections() -> bool:
+    """Return whether the current thread keeps connections that are open."""
+    return bool(_kept.every)
+
+
+def check_kept_connections() -> None:
+    """Close the kept connections of the current thread that the database has closed."""
+    for connection in _kept.every or ():
+        if connection.connection is not None and not connection.is_usable():
+            with suppress(Exception):
+                connection.close()
+
+
+def close_kept_connections() -> None:
+    """Close the connections that the current thread keeps."""
+    every = _kept.every or []
+    while every:
+        with suppress(Exception):
+            every.pop().close()
+
+
+@receiver(connection_created, dispatch_uid="mcp_django.keep")
+def _keep(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    if _kept.every is None or not is_keepable(connection.settings_dict):
+        return
+    connection.close_at = None
+    if connection not in _kept.every:
+        _kept.every.append(connection)
+
+
+def is_keepable(database: Mapping[str, Any]) -> bool:
+    """Return whether threads of this package keep connections to a database open.
+
+    Not with ``KEEP_CONNECTIONS`` at ``False``, not if the site keeps them by itself
+    (``CONN_MAX_AGE``, a connection pool), and not with ``AUTOCOMMIT`` at ``False``, where an open
+    connection may hold a transaction.
+    """
+    wanted = get_settings().keep_connections
+    return (
+        (not is_under_test() if wanted is None else wanted)
+        and database["CONN_MAX_AGE"] == 0
+        and database["AUTOCOMMIT"]
+        and not database["OPTIONS"].get("pool")
+    )
+
+
+def is_under_test() -> bool:
+    """Return whether a test runner has prepared the process."""
+    return hasattr(mail, "outbox")
+
+
 # The storage thread -------------------------------------------------------------------------------
 
 # Pub/sub reads and writes rows in one thread per process, so that the event loop never waits for
-# the database. Stale connections are closed before and after each function, as for a request.
+# the database.
 
 P = ParamSpec("P")
 
 
 async def run_in_db_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a short function that uses the database in the storage thread, and return its result."""
-    work = partial(_with_fresh_connections, partial(function, *args, **kwargs))
+    work = partial(run_with_fresh_connections, partial(function, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(_db_executor(), work)
 
 
@@ -155,7 +242,7 @@ def submit_to_db_thread(
     function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs
 ) -> None:
     """Run a function in the storage thread soon; it has to handle its own errors."""
-    _db_executor().submit(_with_fresh_connections, partial(function, *args, **kwargs))
+    _db_executor().submit(run_with_fresh_connections, partial(function, *args, **kwargs))
 
 
 def is_on_loop() -> bool:
@@ -174,15 +261,21 @@ def _db_executor() -> ThreadPoolExecutor:
 @cache
 def _db_executor_of(pid: int) -> ThreadPoolExecutor:
     # A forked child has none of its parent's threads.
-    return ThreadPoolExecutor(1, thread_name_prefix="mcp-database")
+    return ThreadPoolExecutor(1, thread_name_prefix="mcp-database", initializer=keep_connections)
 
 
-def _with_fresh_connections(function: Callable[[], T]) -> T:
+def run_with_fresh_connections(function: Callable[[], T]) -> T:
+    """Run a function of a thread without requests; close stale connections before and after it."""
     close_old_connections()
+    if time.monotonic() - _kept.used_at >= CHECK_SECONDS:
+        check_kept_connections()
     try:
         return function()
     finally:
-        close_old_connections()
+        _kept.used_at = time.monotonic()
+        # A connection that cannot be closed now is closed at its next use.
+        with suppress(Exception):
+            close_old_connections()
 
 
 # Leases -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from mcp_django.models import Call
-from mcp_django.storage import call_rows as store
+from mcp_django.storage import call_rows as store, databases
 from mcp_django.storage.call_rows import CallLog, QueuedRow
 from mcp_django.transports.drain import Drain
 from tests.drivers import PATIENCE
@@ -287,7 +287,7 @@ def test_what_goes_wrong_around_the_writing_does_not_end_it(
         raise RuntimeError("no connection for you")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store, "close_old_connections", close)
+        broken.setattr(databases, "close_old_connections", close)
         log.add(line("a"))
         assert log.flush()
     assert log.lost == 1

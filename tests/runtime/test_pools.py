@@ -142,11 +142,11 @@ def test_nobody_has_more_than_half_of_the_threads(make: Any) -> None:
     for n in range(2):
         works.submit(f"alice {n}", "alice")
     works.wait_for(2)
-    assert works.began[:2] == ["mallory 0", "mallory 1"]
+    assert set(works.began[:2]) == {"mallory 0", "mallory 1"}
     assert set(works.began[2:]) == {"alice 0", "alice 1"}
     works.let_go(8)
     works.wait_for(4)
-    assert works.began[4:] == [f"mallory {n}" for n in range(2, 6)]
+    assert sorted(works.began[4:]) == [f"mallory {n}" for n in range(2, 6)]
 
 
 def test_nobody_has_more_than_half_of_the_queue(make: Any) -> None:
@@ -159,7 +159,7 @@ def test_nobody_has_more_than_half_of_the_queue(make: Any) -> None:
     assert caught.value.data == {"retryAfter": PATIENCE}
     works.submit("alice", "alice")
     works.wait_for(2)
-    assert works.began == ["0", "alice"]
+    assert set(works.began) == {"0", "alice"}
     works.let_go(5)
     works.wait_for(3)
 

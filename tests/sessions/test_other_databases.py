@@ -71,6 +71,14 @@ def test_the_call_log_holds_on_postgresql() -> None:
 
 
 @pytest.mark.requires("shared")
+def test_connections_are_kept_on_postgresql() -> None:
+    runtime = HERE.parent / "runtime"
+    files = ("test_kept_connections.py", "kept_on_postgresql.py")
+    output = run_under("tests.sessions.settings_postgres", *(runtime / name for name in files))
+    assert "skipped" not in output, output
+
+
+@pytest.mark.requires("shared")
 def test_the_rows_of_the_admin_are_written_on_postgresql() -> None:
     managed = HERE.parent / "managed"
     files = ("test_syncing.py", "test_catalog_rows.py")
