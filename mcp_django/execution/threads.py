@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
@@ -104,32 +104,23 @@ class BoundedPool:
             Busy: the pool or the caller's share of it is full, or no thread became free within
                 ``queue_seconds``; the function has not run.
         """
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[T] = loop.create_future()
-        context = contextvars.copy_context()
-        answer = partial(_LoopResults.for_loop(loop).post, waiter)
-        job = _Job(self, key, partial(context.run, function), answer)
-        until = loop.time() + self.queue_seconds
-        timer: asyncio.TimerHandle | None = None
+        job = self.begin(function, key=key)
+        try:
+            return await job.waiter
+        finally:
+            job.end()
 
-        def limit_wait() -> None:
-            nonlocal timer
-            if timer is None and not waiter.done():
-                timer = loop.call_at(until, self._time_out, job, waiter)
+    def begin(self, function: Callable[[], T], *, key: str | None = None) -> LoopJob[T]:
+        """Do the same as ``run``, but return the job, whose ``waiter`` to await and then ``end``.
 
-        job.limit_wait = call_on_loop(limit_wait)
+        Raises:
+            Busy: the pool or the caller's share of it is full.
+        """
+        job = LoopJob(self, key, function)
         self._enqueue(job)
         if not job.is_taken:
-            limit_wait()
-        try:
-            return await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
-            job.is_abandoned = True
-            if not job.is_taken:
-                # The caller was cancelled, and the job has not begun.
-                self._withdraw(job)
+            job.limit_wait()
+        return job
 
     def submit(self, function: Callable[[], T], *, key: str | None = None) -> Future[T]:
         """Queue a function and return its future; if cancelled before it begins, it never runs.
@@ -137,13 +128,10 @@ class BoundedPool:
         Raises:
             Busy: the pool or the caller's share of it is full.
         """
-        future: Future[T] = Future()
-        job = _Job(
-            self, key, partial(_run_for_future, future, function), partial(_set_outcome, future)
-        )
+        job = _FutureJob(self, key, function)
         self._enqueue(job)
-        future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
-        return future
+        job.future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
+        return job.future
 
     def close(self, *, seconds: float | None = None) -> bool:
         """Accept no more work and wait for the threads to end; return whether they have."""
@@ -164,7 +152,7 @@ class BoundedPool:
                 held = self._running[key] + (len(mine) if mine is not None else 0)
                 is_full = is_full or held >= self.share + self.queue_share
             if is_full or self._is_closed:
-                raise self._busy_error()
+                raise self.busy_error()
             worker = self._free_worker() if self._may_begin(key) else None
             self._job_count += 1
             if worker is not None:
@@ -226,12 +214,8 @@ class BoundedPool:
             self._job_count -= 1
             return True
 
-    def _time_out(self, job: _Job, waiter: asyncio.Future[Any]) -> None:
-        job.is_abandoned = True
-        if self._withdraw(job) and not waiter.done():
-            waiter.set_exception(self._busy_error())
-
-    def _busy_error(self) -> Busy:
+    def busy_error(self) -> Busy:
+        """Return the error of a job that gets no thread."""
         return Busy(
             "All workers are busy; try again in a moment.",
             data={"retryAfter": int(self.queue_seconds) or 1},
@@ -277,10 +261,10 @@ class BoundedPool:
     def _requeue(self, job: _Job, key: str) -> None:
         try:
             if job.is_abandoned:
-                raise self._busy_error()
+                raise self.busy_error()
             job.key, job.is_taken = key, False
             self._enqueue(job)
-            job.limit_wait()
+            job.wait_again()
         except Busy as exc:
             job.is_taken = True
             job.deliver(None, exc)
@@ -330,21 +314,12 @@ class _Job:
     job is withdrawn. ``is_abandoned`` is set when its caller does not wait any more.
     """
 
-    __slots__ = ("deliver", "function", "is_abandoned", "is_taken", "key", "limit_wait", "pool")
+    __slots__ = ("function", "is_abandoned", "is_taken", "key", "pool")
 
-    def __init__(
-        self,
-        pool: BoundedPool,
-        key: str | None,
-        function: Callable[[], Any],
-        answer: Callable[[Any, BaseException | None], None],
-    ) -> None:
+    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], Any]) -> None:
         self.pool = pool
         self.key = key
         self.function = function
-        self.deliver = answer
-        self.limit_wait: Callable[[], None] = _do_nothing
-        """Called when the job has to wait in the queue once more."""
         self.is_taken = self.is_abandoned = False
 
     def run(self) -> None:
@@ -358,9 +333,77 @@ class _Job:
         else:
             self.deliver(result, None)
 
+    def deliver(self, result: Any, exc: BaseException | None) -> None:
+        """Give the caller the result or the exception; called in a thread."""
+        raise NotImplementedError
 
-def _do_nothing() -> None:
-    return None
+    def wait_again(self) -> None:
+        """Note that the job has to wait in the queue once more; called in a thread."""
+
+
+class LoopJob(_Job, Generic[T]):
+    """A job for an event loop: await ``waiter``, and call ``end`` in any case."""
+
+    __slots__ = ("_loop", "_timer", "_until", "waiter")
+
+    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], T]) -> None:
+        super().__init__(pool, key, partial(contextvars.copy_context().run, function))
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + pool.queue_seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self.waiter: asyncio.Future[T] = self._loop.create_future()
+
+    def end(self) -> None:
+        """End the wait: a job that has not begun never does."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.is_abandoned = True
+        if not self.is_taken:
+            self.pool._withdraw(self)
+
+    def deliver(self, result: Any, exc: BaseException | None) -> None:
+        """Queue the result or exception for the loop, and wake it."""
+        _LoopResults.of(self._loop).post(self.waiter, result, exc)
+
+    def wait_again(self) -> None:
+        """Limit the second wait in the queue to what is left of ``queue_seconds``."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.limit_wait)
+
+    def limit_wait(self) -> None:
+        """Limit the wait in the queue to ``queue_seconds``; called on the loop."""
+        if self._timer is None and not self.waiter.done():
+            self._timer = self._loop.call_at(self._until, self._time_out)
+
+    def _time_out(self) -> None:
+        self.is_abandoned = True
+        if self.pool._withdraw(self) and not self.waiter.done():
+            self.waiter.set_exception(self.pool.busy_error())
+
+
+class _FutureJob(_Job, Generic[T]):
+    """A job for a thread, which waits for its ``future``."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        super().__init__(pool, key, partial(self._run_if_wanted, function))
+
+    def _run_if_wanted(self, function: Callable[[], T]) -> T | None:
+        # The future is running already if the job was put back into the queue.
+        if self.future.running() or self.future.set_running_or_notify_cancel():
+            return function()
+        return None
+
+    def deliver(self, result: Any, exc: BaseException | None) -> None:
+        """Set the result or exception of the future."""
+        if self.future.cancelled():
+            return
+        if exc is not None:
+            self.future.set_exception(exc)
+        else:
+            self.future.set_result(result)
 
 
 class _Requeue(BaseException):
@@ -392,20 +435,6 @@ def count_job_for(key: str) -> None:
         job.pool._reassign(job, key)
 
 
-def _run_for_future(future: Future[Any], function: Callable[[], Any]) -> Any:
-    # The future is running already if the job was put back into the queue.
-    return function() if future.running() or future.set_running_or_notify_cancel() else None
-
-
-def _set_outcome(future: Future[Any], result: Any, exc: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if exc is not None:
-        future.set_exception(exc)
-    else:
-        future.set_result(result)
-
-
 class _LoopResults:
     """Results from threads for one event loop, which is woken once for many of them."""
 
@@ -417,12 +446,10 @@ class _LoopResults:
         self._lock = threading.Lock()
 
     @classmethod
-    def for_loop(cls, loop: asyncio.AbstractEventLoop) -> _LoopResults:
-        """Return the instance of an event loop; call this on that loop."""
-        found = cls._by_loop.get(loop)
-        if found is None:
-            found = cls._by_loop[loop] = cls(loop)
-        return found
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _LoopResults:
+        """Return the instance of an event loop."""
+        # ``setdefault``, since several threads may ask for the first one.
+        return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
         """Queue the result or exception of a job, from its thread, and wake the loop."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,12 @@ from mcp_django.execution import invoke
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.invoke import time_limit
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.threads import call_on_loop, get_pool, run_with_request_signals
+from mcp_django.execution.threads import (
+    LoopJob,
+    call_on_loop,
+    get_pool,
+    run_with_request_signals,
+)
 from mcp_django.protocol import jsonrpc
 from mcp_django.transports import drain, listen
 from mcp_django.transports.cancellation import cancellation_poller
@@ -38,7 +43,6 @@ from mcp_django.transports.outgoing import (
     StreamPort,
     encode_events,
 )
-from mcp_django.transports.request_checks import wait_for_first_done
 
 T = TypeVar("T")
 
@@ -264,21 +268,38 @@ class InFlight:
         self.work = work
 
 
-async def wait_until_deadline(in_flight: InFlight, running: Awaitable[T]) -> T | Reply:
+class _DeadlineMissed(Exception):
+    """The thread of a call missed the deadline."""
+
+
+async def wait_until_deadline(in_flight: InFlight, job: LoopJob[T]) -> T | Reply:
     """Return the thread's result, or a timeout reply if it misses the call's deadline.
 
     A thread cannot be stopped, so it keeps running; its result is discarded.
+
+    Raises:
+        Busy: no thread became free in time.
     """
-    task = asyncio.ensure_future(running)
+    loop, waiter = asyncio.get_running_loop(), job.waiter
+    timer: asyncio.TimerHandle
+
+    def check() -> None:
+        nonlocal timer
+        left = _seconds_to_deadline(in_flight)
+        if left > 0:
+            timer = loop.call_later(left, check)
+        elif not waiter.done():
+            waiter.set_exception(_DeadlineMissed)
+
+    timer = loop.call_later(_seconds_to_deadline(in_flight), check)
     try:
-        while not task.done():
-            await wait_for_first_done(task, timeout=_seconds_to_deadline(in_flight))
-            if task.done() or in_flight.work is None or _seconds_to_deadline(in_flight) > 0:
-                continue
-            return await _timed_out(in_flight.work)
-        return task.result()
+        return await waiter
+    except _DeadlineMissed:
+        assert in_flight.work is not None
+        return await _timed_out(in_flight.work)
     finally:
-        task.cancel()
+        timer.cancel()
+        job.end()
 
 
 async def _timed_out(work: Work) -> Reply:
@@ -295,4 +316,6 @@ def _seconds_to_deadline(in_flight: InFlight) -> float:
     """Return the seconds to wait before the deadline is checked again."""
     if in_flight.deadline is None:
         return 1.0
-    return max(0.0, in_flight.deadline - time.monotonic())
+    left = in_flight.deadline - time.monotonic()
+    # The thread sets the deadline before the call.
+    return left if in_flight.work is not None else max(left, 1.0)

@@ -100,11 +100,10 @@ class FastASGIHandler(BaseHandler):
     ) -> None:
         message = await _decoded(body)
         in_flight.body, in_flight.message = body, message
-        running = get_pool(_pool_of(message)).run(
-            partial(self._respond, scope, body, in_flight), key=caller
-        )
+        work = partial(self._respond, scope, body, in_flight)
         try:
-            response = await wait_until_deadline(in_flight, running)
+            job = get_pool(_pool_of(message)).begin(work, key=caller)
+            response = await wait_until_deadline(in_flight, job)
         except Busy as exc:
             # The server is not known here: middleware may change the URLconf.
             call_log.log_rejected(None, message, exc, transport="http")
@@ -294,8 +293,8 @@ async def _serve_in_thread(received: ParsedRequest) -> Outcome:
     work = partial(_serve_and_run, received, in_flight)
     caller = principal.user_key if principal else presumed_caller(exchange.headers)
     try:
-        running = get_pool(received.pool).run(partial(run_with_request_signals, work), key=caller)
-        return await wait_until_deadline(in_flight, running)
+        job = get_pool(received.pool).begin(partial(run_with_request_signals, work), key=caller)
+        return await wait_until_deadline(in_flight, job)
     except Busy as exc:
         call_log.log_rejected(received.server, received.message, exc, transport="http")
         return error_reply(exc, request_id_of(received.message))

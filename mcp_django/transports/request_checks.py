@@ -393,8 +393,14 @@ async def run_until_disconnect(
     return await run_stepped(work, partial(_WhileConnected, receive, cancellation))
 
 
+# A block that ends sooner needs no task that watches the connection, which costs as much as a call.
+WATCH_AFTER_SECONDS = 0.02
+
+
 class _WhileConnected:
     """Cancels the current task inside the block if the client disconnects.
+
+    The connection is watched after ``WATCH_AFTER_SECONDS``.
 
     Raises:
         ClientDisconnected: at the end of the block, if the client disconnected.
@@ -408,6 +414,10 @@ class _WhileConnected:
     async def __aenter__(self) -> None:
         drain.install_signal_handlers()
         self._task = asyncio.current_task()
+        self._watcher: asyncio.Future[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._watch)
+
+    def _watch(self) -> None:
         self._watcher = asyncio.ensure_future(_disconnect(self._receive))
         self._watcher.add_done_callback(self._end)
 
@@ -423,7 +433,9 @@ class _WhileConnected:
 
     async def __aexit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         self._is_over = True
-        self._watcher.cancel()
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
         if self._is_gone:
             assert self._task is not None
             self._task.uncancel()
