@@ -2,8 +2,7 @@
 
 The record of a call that may write is written before the call runs and updated at its end; any
 other record is written at the end only. ``log_call`` is for a thread, ``alog_call`` for the event
-loop, which must not wait for the database: there a short-task thread writes what must be written
-now.
+loop; ``storage.call_rows`` writes the rows.
 
 ``execution.pipeline`` opens the ``CallRecord`` of a request, its handler notes the component that
 it found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
@@ -23,6 +22,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from asgiref.sync import sync_to_async
 from django.db import Error
+from django.dispatch import Signal
 
 from mcp_django.auth.limits import PerMinute
 from mcp_django.auth.principal import Principal, anonymous_principal
@@ -40,7 +40,7 @@ from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.signals import call_finished, call_started
-from mcp_django.storage.call_rows import Fields, QueuedRow, call_log
+from mcp_django.storage.call_rows import CallRow, Fields, call_log
 from mcp_django.storage.databases import is_on_loop, tables
 
 logger = logging.getLogger("mcp_django")
@@ -209,33 +209,53 @@ def _with_cancellation_note(meaning: CallOutcome, call: Call) -> CallOutcome:
 
 
 def _begin_record(entry: CallRecord) -> None:
-    entry.resume()
-    if entry.pk is not None or entry.was_asked or call_log.is_disabled:
+    """Send ``call_started``; write the row of a call that may write, and wait for it.
+
+    Raises:
+        LogUnavailable: the row could not be written.
+    """
+    row = _first_row(entry)
+    if row is None:
         return
+    try:
+        call_log.insert(row)
+    except Exception as exc:  # noqa: BLE001 - decided there
+        _check_first_row(entry, exc)
+    else:
+        _check_first_row(entry, None)
+
+
+def _first_row(entry: CallRecord) -> CallRow | None:
+    """Send ``call_started``, and return the row to write before the call, if there is one."""
+    entry.resume()
+    if entry.token or entry.was_asked or call_log.is_disabled:
+        return None
     has_receivers, writes = call_started.has_listeners(tables.Call), entry.writes
     if not (has_receivers or writes):
-        return
+        return None
     fields = columns(entry)
     if has_receivers:
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
     if not writes:
-        return
-    try:
-        pk = call_log.insert(fields)
-    except Exception as exc:
+        return None
+    entry.token, entry.is_uncertain = call_log.new_token(), True
+    return CallRow(fields, entry.token)
+
+
+def _check_first_row(entry: CallRecord, exc: Exception | None) -> None:
+    """Decide whether the call runs after its row was written, or failed to be written."""
+    entry.is_uncertain = exc is not None
+    if isinstance(exc, Busy):
+        raise LogUnavailable from exc
+    if exc is not None:
         if _is_blocked_by_test_runner(exc):
             return
         if not isinstance(exc, Error):
-            raise
-        logger.exception("A call could not be logged before it ran.")
-        if get_settings().audit_strict:
-            raise LogUnavailable from exc
-        return
-    entry.pk = pk
-    if not entry.pending:
-        # It timed out before it began, and the timeout is logged already.
-        call_log.remove(pk)
-        raise LogUnavailable
+            raise exc
+        logger.error("A call could not be logged before it ran.", exc_info=exc)
+    if (exc is not None and get_settings().audit_strict) or not entry.pending:
+        # If nothing is pending, it timed out before it began, and the timeout is logged already.
+        raise LogUnavailable from exc
 
 
 def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = False) -> None:
@@ -243,44 +263,61 @@ def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = F
 
     With ``is_queued`` it is written soon in any case.
     """
+    row = _last_row(record, meaning)
+    if row is None:
+        return
+    is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
+    is_queued = is_queued or is_on_loop()
+    if is_queued and is_heard:
+        # The background thread sends the signal.
+        call_log.add(row, _send_call_finished)
+        return
+    if is_heard:
+        _send_call_finished(row.fields)
+    # Waiting for a row whose call did not run helps nobody.
+    if not is_queued and ((row.is_end and not row.is_uncertain) or call_log.is_immediate()):
+        _write(row)
+    else:
+        call_log.add(row)
+
+
+def _last_row(record: CallRecord, meaning: CallOutcome) -> CallRow | None:
+    """End the record, and return the row to write, ``None`` if it has ended already."""
     try:
         # Another thread may end the record at the same time; one of them pops this.
         record.pending.pop()
     except IndexError:
-        return
+        return None
     if call_log.is_disabled:
-        return
-    fields, pk = columns(record, meaning), record.pk
+        return None
+    fields = columns(record, meaning)
     if _call_logger.isEnabledFor(logging.INFO):
         _log_columns(fields)
-    is_heard = call_finished.receivers and call_finished.has_listeners(tables.Call)
-    if is_queued or is_on_loop():
-        # The background thread sends the signal.
-        receiver = partial(_send_call_finished, pk=pk) if is_heard else None
-        call_log.add(QueuedRow(fields, pk, receiver))
-        return
-    if is_heard:
-        _send_call_finished(fields, pk=pk)
-    if pk is None and not call_log.is_immediate():
-        call_log.add(QueuedRow(fields))
-    else:
-        _write(fields, pk)
+    is_end = bool(record.token)
+    return CallRow(
+        fields,
+        record.token if is_end else call_log.new_token(),
+        is_end=is_end,
+        is_uncertain=record.is_uncertain,
+    )
 
 
-def _write(fields: Fields, pk: int | None) -> None:
+def _write(row: CallRow) -> None:
     try:
-        if pk is None:
-            call_log.insert(fields)
-        else:
-            call_log.update(pk, fields)
-    except Exception as exc:
-        if _is_blocked_by_test_runner(exc):
-            return
-        if not isinstance(exc, Error):
-            raise
-        # The function has run already, so the call must not fail.
-        logger.exception("A call could not be logged; it is tried again.")
-        call_log.add(QueuedRow(fields, pk))
+        call_log.insert(row)
+    except Exception as exc:  # noqa: BLE001 - queued, or raised again
+        _add_after_failure(row, exc)
+
+
+def _add_after_failure(row: CallRow, exc: Exception) -> None:
+    """Queue a row that could not be written: the function has run, so the call must not fail."""
+    if isinstance(exc, Error):
+        logger.error("A call could not be logged; it is tried again.", exc_info=exc)
+    elif _is_blocked_by_test_runner(exc):
+        return
+    elif not isinstance(exc, Busy):
+        raise exc
+    call_log.add(row._replace(is_uncertain=True))
 
 
 def _log_columns(fields: Fields) -> None:
@@ -295,28 +332,50 @@ def _log_columns(fields: Fields) -> None:
 
 async def _abegin_record(entry: CallRecord, *, own_thread: bool) -> None:
     try:
-        await _in_thread(partial(_begin_record, entry), own_thread=own_thread)
+        if _needs_thread(call_started, own_thread=own_thread):
+            await _in_thread(partial(_begin_record, entry), own_thread=own_thread)
+        elif (row := _first_row(entry)) is not None:
+            failure = None
+            try:
+                await call_log.ainsert(row)
+            except Exception as exc:  # noqa: BLE001 - decided below
+                failure = exc
+            _check_first_row(entry, failure)
     except asyncio.CancelledError:
-        # The thread may still write. The entry logs itself when its last reference is gone.
+        # The row may be stored already, or be stored before the end that is queued here.
+        log_abandoned(entry)
         raise
     except BaseException as exc:
         _end_record(entry, call_record.outcome_before_run(exc), is_queued=True)
         raise
 
 
-async def _aend_record(call_record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
-    hops = call_record.pk is not None or call_log.is_stopping or call_log.is_under_test()
-    if (
-        hops
-        or not own_thread
-        or (call_finished.receivers and call_finished.has_listeners(tables.Call))
-    ):
+async def _aend_record(record: CallRecord, meaning: CallOutcome, *, own_thread: bool) -> None:
+    if _needs_thread(call_finished, own_thread=own_thread):
         try:
-            await _in_thread(partial(_end_record, call_record, meaning), own_thread=own_thread)
+            await _in_thread(partial(_end_record, record, meaning), own_thread=own_thread)
         except Busy:
-            _end_record(call_record, meaning, is_queued=True)
-    else:
-        _end_record(call_record, meaning, is_queued=True)
+            _end_record(record, meaning, is_queued=True)
+    elif not record.token or record.is_uncertain:
+        _end_record(record, meaning, is_queued=True)
+    elif (row := _last_row(record, meaning)) is not None:
+        try:
+            await call_log.ainsert(row)
+        except asyncio.CancelledError:
+            call_log.add(row)
+            raise
+        except Exception as exc:  # noqa: BLE001 - queued, or raised again
+            _add_after_failure(row, exc)
+
+
+def _needs_thread(signal: Signal, *, own_thread: bool) -> bool:
+    """Return whether a record has to be written in a thread, or a receiver runs there."""
+    return (
+        not own_thread
+        or call_log.is_stopping
+        or call_log.is_under_test()
+        or bool(signal.receivers and signal.has_listeners(tables.Call))
+    )
 
 
 async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
@@ -489,9 +548,9 @@ def _requested_name(request: Request) -> str:
 _call_logger = logging.getLogger("mcp_django.calls")
 
 
-def _send_call_finished(fields: Fields, *, pk: int | None) -> None:
+def _send_call_finished(fields: Fields) -> None:
     if call_finished.has_listeners(tables.Call):
-        call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
+        call_finished.send_robust(sender=tables.Call, call=tables.Call(**fields))
 
 
 # Call log and span together -----------------------------------------------------------------------

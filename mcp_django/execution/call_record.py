@@ -101,7 +101,10 @@ class CallRecord:
     preset_outcome: CallOutcome | None = None
     error_outcome: CallOutcome | None = None
     usage: QueryUsage | None = None
-    pk: int | None = None
+    token = ""
+    """Of the row that was written, or was to be written, before the run."""
+    is_uncertain = False
+    """Whether that row may not be stored."""
     size: int | None = None
     was_asked = False
     pending: list[None] = []

@@ -26,7 +26,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished, request_started, setting_changed
@@ -43,6 +42,7 @@ from mcp_django.storage.databases import (
     has_kept_connections,
     keep_connections,
 )
+from mcp_django.storage.writer import LoopResults
 
 logger = logging.getLogger("mcp_django")
 
@@ -363,7 +363,7 @@ class LoopJob(_Job, Generic[T]):
 
     def deliver(self, result: Any, exc: BaseException | None) -> None:
         """Queue the result or exception for the loop, and wake it."""
-        _LoopResults.of(self._loop).post(self.waiter, result, exc)
+        LoopResults.of(self._loop).post(self.waiter, result, exc)
 
     def wait_again(self) -> None:
         """Limit the second wait in the queue to what is left of ``queue_seconds``."""
@@ -435,53 +435,6 @@ def count_job_for(key: str) -> None:
         job.pool._reassign(job, key)
 
 
-class _LoopResults:
-    """Results from threads for one event loop, which is woken once for many of them."""
-
-    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopResults] = WeakKeyDictionary()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._wake: Callable[[], object] = partial(_wake_loop, loop, self._deliver)
-        self._done: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        self._lock = threading.Lock()
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> _LoopResults:
-        """Return the instance of an event loop."""
-        # ``setdefault``, since several threads may ask for the first one.
-        return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
-
-    def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
-        """Queue the result or exception of a job, from its thread, and wake the loop."""
-        with self._lock:
-            is_first = not self._done
-            self._done.append((waiter, result, exc))
-        if is_first:
-            self._wake()
-
-    def _deliver(self) -> None:
-        with self._lock:
-            done, self._done = self._done, []
-        for waiter, result, exc in done:
-            if waiter.done():
-                continue
-            if isinstance(exc, StopIteration):
-                # A future cannot have a ``StopIteration`` as its exception.
-                waiter.set_exception(RuntimeError(f"The function raised {exc!r}."))
-            elif exc is not None:
-                waiter.set_exception(exc)
-            else:
-                waiter.set_result(result)
-
-
-def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(deliver)
-    except RuntimeError:
-        # The loop is closed, so no caller waits any more.
-        logger.debug("The event loop was closed before the result of a job arrived.")
-
-
 def get_pool(name: Literal["tool", "short", "task"]) -> BoundedPool:
     """Return a pool of this process, which is created at first use."""
     found = _pools.get(name)
@@ -532,7 +485,6 @@ def _reset_after_fork() -> None:
     global _creation_lock  # noqa: PLW0603
     _pools.clear()
     _creation_lock = threading.Lock()
-    _LoopResults._by_loop = WeakKeyDictionary()
 
 
 if hasattr(os, "register_at_fork"):

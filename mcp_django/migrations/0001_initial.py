@@ -187,6 +187,7 @@ class Migration(migrations.Migration):
             name='Call',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('token', models.CharField(default=mcp_django.models.calls.new_code, editable=False, max_length=40)),
                 ('at', models.DateTimeField(verbose_name='time')),
                 ('server', models.CharField(max_length=100, verbose_name='server')),
                 ('kind', models.CharField(max_length=20, verbose_name='kind')),

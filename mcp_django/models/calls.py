@@ -41,6 +41,8 @@ class Call(models.Model):
         ADMIN = "admin", _("admin")
         COMMAND = "command", _("command")
 
+    # Made by the process, which finds the row again by it and its time.
+    token = models.CharField(max_length=40, default=new_code, editable=False)
     at = models.DateTimeField(_("time"))
     server = models.CharField(_("server"), max_length=100)
     kind = models.CharField(_("kind"), max_length=20)

@@ -131,6 +131,15 @@ def is_locked(found: QuerySet[Any]) -> bool:
     return not found.select_for_update(skip_locked=True).values_list("pk").first()
 
 
+def limit_lock_wait(using: str, seconds: float) -> None:
+    """Limit how long the statements of the current transaction wait for the locks of others."""
+    connection = connections[using]
+    # Other databases, or their drivers, have such a limit by default.
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = %s", [f"{seconds * 1000:.0f}ms"])
+
+
 def seconds_from_now(seconds: float) -> Any:
     """Return the time so many seconds from now, as an expression of the database's clock."""
     return _datetime_expression(Now() + Value(timedelta(seconds=seconds)))

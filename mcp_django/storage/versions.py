@@ -18,7 +18,7 @@ from django.db import connections
 from django.db.models import F, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
 
-from mcp_django.storage.databases import atomic, rows, tables
+from mcp_django.storage.databases import atomic, limit_lock_wait, rows, tables
 
 # The maximum number of topics that get one number together; databases limit query parameters.
 MAX_NUMBERED: Final = 500
@@ -86,7 +86,8 @@ def assign_number(changed: Sequence[TopicKey]) -> None:
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
     with atomic():
-        _set_lock_timeout(found.db)
+        # A process may have been suspended in its transaction.
+        limit_lock_wait(found.db, LOCK_SECONDS)
         given = _increment_clock()
         told = {"version": F("version") + 1, "seq": given, "changed_at": Now()}
         if found.update(**told) < len(digests):
@@ -97,15 +98,6 @@ def assign_number(changed: Sequence[TopicKey]) -> None:
                 for one in digests
                 if one not in there
             )
-
-
-def _set_lock_timeout(using: str) -> None:
-    """Limit the wait for the lock of a process that was suspended in its transaction."""
-    connection = connections[using]
-    # Other databases, or their drivers, have such a limit by default.
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL lock_timeout = %s", [f"{LOCK_SECONDS}s"])
 
 
 def _increment_clock() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -10,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from mcp_django.models import Call
-from mcp_django.storage import call_rows as store, databases
-from mcp_django.storage.call_rows import CallLog, QueuedRow
+from mcp_django.storage import databases, writer
+from mcp_django.storage.call_rows import CALL_ROWS, CallLog, CallRow
 from mcp_django.transports.drain import Drain
 from tests.drivers import PATIENCE
 from tests.servers import open_to_all, real_client
@@ -23,10 +24,11 @@ from tests.servers import open_to_all, real_client
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def line(component: str = "read", **fields: Any) -> QueuedRow:
+def line(component: str = "read", **fields: Any) -> CallRow:
     """A line of a call that has ended."""
     values = {"at": timezone.now(), "server": "shelf", "kind": "tool", "outcome": "ok"}
-    return QueuedRow({**values, "component": component, "user_key": "anonymous", **fields})
+    found = {**values, "component": component, "user_key": "anonymous", **fields}
+    return CallRow(found, secrets.token_hex(8))
 
 
 def written() -> list[str]:
@@ -37,7 +39,7 @@ def written() -> list[str]:
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
     """A call log as a serving process has it, that waits for long."""
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
-    monkeypatch.setattr(store, "FLUSH_SECONDS", 3600.0)
+    monkeypatch.setattr(writer, "FLUSH_SECONDS", 3600.0)
     made = CallLog()
     made._flush_delay = 3600.0
     yield made
@@ -50,14 +52,14 @@ class Away:
     def __init__(self, times: int) -> None:
         self.times = times
         self.failed = threading.Semaphore(0)
-        self._write = store.write_rows
+        self._write = CALL_ROWS.write
 
-    def __call__(self, lines: Any) -> None:
+    def __call__(self, rows: Any, *, again: bool) -> Any:
         if self.times:
             self.times -= 1
             self.failed.release()
             raise OperationalError("gone")
-        self._write(lines)
+        return self._write(rows, again=again)
 
 
 def test_a_line_waits_for_others(log: CallLog) -> None:
@@ -68,15 +70,15 @@ def test_a_line_waits_for_others(log: CallLog) -> None:
 
 
 def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "FLUSH_ROWS", 3)
+    monkeypatch.setattr(writer, "FLUSH_ROWS", 3)
     wrote = threading.Event()
-    write = store.write_rows
+    write = CALL_ROWS.write
 
-    def tell(lines: Any) -> None:
-        write(lines)
-        wrote.set()
+    def tell(rows: Any, *, again: bool) -> Any:
+        transaction.on_commit(wrote.set)
+        return write(rows, again=again)
 
-    monkeypatch.setattr(store, "write_rows", tell)
+    monkeypatch.setattr(CALL_ROWS, "write", tell)
     for name in "abc":
         log.add(line(name))
     assert wrote.wait(PATIENCE)
@@ -105,7 +107,7 @@ def test_lines_survive_a_database_that_is_away(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = Away(2)
-    monkeypatch.setattr(store, "write_rows", away)
+    monkeypatch.setattr(CALL_ROWS, "write", away)
     log.add(line("a"))
     assert log.flush()
     assert away.failed.acquire(timeout=PATIENCE)
@@ -120,8 +122,8 @@ def test_lines_survive_a_database_that_is_away(
 def test_of_too_many_lines_the_oldest_go(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "MAX_WAITING", 3)
-    monkeypatch.setattr(store, "write_rows", Away(1))
+    monkeypatch.setattr(writer, "MAX_WAITING", 3)
+    monkeypatch.setattr(CALL_ROWS, "write", Away(1))
     for name in "abc":
         log.add(line(name))
     assert log.flush()
@@ -144,18 +146,20 @@ def test_a_line_that_cannot_be_kept_takes_no_other_with_it(
 
 
 def test_the_end_of_a_call_is_written_once_its_beginning_is(log: CallLog) -> None:
-    pk = log.insert(line("write", outcome="started").fields)
-    log.add(QueuedRow({"outcome": "cancelled"}, pk))
+    begun = line("write", outcome="started")
+    log.insert(begun)
+    log.add(begun._replace(fields={**begun.fields, "outcome": "cancelled"}, is_end=True))
     assert log.flush()
     assert Call.objects.get().outcome == "cancelled"
 
 
 def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -> None:
-    begun = line("write", outcome="started", user_name="ann").fields
-    pk = log.insert(begun)
+    begun = line("write", outcome="started", user_name="ann")
+    log.insert(begun)
     # Somebody has this user forgotten while the call runs.
     Call.objects.update(user_name="", user_key="forgotten")
-    log.add(QueuedRow({**begun, "outcome": "ok", "ms": 2.5}, pk))
+    ended = {**begun.fields, "outcome": "ok", "ms": 2.5}
+    log.add(begun._replace(fields=ended, is_end=True))
     assert log.flush()
     row = Call.objects.get()
     assert (row.outcome, row.ms, row.user_name, row.user_key) == ("ok", 2.5, "", "forgotten")
@@ -164,7 +168,7 @@ def test_the_end_of_a_call_leaves_what_was_known_before_as_it_is(log: CallLog) -
 def test_who_wants_to_be_told_of_a_call_does_not_wait_for_its_line(log: CallLog) -> None:
     told = threading.Event()
     log.add(line("a"))
-    log.add(QueuedRow(line("b").fields, receiver=lambda fields: told.set()))
+    log.add(line("b"), lambda fields: told.set())
     assert told.wait(PATIENCE)
     assert written() == []
     assert log.flush()
@@ -203,13 +207,13 @@ def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(
 
     monkeypatch.setattr(drain, "call_log", log)
     held = threading.Event()
-    write = store.write_rows
+    write = CALL_ROWS.write
 
-    def wait(lines: Any) -> None:
+    def wait(rows: Any, *, again: bool) -> Any:
         assert held.wait(PATIENCE)
-        write(lines)
+        return write(rows, again=again)
 
-    monkeypatch.setattr(store, "write_rows", wait)
+    monkeypatch.setattr(CALL_ROWS, "write", wait)
     log.add(line("a"))
     stopping = Drain()
     stopping.begin()
@@ -223,10 +227,10 @@ SCRIPT = """
 import django
 django.setup()
 from django.utils import timezone
-from mcp_django.storage.call_rows import QueuedRow, call_log
+from mcp_django.storage.call_rows import CallRow, call_log
 fields = dict(at=timezone.now(), server="s", kind="tool", user_key="anonymous", outcome="ok")
 for name in ("a", "b"):
-    call_log.add(QueuedRow({**fields, "component": name}))
+    call_log.add(CallRow({**fields, "component": name}, name))
 """
 
 
@@ -302,7 +306,7 @@ def test_a_receiver_that_fails_keeps_no_line_back(
     def refuse(fields: Any) -> None:
         raise ValueError("not today")
 
-    log.add(QueuedRow(line("a").fields, receiver=refuse))
+    log.add(line("a"), refuse)
     log.add(line("b"))
     assert log.flush()
     assert written() == ["a", "b"]

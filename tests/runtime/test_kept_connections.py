@@ -19,7 +19,7 @@ from mcp_django.execution import threads
 from mcp_django.storage import databases
 from tests.drivers import PATIENCE
 from tests.servers import open_to_all
-from tests.transports.caller import VERSION, Caller
+from tests.transports.caller import Caller
 
 HERE = Path(__file__).parent
 KEEPING: dict[str, Any] = {"THREADS": 1, "KEEP_CONNECTIONS": True}
@@ -64,7 +64,7 @@ def opened() -> Iterator[list[Any]]:
 @pytest.fixture
 def call(server: MCPServer) -> Callable[..., Any]:
     """Call a tool over the raw mount."""
-    return Caller(server.asgi, "/mcp", VERSION).texts
+    return Caller(server.asgi, "/mcp", "2026-07-28").texts
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,6 +17,7 @@ TASKS = HERE.parent / "tasks" / "test_store.py"
 FILES = sorted([*HERE.glob("test_*_store.py"), HERE / "test_pruning.py", TASKS])
 POSTGRES_ALONE = [HERE / "test_locked_rows.py"]
 QUIET = ("-q", "-p", "no:cacheprovider")
+JOURNAL = ("", "_values", "_waiting", "_writing")
 RUN_SECONDS = 400
 STOP_SECONDS = 8
 
@@ -66,7 +67,7 @@ def test_odd_texts_are_refused_or_cleaned_on_postgresql() -> None:
 @pytest.mark.requires("shared")
 def test_the_call_log_holds_on_postgresql() -> None:
     runtime = HERE.parent / "runtime"
-    files = ("test_journal.py", "test_journal_values.py", "test_journal_writing.py")
+    files = ("test_writer.py", *(f"test_journal{name}.py" for name in JOURNAL))
     run_under("tests.sessions.settings_postgres", *(runtime / name for name in files))
 
 

@@ -1,0 +1,559 @@
+"""Write the rows of many callers in shared transactions.
+
+A ``BatchWriter`` has one thread, which writes what has gathered meanwhile: one transaction for each
+kind of rows (``RowKind``). Whoever has to know that a row is stored waits for the commit, in a
+thread (``write``) or on an event loop (``awrite``). A row that nobody waits for (``enqueue``) is
+written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
+
+The process owns the writers. Their thread starts at the first row; a forked child begins with an
+empty queue and no thread. In a transaction of the site, in a test and in a process that stops, a
+thread that may use the database writes by itself, immediately (``is_immediate``). At most
+``MAX_WAITING`` rows wait: then a caller that waits is refused, and of the others the oldest are
+dropped and counted. While the database is unavailable, the rows that nobody waits for are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+from django.db import Error, connections, transaction
+from django.db.utils import DataError, IntegrityError
+
+from mcp_django.exceptions import Busy
+from mcp_django.storage.databases import (
+    IDLE_SECONDS,
+    close_kept_connections,
+    is_under_test,
+    keep_connections,
+    limit_lock_wait,
+    run_with_fresh_connections,
+)
+
+logger = logging.getLogger("mcp_django")
+
+FLUSH_SECONDS = 1.0
+FLUSH_ROWS = 500
+# The call records of a few minutes on a busy site: a few tens of megabytes.
+MAX_WAITING = 10_000
+MAX_BACKOFF_SECONDS = 30.0
+# How long a process that ends waits for the last rows.
+CLOSE_SECONDS = 5.0
+
+_INVALID = (DataError, IntegrityError)
+_Wake: TypeAlias = object
+_URGENT, _ADDED, _HEARD = object(), object(), object()
+_WakeQueue: TypeAlias = queue.SimpleQueue[_Wake]
+"""Wakes the thread that writes; an event is set after the rows are written."""
+
+Outcome: TypeAlias = Any
+"""What a kind of rows returns for a row, or the exception."""
+
+
+class RowKind(Protocol):
+    """How rows of one kind are written."""
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """How long to wait for locks of other transactions, where the database has no limit."""
+
+    def alias(self) -> str:
+        """Return the alias of their database."""
+
+    def write(self, rows: Sequence[Any], *, again: bool) -> Sequence[Outcome]:
+        """Write rows in the current transaction, and return what each caller gets.
+
+        With ``again`` they may have been stored already, by an attempt whose COMMIT was answered
+        with an error; such a row has to be left as it is.
+
+        Raises:
+            Error: the database did not store them.
+        """
+
+
+class _Job:
+    """A row on its way to the database."""
+
+    __slots__ = ("again", "deliver", "is_abandoned", "kind", "notify", "row")
+
+    def __init__(
+        self,
+        kind: RowKind,
+        row: Any,
+        deliver: Callable[[Any, BaseException | None], None] | None = None,
+        notify: Callable[[], object] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.row = row
+        self.deliver = deliver
+        """Gives the caller the outcome; ``None`` if nobody waits."""
+        self.notify = notify
+        """Called in the thread that writes, before the row is written."""
+        self.again = False
+        self.is_abandoned = False
+        """Whether its caller does not wait any more; a row that is not yet taken is left out."""
+
+
+class BatchWriter:
+    """Writes rows in one thread; thread-safe."""
+
+    is_under_test = staticmethod(is_under_test)
+
+    def __init__(self, name: str) -> None:
+        self.is_stopping = False
+        """The process stops: from now on rows are written immediately."""
+        self.lost = 0
+        """How many rows were dropped because the database did not store them in time."""
+        self.refused = 0
+        """How many rows were refused because too many waited."""
+        self._name = name
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+        atexit.register(self.close)
+
+    def _reset(self) -> None:
+        # Reentrant, unlike a lock: finalizers add rows as well, at any moment.
+        self._urgent: deque[_Job] = deque()
+        self._added: deque[_Job] = deque()
+        self._kept: deque[_Job] = deque()
+        """Added rows that the thread has taken."""
+        self._wake_queue: _WakeQueue = queue.SimpleQueue()
+        self._is_woken = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._flush_delay = FLUSH_SECONDS
+
+    # For callers ----------------------------------------------------------------------------------
+
+    def is_immediate(self, kind: RowKind) -> bool:
+        """Return whether a thread that may use the database has to write a row by itself.
+
+        In a transaction of the site, other connections would not see the row; in a test, no
+        background thread may use the database; and a process that stops cannot wait.
+        """
+        return self.is_stopping or self.is_under_test() or _is_in_transaction(kind.alias())
+
+    def write(self, kind: RowKind, row: Any, *, seconds: float) -> Any:
+        """Write a row from a thread, and return its outcome after the commit.
+
+        Raises:
+            Error: the database did not store it.
+            Busy: too many rows wait, or the row was not stored within ``seconds``.
+        """
+        if self.is_immediate(kind):
+            with _savepoint(kind.alias()):
+                return kind.write([row], again=False)[0]
+        future: Future[Any] = Future()
+        job = _Job(kind, row, partial(_set_outcome, future))
+        self._put(job)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            raise _busy() from None
+        finally:
+            job.is_abandoned = True
+
+    async def awrite(self, kind: RowKind, row: Any, *, seconds: float) -> Any:
+        """Write a row from an event loop, and return its outcome after the commit.
+
+        If the caller is cancelled, a row that is not being written yet is left out.
+
+        Raises:
+            Error: the database did not store it.
+            Busy: too many rows wait, or the row was not stored within ``seconds``.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Any] = loop.create_future()
+        job = _Job(kind, row, partial(LoopResults.of(loop).post, waiter))
+        self._put(job)
+        timer = loop.call_later(seconds, _give_up, waiter)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            job.is_abandoned = True
+
+    def enqueue(
+        self, kind: RowKind, row: Any, *, notify: Callable[[], object] | None = None
+    ) -> None:
+        """Queue a row to be written soon; never waits.
+
+        ``notify`` is called before, in the thread that writes.
+        """
+        self._added.append(_Job(kind, row, notify=notify))
+        if len(self._added) > MAX_WAITING:
+            self._drop_oldest()
+        # Waking a thread costs more than the rest, so it is not done for each row.
+        is_full = len(self._added) >= FLUSH_ROWS and self._wake_queue.empty()
+        is_heard = notify is not None and self._wake_queue.qsize() < MAX_WAITING
+        if is_heard or is_full or not self._is_woken:
+            self._wake(_HEARD if is_heard else _ADDED)
+
+    def _put(self, job: _Job) -> None:
+        if len(self._urgent) >= MAX_WAITING:
+            self.refused += 1
+            raise _busy()
+        self._urgent.append(job)
+        self._wake(_URGENT)
+
+    def _wake(self, why: _Wake) -> None:
+        self._is_woken = True
+        self._wake_queue.put(why)
+        if not self._is_writer_alive:
+            self._start()
+
+    @property
+    def _is_writer_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _drop_oldest(self) -> None:
+        # The thread that writes may have taken it meanwhile.
+        with suppress(IndexError):
+            self._added.popleft()
+            self.lost += 1
+
+    def _start(self) -> None:
+        # If the lock is taken, another caller is starting the thread; a finalizer must not wait.
+        if self._starting.acquire(blocking=False):
+            try:
+                if not self._is_writer_alive:
+                    thread = threading.Thread(
+                        target=self._run, name=self._name, args=(self._wake_queue,), daemon=True
+                    )
+                    thread.start()
+                    self._thread = thread
+            finally:
+                self._starting.release()
+
+    # The end --------------------------------------------------------------------------------------
+
+    def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
+        """Write the rows that were added before; return whether the thread tried to in time."""
+        if not self._is_writer_alive:
+            if not self._added:
+                return True
+            self._start()
+        tried = threading.Event()
+        self._wake_queue.put(tried)
+        return tried.wait(seconds)
+
+    def flush_and_stop(self, then: Callable[[], None]) -> None:
+        """Write the queued rows, call ``then``, and queue nothing from now on: the process stops.
+
+        May be called by a signal handler.
+        """
+        self.is_stopping = True
+        if not self._is_writer_alive:
+            then()
+        else:
+            self._wake_queue.put(_CallbackEvent(then))
+
+    def close(self) -> None:
+        """Write the queued rows at the end of the process."""
+        self.is_stopping = True
+        self.flush()
+
+    # In the thread that writes --------------------------------------------------------------------
+
+    def _run(self, wake_queue: _WakeQueue) -> None:
+        keep_connections()
+        while True:
+            tried = self._wait(wake_queue)
+            # Before the rows are taken: a row that is added afterwards wakes the thread again.
+            self._is_woken = False
+            self._write_urgent()
+            self._collect()
+            if self._write_kept():
+                self._flush_delay = FLUSH_SECONDS
+            else:
+                self._flush_delay = min(MAX_BACKOFF_SECONDS, 2 * self._flush_delay)
+            if self.is_stopping:
+                close_kept_connections()
+            if tried is not None:
+                tried.set()
+
+    def _wait(self, wake_queue: _WakeQueue) -> threading.Event | None:
+        """Write urgent rows until it is time for the others; return the event to set afterwards."""
+        failed = self._flush_delay > FLUSH_SECONDS
+        until = time.monotonic() + self._flush_delay if self._kept else None
+        while failed or len(self._kept) + len(self._added) < FLUSH_ROWS:
+            left = IDLE_SECONDS if until is None else max(0.0, until - time.monotonic())
+            try:
+                woken = wake_queue.get(timeout=left)
+            except queue.Empty:
+                if until is not None:
+                    break
+                close_kept_connections()
+                woken = wake_queue.get()
+            self._write_urgent()
+            if isinstance(woken, threading.Event):
+                return woken
+            if woken is _URGENT:
+                continue
+            if woken is _HEARD:
+                self._collect()
+            if until is None:
+                until = time.monotonic() + (0 if self.is_stopping else self._flush_delay)
+        return None
+
+    def _write_urgent(self) -> None:
+        """Write the rows that somebody waits for, and tell them."""
+        while self._urgent:
+            taken: list[_Job] = []
+            while self._urgent and len(taken) < FLUSH_ROWS:
+                job = self._urgent.popleft()
+                if not job.is_abandoned:
+                    taken.append(job)
+            for kind, jobs in _by_kind(taken).items():
+                for job, outcome in zip(jobs, self._outcomes(kind, jobs), strict=True):
+                    assert job.deliver is not None
+                    is_error = isinstance(outcome, BaseException)
+                    job.deliver(*((None, outcome) if is_error else (outcome, None)))
+
+    def _outcomes(self, kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+        try:
+            return run_with_fresh_connections(partial(_write_each, kind, jobs))
+        except Exception as exc:
+            # Any other error must not stop the thread.
+            logger.exception("%d rows could not be written.", len(jobs))
+            return [exc] * len(jobs)
+
+    def _collect(self) -> None:
+        """Take the added rows, and call ``notify`` of each."""
+        kept = self._kept
+        while self._added:
+            try:
+                job = self._added.popleft()
+            except IndexError:
+                # The oldest was dropped meanwhile.
+                break
+            kept.append(job)
+            if job.notify is not None:
+                try:
+                    job.notify()
+                except Exception:
+                    logger.exception("A receiver of a call record failed.")
+                job.notify = None
+            if len(kept) > MAX_WAITING:
+                kept.popleft()
+                self.lost += 1
+
+    def _write_kept(self) -> bool:
+        """Write the rows that nobody waits for; return whether the database was there.
+
+        If not, they keep waiting.
+        """
+        kept = self._kept
+        if not kept:
+            return True
+        try:
+            run_with_fresh_connections(self._write_parts)
+        except Error as exc:
+            message = "%s rows could not be written (%s): %d rows wait, %d were lost."
+            logger.warning(message, self._name, exc, len(kept), self.lost)
+            return False
+        except Exception:
+            logger.exception("%d rows were lost.", len(kept))
+            self.lost += len(kept)
+            kept.clear()
+        return True
+
+    def _write_parts(self) -> None:
+        """Write the rows that nobody waits for, and remove them from the queue.
+
+        Raises:
+            Error: the database is unavailable; what is left in the queue may have been written.
+        """
+        kept = self._kept
+        while kept:
+            part = list(islice(kept, FLUSH_ROWS))
+            try:
+                for kind, jobs in _by_kind(part).items():
+                    _write_or_log(kind, jobs)
+            except Error:
+                for job in part:
+                    job.again = True
+                raise
+            for _ in part:
+                kept.popleft()
+            self._write_urgent()
+
+
+def _write_or_log(kind: RowKind, jobs: Sequence[_Job]) -> None:
+    """Write rows that nobody waits for; one that the database rejects as invalid is logged.
+
+    Raises:
+        Error: the database is unavailable.
+    """
+    try:
+        _write_together(kind, jobs)
+    except _INVALID:
+        if len(jobs) == 1:
+            logger.exception("A row cannot be stored.")
+            return
+        # One of them is invalid; the others have to be stored nevertheless.
+        for job in jobs:
+            _write_or_log(kind, [job])
+
+
+def _write_each(kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+    """Write rows together, or else one by one, and return the outcome of each."""
+    outcomes, is_lost = _attempt(kind, jobs)
+    failure = outcomes[0]
+    if not isinstance(failure, Error) or (len(jobs) == 1 and not is_lost):
+        return outcomes
+    found: list[Outcome] = []
+    is_unavailable = False
+    for job in jobs:
+        # The row may have been stored, if only the answer to the COMMIT was lost.
+        job.again = True
+        if not is_unavailable and not job.is_abandoned:
+            [failure], is_unavailable = _attempt(kind, [job])
+        found.append(failure)
+    return found
+
+
+def _attempt(kind: RowKind, jobs: Sequence[_Job]) -> tuple[Sequence[Outcome], bool]:
+    """Write rows together; return the outcomes, and whether the connection was lost meanwhile."""
+    database = connections[kind.alias()]
+    before = None
+    try:
+        database.ensure_connection()
+        before = database.connection
+        return _write_together(kind, jobs), False
+    except Error as exc:
+        # Django may have opened another one already.
+        is_lost = before is None or database.connection is not before or not database.is_usable()
+        if is_lost:
+            with suppress(Exception):
+                database.close()
+        return [exc] * len(jobs), is_lost
+
+
+def _write_together(kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+    alias = kind.alias()
+    # A single statement needs no transaction, which would cost two round trips more.
+    is_several = len(jobs) > 1 or kind.lock_seconds is not None
+    with transaction.atomic(using=alias) if is_several else nullcontext():
+        if kind.lock_seconds is not None:
+            limit_lock_wait(alias, kind.lock_seconds)
+        again = any(job.again for job in jobs)
+        return kind.write([job.row for job in jobs], again=again)
+
+
+def _by_kind(jobs: Sequence[_Job]) -> dict[RowKind, list[_Job]]:
+    found: dict[RowKind, list[_Job]] = {}
+    for job in jobs:
+        found.setdefault(job.kind, []).append(job)
+    return found
+
+
+def _is_in_transaction(alias: str) -> bool:
+    """Return whether this thread is in a transaction of that database."""
+    connection = connections[alias]
+    is_open = connection.connection is not None
+    return bool(connection.in_atomic_block or (is_open and not connection.autocommit))
+
+
+def _savepoint(alias: str) -> Any:
+    """Return a savepoint if in a transaction, so that an error does not break that transaction."""
+    return transaction.atomic(using=alias) if connections[alias].in_atomic_block else nullcontext()
+
+
+def _set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -> None:
+    if exc is None:
+        future.set_result(outcome)
+    else:
+        future.set_exception(exc)
+
+
+def _give_up(waiter: asyncio.Future[Any]) -> None:
+    if not waiter.done():
+        waiter.set_exception(_busy())
+
+
+def _busy() -> Busy:
+    return Busy("The database is busy; try again in a moment.", data={"retryAfter": 1})
+
+
+class _CallbackEvent(threading.Event):
+    """An event that calls a function when it is set."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        super().__init__()
+        self._then = then
+
+    def set(self) -> None:
+        super().set()
+        self._then()
+
+
+# Results from threads -----------------------------------------------------------------------------
+
+
+class LoopResults:
+    """Results from threads for one event loop, which is woken once for many of them."""
+
+    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopResults] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._wake: Callable[[], object] = partial(_wake_loop, loop, self._deliver)
+        self._done: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopResults:
+        """Return the instance of an event loop."""
+        # ``setdefault``, since several threads may ask for the first one.
+        return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
+
+    def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
+        """Queue the result or exception of a job, from its thread, and wake the loop."""
+        with self._lock:
+            is_first = not self._done
+            self._done.append((waiter, result, exc))
+        if is_first:
+            self._wake()
+
+    def _deliver(self) -> None:
+        with self._lock:
+            done, self._done = self._done, []
+        for waiter, result, exc in done:
+            if waiter.done():
+                continue
+            if isinstance(exc, StopIteration):
+                # A future cannot have a ``StopIteration`` as its exception.
+                waiter.set_exception(RuntimeError(f"The function raised {exc!r}."))
+            elif exc is not None:
+                waiter.set_exception(exc)
+            else:
+                waiter.set_result(result)
+
+
+def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(deliver)
+    except RuntimeError:
+        # The loop is closed, so no caller waits any more.
+        logger.debug("The event loop was closed before the result of a job arrived.")
+
+
+def _forget_loops() -> None:
+    """Forget the loops of the parent after a fork."""
+    LoopResults._by_loop = WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_forget_loops)
