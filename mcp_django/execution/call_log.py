@@ -233,13 +233,14 @@ def _first_row(entry: CallRecord) -> CallRow | None:
     has_receivers, writes = call_started.has_listeners(tables.Call), entry.writes
     if not (has_receivers or writes):
         return None
-    fields = columns(entry)
+    token = call_log.new_token()
+    fields = {**columns(entry), "token": token}
     if has_receivers:
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
     if not writes:
         return None
-    entry.token, entry.is_uncertain = call_log.new_token(), True
-    return CallRow(fields, entry.token)
+    entry.token, entry.is_uncertain = token, True
+    return CallRow(fields)
 
 
 def _check_first_row(entry: CallRecord, exc: Exception | None) -> None:
@@ -274,7 +275,7 @@ def _end_record(record: CallRecord, meaning: CallOutcome, *, is_queued: bool = F
         return
     if is_heard:
         _send_call_finished(row.fields)
-    # Waiting for a row whose call did not run helps nobody.
+    # A call that did not run does not wait for its row.
     if not is_queued and ((row.is_end and not row.is_uncertain) or call_log.is_immediate()):
         _write(row)
     else:
@@ -293,13 +294,8 @@ def _last_row(record: CallRecord, meaning: CallOutcome) -> CallRow | None:
     fields = columns(record, meaning)
     if _call_logger.isEnabledFor(logging.INFO):
         _log_columns(fields)
-    is_end = bool(record.token)
-    return CallRow(
-        fields,
-        record.token if is_end else call_log.new_token(),
-        is_end=is_end,
-        is_uncertain=record.is_uncertain,
-    )
+    fields["token"] = record.token or call_log.new_token()
+    return CallRow(fields, is_end=bool(record.token), is_uncertain=record.is_uncertain)
 
 
 def _write(row: CallRow) -> None:

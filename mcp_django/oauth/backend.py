@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
+from django.db import router
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
@@ -28,6 +30,7 @@ from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
+from mcp_django.storage.databases import CompiledQuery, Parameter
 
 # Maximum length of a client id in a principal's key, which is stored in columns and cache keys; a
 # longer one is replaced by its digest.
@@ -57,12 +60,7 @@ class OAuthBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
             return None
-        checksum = token_digest(bearer)
-        tokens = get_access_token_model()._default_manager.filter(token_checksum=checksum)
-        related = ("user", "application", "refresh_token")
-        token = bindings.annotate_tokens(
-            tokens.select_related(*related), credentials.upstream
-        ).first()
+        token = _find_token(token_digest(bearer), credentials.upstream)
         if token is None:
             return None
         request, resource = credentials.request(), credentials.resource
@@ -93,6 +91,26 @@ class OAuthBackend(BaseBackend):
     def issuers(self, request: HttpRequest, server: str = "") -> tuple[str, ...]:
         """Return the issuers that this backend accepts (RFC 9728, ``authorization_servers``)."""
         return (issuer_of(request),)
+
+
+@sensitive_variables("checksum")
+def _find_token(checksum: str, upstream: str) -> Any:
+    model = get_access_token_model()
+    if not get_settings().oauth.upstream:
+        return _token_query(model).first(router.db_for_read(model), checksum=checksum)
+    return bindings.annotate_tokens(_tokens(model, checksum), upstream).first()
+
+
+def _tokens(model: Any, checksum: str) -> Any:
+    related = ("user", "application", "refresh_token")
+    return model._default_manager.select_related(*related).filter(token_checksum=checksum)
+
+
+@cache
+def _token_query(model: Any) -> CompiledQuery[Any]:
+    return CompiledQuery(
+        lambda alias: _tokens(model, Parameter("checksum")).using(alias).order_by()
+    )
 
 
 def _note_use(token: Any) -> None:

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from django.db import Error, connections, router, transaction
@@ -46,7 +46,7 @@ from mcp_django.overrides.texts import (
     read_prompts,
     read_skills,
 )
-from mcp_django.storage.databases import tables
+from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 
@@ -268,9 +268,7 @@ class VersionCache:
         if connection.settings_dict["ENGINE"] == "django.db.backends.dummy":
             # A site without a database has no overrides.
             return NO_TABLES
-        with connection.cursor() as cursor:
-            cursor.execute(*_version_query(connection.alias))
-            version, at = cursor.fetchone() or (NEVER_SET, None)
+        version, at = _version_query.first(connection.alias) or (NEVER_SET, None)
         return version, at, self._starts
 
     def _last_known(self, exc: Error) -> Version:
@@ -296,13 +294,13 @@ def has_no_tables() -> bool:
         return False
 
 
-@cache
-def _version_query(alias: str) -> tuple[str, Any]:
-    """Return the compiled query for the version; compiling takes ten times as long as running."""
-    found = tables.Topic._default_manager.using(alias).filter(pk=OVERRIDES.digest)
-    query: Any = found.values_list("version", "changed_at").query
-    sql, parameters = query.get_compiler(alias).as_sql()
-    return sql, parameters
+_version_query = CompiledQuery(
+    lambda alias: (
+        tables.Topic._default_manager.using(alias)
+        .filter(pk=OVERRIDES.digest)
+        .values_list("version", "changed_at")
+    )
+)
 
 
 def _alias() -> str:

@@ -2,7 +2,7 @@
 
 The row of a call that may write is stored before the call runs, and gets its end after it; its
 caller waits for both (``insert``). The row of any other call is written within a second of its
-end, and nobody waits for it (``add``). ``storage.writer`` writes them, many in one transaction.
+end, and no caller waits for it (``add``). ``storage.writer`` writes them, many in one transaction.
 
 Each row has a token that this process made. By its time and token, the end of a call finds its row,
 and a row that is written again, because the answer to a COMMIT was lost, is not stored twice. The
@@ -34,10 +34,9 @@ _PREPARED_FIELDS = (DateTimeField, JSONField)
 
 
 class CallRow(NamedTuple):
-    """A row to write, or the end of the one with this token."""
+    """A row to write, or the end of the one with the same time and token."""
 
     fields: Fields
-    token: str = ""
     is_end: bool = False
     is_uncertain: bool = False
     """Whether it is not known if the row of this end was stored; if not, a row is added."""
@@ -122,7 +121,7 @@ def _insert_rows(alias: str, rows: Sequence[CallRow]) -> None:
         return
     connection = connections[alias]
     known = _statements(alias)
-    values = [_values(known.columns, {**row.fields, "token": row.token}, alias) for row in rows]
+    values = [_values(known.columns, row.fields, alias) for row in rows]
     operations: Any = connection.ops
     # One statement for many rows: a driver releases the GIL with each, and gets it back late.
     size = operations.bulk_batch_size(known.fields, values)
@@ -156,7 +155,7 @@ def _is_stored(alias: str, row: CallRow) -> bool:
 def _identity(alias: str, row: CallRow) -> list[Any]:
     """Return the values by which a row is found."""
     at: Any = tables.Call._meta.get_field("at")
-    return [at.get_db_prep_save(row.fields["at"], connections[alias]), row.token]
+    return [at.get_db_prep_save(row.fields["at"], connections[alias]), row.fields["token"]]
 
 
 def _values(

@@ -13,7 +13,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 from django.db import transaction
@@ -27,6 +27,8 @@ from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
+    CompiledQuery,
+    Parameter,
     digest_of_network,
     rows,
     seconds_ago,
@@ -164,19 +166,32 @@ def _evict_oldest(newest: tables.Session, *, keep: int) -> None:
 
 def find_session(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
     """Return the live session of this id, server and caller, ``None`` if there is none."""
-    idle = get_settings().session_idle
-    row = (
-        rows(tables.Session)
-        .filter(digest=_digest(plaintext), server=server, principal=principal)
-        .filter(expires_at__gt=Now(), seen_at__gt=seconds_ago(idle))
-        .annotate(is_stale=Q(seen_at__lt=seconds_ago(SEEN_UPDATE_SECONDS)))
-        .first()
+    row = _session_query(get_settings().session_idle).first(
+        write_alias(), digest=_digest(plaintext), server=server, principal=principal
     )
     if row is None or not row.is_stale:
-        return row
+        return row  # type: ignore[no-any-return]
     # It may have been ended a moment ago.
     live = rows(tables.Session).filter(pk=row.pk, expires_at__gt=Now())
     return row if live.update(seen_at=Now()) else None
+
+
+@cache
+def _session_query(idle: float) -> CompiledQuery[tables.Session]:
+    return CompiledQuery(
+        lambda alias: (
+            tables.Session._default_manager.using(alias)
+            .filter(
+                digest=Parameter("digest"),
+                server=Parameter("server"),
+                principal=Parameter("principal"),
+                expires_at__gt=Now(),
+                seen_at__gt=seconds_ago(idle),
+            )
+            .annotate(is_stale=Q(seen_at__lt=seconds_ago(SEEN_UPDATE_SECONDS)))
+            .order_by()
+        )
+    )
 
 
 def mark_seen(pk: int) -> bool:

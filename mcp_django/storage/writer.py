@@ -1,15 +1,15 @@
 """Write the rows of many callers in shared transactions.
 
 A ``BatchWriter`` has one thread, which writes what has gathered meanwhile: one transaction for each
-kind of rows (``RowKind``). Whoever has to know that a row is stored waits for the commit, in a
-thread (``write``) or on an event loop (``awrite``). A row that nobody waits for (``enqueue``) is
-written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
+kind of rows (``RowKind``). A caller that has to know that its row is stored waits for the commit,
+in a thread (``write``) or on an event loop (``awrite``). A row without such a caller (``enqueue``)
+is written within ``FLUSH_SECONDS``, or with ``FLUSH_ROWS`` others.
 
 The process owns the writers. Their thread starts at the first row; a forked child begins with an
 empty queue and no thread. In a transaction of the site, in a test and in a process that stops, a
 thread that may use the database writes by itself, immediately (``is_immediate``). At most
 ``MAX_WAITING`` rows wait: then a caller that waits is refused, and of the others the oldest are
-dropped and counted. While the database is unavailable, the rows that nobody waits for are kept.
+dropped and counted. While the database is unavailable, rows without a caller are kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RowKind(Protocol):
         """
 
 
-class _Job:
+class _QueuedRow:
     """A row on its way to the database."""
 
     __slots__ = ("again", "deliver", "is_abandoned", "kind", "notify", "row")
@@ -99,7 +99,7 @@ class _Job:
         self.kind = kind
         self.row = row
         self.deliver = deliver
-        """Gives the caller the outcome; ``None`` if nobody waits."""
+        """Gives the caller the outcome; ``None`` if no caller waits."""
         self.notify = notify
         """Called in the thread that writes, before the row is written."""
         self.again = False
@@ -126,9 +126,9 @@ class BatchWriter:
 
     def _reset(self) -> None:
         # Reentrant, unlike a lock: finalizers add rows as well, at any moment.
-        self._urgent: deque[_Job] = deque()
-        self._added: deque[_Job] = deque()
-        self._kept: deque[_Job] = deque()
+        self._urgent: deque[_QueuedRow] = deque()
+        self._added: deque[_QueuedRow] = deque()
+        self._kept: deque[_QueuedRow] = deque()
         """Added rows that the thread has taken."""
         self._wake_queue: _WakeQueue = queue.SimpleQueue()
         self._is_woken = False
@@ -157,14 +157,14 @@ class BatchWriter:
             with _savepoint(kind.alias()):
                 return kind.write([row], again=False)[0]
         future: Future[Any] = Future()
-        job = _Job(kind, row, partial(_set_outcome, future))
-        self._put(job)
+        item = _QueuedRow(kind, row, partial(_set_outcome, future))
+        self._put(item)
         try:
             return future.result(seconds)
         except TimeoutError:
             raise _busy() from None
         finally:
-            job.is_abandoned = True
+            item.is_abandoned = True
 
     async def awrite(self, kind: RowKind, row: Any, *, seconds: float) -> Any:
         """Write a row from an event loop, and return its outcome after the commit.
@@ -177,14 +177,14 @@ class BatchWriter:
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Any] = loop.create_future()
-        job = _Job(kind, row, partial(LoopResults.of(loop).post, waiter))
-        self._put(job)
+        item = _QueuedRow(kind, row, partial(LoopResults.of(loop).post, waiter))
+        self._put(item)
         timer = loop.call_later(seconds, _give_up, waiter)
         try:
             return await waiter
         finally:
             timer.cancel()
-            job.is_abandoned = True
+            item.is_abandoned = True
 
     def enqueue(
         self, kind: RowKind, row: Any, *, notify: Callable[[], object] | None = None
@@ -193,7 +193,7 @@ class BatchWriter:
 
         ``notify`` is called before, in the thread that writes.
         """
-        self._added.append(_Job(kind, row, notify=notify))
+        self._added.append(_QueuedRow(kind, row, notify=notify))
         if len(self._added) > MAX_WAITING:
             self._drop_oldest()
         # Waking a thread costs more than the rest, so it is not done for each row.
@@ -202,11 +202,11 @@ class BatchWriter:
         if is_heard or is_full or not self._is_woken:
             self._wake(_HEARD if is_heard else _ADDED)
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, item: _QueuedRow) -> None:
         if len(self._urgent) >= MAX_WAITING:
             self.refused += 1
             raise _busy()
-        self._urgent.append(job)
+        self._urgent.append(item)
         self._wake(_URGENT)
 
     def _wake(self, why: _Wake) -> None:
@@ -310,49 +310,49 @@ class BatchWriter:
         return None
 
     def _write_urgent(self) -> None:
-        """Write the rows that somebody waits for, and tell them."""
+        """Write the rows whose callers wait, and give them the outcomes."""
         while self._urgent:
-            taken: list[_Job] = []
+            taken: list[_QueuedRow] = []
             while self._urgent and len(taken) < FLUSH_ROWS:
-                job = self._urgent.popleft()
-                if not job.is_abandoned:
-                    taken.append(job)
-            for kind, jobs in _by_kind(taken).items():
-                for job, outcome in zip(jobs, self._outcomes(kind, jobs), strict=True):
-                    assert job.deliver is not None
+                item = self._urgent.popleft()
+                if not item.is_abandoned:
+                    taken.append(item)
+            for kind, queued in _by_kind(taken).items():
+                for item, outcome in zip(queued, self._outcomes(kind, queued), strict=True):
+                    assert item.deliver is not None
                     is_error = isinstance(outcome, BaseException)
-                    job.deliver(*((None, outcome) if is_error else (outcome, None)))
+                    item.deliver(*((None, outcome) if is_error else (outcome, None)))
 
-    def _outcomes(self, kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+    def _outcomes(self, kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
         try:
-            return run_with_fresh_connections(partial(_write_each, kind, jobs))
+            return run_with_fresh_connections(partial(_write_each, kind, queued))
         except Exception as exc:
             # Any other error must not stop the thread.
-            logger.exception("%d rows could not be written.", len(jobs))
-            return [exc] * len(jobs)
+            logger.exception("%d rows could not be written.", len(queued))
+            return [exc] * len(queued)
 
     def _collect(self) -> None:
         """Take the added rows, and call ``notify`` of each."""
         kept = self._kept
         while self._added:
             try:
-                job = self._added.popleft()
+                item = self._added.popleft()
             except IndexError:
                 # The oldest was dropped meanwhile.
                 break
-            kept.append(job)
-            if job.notify is not None:
+            kept.append(item)
+            if item.notify is not None:
                 try:
-                    job.notify()
+                    item.notify()
                 except Exception:
                     logger.exception("A receiver of a call record failed.")
-                job.notify = None
+                item.notify = None
             if len(kept) > MAX_WAITING:
                 kept.popleft()
                 self.lost += 1
 
     def _write_kept(self) -> bool:
-        """Write the rows that nobody waits for; return whether the database was there.
+        """Write the rows without a caller; return whether the database was available.
 
         If not, they keep waiting.
         """
@@ -372,7 +372,7 @@ class BatchWriter:
         return True
 
     def _write_parts(self) -> None:
-        """Write the rows that nobody waits for, and remove them from the queue.
+        """Write the rows without a caller, and remove them from the queue.
 
         Raises:
             Error: the database is unavailable; what is left in the queue may have been written.
@@ -381,83 +381,83 @@ class BatchWriter:
         while kept:
             part = list(islice(kept, FLUSH_ROWS))
             try:
-                for kind, jobs in _by_kind(part).items():
-                    _write_or_log(kind, jobs)
+                for kind, queued in _by_kind(part).items():
+                    _write_or_log(kind, queued)
             except Error:
-                for job in part:
-                    job.again = True
+                for item in part:
+                    item.again = True
                 raise
             for _ in part:
                 kept.popleft()
             self._write_urgent()
 
 
-def _write_or_log(kind: RowKind, jobs: Sequence[_Job]) -> None:
-    """Write rows that nobody waits for; one that the database rejects as invalid is logged.
+def _write_or_log(kind: RowKind, queued: Sequence[_QueuedRow]) -> None:
+    """Write rows without a caller; one that the database rejects as invalid is logged.
 
     Raises:
         Error: the database is unavailable.
     """
     try:
-        _write_together(kind, jobs)
+        _write_together(kind, queued)
     except _INVALID:
-        if len(jobs) == 1:
+        if len(queued) == 1:
             logger.exception("A row cannot be stored.")
             return
         # One of them is invalid; the others have to be stored nevertheless.
-        for job in jobs:
-            _write_or_log(kind, [job])
+        for item in queued:
+            _write_or_log(kind, [item])
 
 
-def _write_each(kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+def _write_each(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
     """Write rows together, or else one by one, and return the outcome of each."""
-    outcomes, is_lost = _attempt(kind, jobs)
+    outcomes, is_lost = _attempt(kind, queued)
     failure = outcomes[0]
-    if not isinstance(failure, Error) or (len(jobs) == 1 and not is_lost):
+    if not isinstance(failure, Error) or (len(queued) == 1 and not is_lost):
         return outcomes
     found: list[Outcome] = []
     is_unavailable = False
-    for job in jobs:
+    for item in queued:
         # The row may have been stored, if only the answer to the COMMIT was lost.
-        job.again = True
-        if not is_unavailable and not job.is_abandoned:
-            [failure], is_unavailable = _attempt(kind, [job])
+        item.again = True
+        if not is_unavailable and not item.is_abandoned:
+            [failure], is_unavailable = _attempt(kind, [item])
         found.append(failure)
     return found
 
 
-def _attempt(kind: RowKind, jobs: Sequence[_Job]) -> tuple[Sequence[Outcome], bool]:
+def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outcome], bool]:
     """Write rows together; return the outcomes, and whether the connection was lost meanwhile."""
     database = connections[kind.alias()]
     before = None
     try:
         database.ensure_connection()
         before = database.connection
-        return _write_together(kind, jobs), False
+        return _write_together(kind, queued), False
     except Error as exc:
         # Django may have opened another one already.
         is_lost = before is None or database.connection is not before or not database.is_usable()
         if is_lost:
             with suppress(Exception):
                 database.close()
-        return [exc] * len(jobs), is_lost
+        return [exc] * len(queued), is_lost
 
 
-def _write_together(kind: RowKind, jobs: Sequence[_Job]) -> Sequence[Outcome]:
+def _write_together(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
     alias = kind.alias()
     # A single statement needs no transaction, which would cost two round trips more.
-    is_several = len(jobs) > 1 or kind.lock_seconds is not None
+    is_several = len(queued) > 1 or kind.lock_seconds is not None
     with transaction.atomic(using=alias) if is_several else nullcontext():
         if kind.lock_seconds is not None:
             limit_lock_wait(alias, kind.lock_seconds)
-        again = any(job.again for job in jobs)
-        return kind.write([job.row for job in jobs], again=again)
+        again = any(item.again for item in queued)
+        return kind.write([item.row for item in queued], again=again)
 
 
-def _by_kind(jobs: Sequence[_Job]) -> dict[RowKind, list[_Job]]:
-    found: dict[RowKind, list[_Job]] = {}
-    for job in jobs:
-        found.setdefault(job.kind, []).append(job)
+def _by_kind(queued: Sequence[_QueuedRow]) -> dict[RowKind, list[_QueuedRow]]:
+    found: dict[RowKind, list[_QueuedRow]] = {}
+    for item in queued:
+        found.setdefault(item.kind, []).append(item)
     return found
 
 
@@ -521,7 +521,7 @@ class LoopResults:
         return cls._by_loop.get(loop) or cls._by_loop.setdefault(loop, cls(loop))
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
-        """Queue the result or exception of a job, from its thread, and wake the loop."""
+        """Queue the result or exception of a item, from its thread, and wake the loop."""
         with self._lock:
             is_first = not self._done
             self._done.append((waiter, result, exc))
@@ -548,7 +548,7 @@ def _wake_loop(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> 
         loop.call_soon_threadsafe(deliver)
     except RuntimeError:
         # The loop is closed, so no caller waits any more.
-        logger.debug("The event loop was closed before the result of a job arrived.")
+        logger.debug("The event loop was closed before the result of a item arrived.")
 
 
 def _forget_loops() -> None:

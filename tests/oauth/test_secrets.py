@@ -17,7 +17,7 @@ import pytest
 from django.contrib.admin.sites import site as admin_site
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models.sql.compiler import SQLCompiler
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.views.debug import ExceptionReporter
@@ -238,7 +238,7 @@ def test_threat_23_no_report_of_a_failing_database_shows_a_bearer(
 ) -> None:
     secret = issue_everything(user, app)[kind]
     credentials = credentials_of(secret)
-    with patch.object(QuerySet, "first", side_effect=ZeroDivisionError):
+    with patch.object(SQLCompiler, "execute_sql", side_effect=ZeroDivisionError):
         try:
             authenticate(("tokens", "oauth"), credentials)
         except ZeroDivisionError as exc:

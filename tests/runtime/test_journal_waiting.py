@@ -21,6 +21,7 @@ from tests.drivers import PATIENCE, connect, message
 from tests.servers import open_to_all
 from tests.transports.caller import Caller
 from tests.transports.conftest import close_asgiref_connections
+from tests.transports.mounts import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -101,7 +102,7 @@ async def outcomes(log: CallLog) -> list[tuple[str, str]]:
         assert log.flush(PATIENCE)
         return sorted(Call.objects.values_list("component", "outcome"))
 
-    return await asyncio.to_thread(read)
+    return await in_thread(read)
 
 
 @pytest.fixture

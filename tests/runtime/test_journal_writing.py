@@ -27,8 +27,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def line(component: str = "read", **fields: Any) -> CallRow:
     """A line of a call that has ended."""
     values = {"at": timezone.now(), "server": "shelf", "kind": "tool", "outcome": "ok"}
-    found = {**values, "component": component, "user_key": "anonymous", **fields}
-    return CallRow(found, secrets.token_hex(8))
+    given = {**values, "component": component, "user_key": "anonymous", **fields}
+    return CallRow({**given, "token": secrets.token_hex(8)})
 
 
 def written() -> list[str]:
@@ -230,7 +230,7 @@ from django.utils import timezone
 from mcp_django.storage.call_rows import CallRow, call_log
 fields = dict(at=timezone.now(), server="s", kind="tool", user_key="anonymous", outcome="ok")
 for name in ("a", "b"):
-    call_log.add(CallRow({**fields, "component": name}, name))
+    call_log.add(CallRow({**fields, "component": name, "token": name}))
 """
 
 

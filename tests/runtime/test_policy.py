@@ -461,13 +461,13 @@ async def test_hidden_and_unknown_take_the_same_way_through_threads(
 ) -> None:
     token = (await sync_to_async(lambda: token_for(person()))())[1]
     hops: list[str | None] = []
-    run = BoundedPool.run
+    begin = BoundedPool.begin
 
     def counted(self: BoundedPool, function: Any, *, key: str | None = None) -> Any:
         hops.append(key)
-        return run(self, function, key=key)
+        return begin(self, function, key=key)
 
-    monkeypatch.setattr(BoundedPool, "run", counted)
+    monkeypatch.setattr(BoundedPool, "begin", counted)
     for name in ("group_one", "group_two"):
         for what in ("a tool", "a resource", "a template", "a prompt", "a prompt to complete"):
             hops.clear()

@@ -143,11 +143,11 @@ async def test_each_member_of_a_batch_is_judged_alone(mount: str) -> None:
 async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(
     mount: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Busy("All workers are busy.", data={"retryAfter": 1})
 
     peer = await opened(mount)
-    monkeypatch.setattr(BoundedPool, "run", refuse)
+    monkeypatch.setattr(BoundedPool, "begin", refuse)
     broken = b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
     # The id of a response is one of the server's.
     response = b'{"jsonrpc": "2.0", "id": 7, "result": {}}'

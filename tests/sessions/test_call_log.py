@@ -169,10 +169,10 @@ async def test_a_server_that_is_busy_says_so_in_the_log(
 
     call_log.anonymous_limiter.clear()
 
-    async def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Busy("All workers are busy.", data={"retryAfter": 1})
 
-    monkeypatch.setattr(BoundedPool, "run", refuse)
+    monkeypatch.setattr(BoundedPool, "begin", refuse)
     body = message("tools/call", {"name": "add", "arguments": {}})
     assert (await ask(mount, "/mcp", body, authorization=token)).status == 503
     assert await lines(log, 1, "component", "outcome", "code") == [("add", "refused", -31503)]

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends.base import SessionBase
+from django.db import router
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.views.decorators.debug import sensitive_variables
@@ -21,7 +22,17 @@ from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import TOKEN_PREFIX, AccessToken
+from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
+from mcp_django.storage.databases import CompiledQuery, Parameter
+
+_token_query = CompiledQuery(
+    lambda alias: (
+        AccessToken.objects.using(alias)
+        .select_related("user")
+        .filter(digest=Parameter("digest"))
+        .order_by()
+    )
+)
 
 
 class TokenBackend(BaseBackend):
@@ -36,8 +47,9 @@ class TokenBackend(BaseBackend):
         bearer = credentials.bearer
         if bearer is None or not bearer.startswith(TOKEN_PREFIX):
             return None
-        token = AccessToken.objects.find(bearer)
-        if token is None:
+        alias = router.db_for_read(AccessToken)
+        token = _token_query.first(alias, digest=token_digest(bearer))
+        if token is None or not token.is_usable:
             return None
         if (token.servers or token.networks) and not token.allows(
             server=credentials.server, address=client_ip(credentials.request())
