@@ -166,12 +166,14 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def _calls_are_not_logged() -> Iterator[None]:
     """Disable the call log; tests of it use ``call_log``, other tests may not have a database."""
     from mcp_django.storage.call_rows import call_log
+    from mcp_django.storage.writer import row_writer
 
     call_log.is_disabled = True
     yield
-    call_log.flush()
+    for writer in (call_log, row_writer):
+        writer.flush()
+        writer.is_stopping = False
     call_log.is_disabled = True
-    call_log.is_stopping = False
 
 
 @pytest.fixture

@@ -414,6 +414,20 @@ def _set_client_address(operation: Operation, call: Call) -> None:
         operation.span.set_attributes({"client.address": address})
 
 
+def start_handshake(request: Request, *, transport: str) -> Operation | None:
+    """Return the operation of a handshake, which its caller activates and ends."""
+    found = get_instruments()
+    if found is None:
+        return None
+    try:
+        _, trace = read_handshake_meta(request.params)
+    except InvalidParams:
+        trace = {}
+    common = _common_attributes(request.method, "", transport)
+    own = _identity_attributes(request.id, "")
+    return Operation(found, request.method, common, own, trace=trace)
+
+
 def trace_handshake(
     request: Request, work: Callable[[Operation | None], T], *, transport: str
 ) -> T:
@@ -424,16 +438,9 @@ def trace_handshake(
     Raises:
         MCPError: the handshake failed.
     """
-    found = get_instruments()
-    if found is None:
+    operation = start_handshake(request, transport=transport)
+    if operation is None:
         return work(None)
-    try:
-        _, trace = read_handshake_meta(request.params)
-    except InvalidParams:
-        trace = {}
-    common = _common_attributes(request.method, "", transport)
-    own = _identity_attributes(request.id, "")
-    operation = Operation(found, request.method, common, own, trace=trace)
     with operation.activate():
         try:
             result = work(operation)

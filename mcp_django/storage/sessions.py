@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, Q, Sum
-from django.db.models.functions import Length, Now
+from django.db.models import Count, Exists, F, OuterRef, Q, Sum, Window
+from django.db.models.functions import Length, Now, RowNumber
 
 from mcp_django.conf import get_settings
 from mcp_django.core.context import SessionInfo
@@ -39,11 +40,17 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.pubsub import notify
 from mcp_django.storage.streams import notify_get_streams
 from mcp_django.storage.versions import TopicKey, last_number
+from mcp_django.storage.writer import row_writer
 
 # The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
 # The maximum number of characters of all their URIs.
 MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
+# The maximum number of sessions of one caller that end when a new one is opened.
+MAX_EVICTED = 99
+# How long a new session or a change waits for the locks of other transactions, such as one that has
+# locked the row of the user.
+LOCK_SECONDS = 1.0
 # When a client is told to retry if there are too many sessions.
 RETRY_AFTER_SECONDS = 60
 # How often a session's row is updated with the time of last use, so that not each read is a write.
@@ -99,7 +106,14 @@ class StoredSession:
             notify_get_streams([self.row.pk])
 
 
-def open_session(
+class NewSession(NamedTuple):
+    """A session to store; ``network`` is what its anonymous caller is counted by."""
+
+    row: tables.Session
+    network: str | None
+
+
+def new_session(
     server: str,
     principal: str,
     *,
@@ -108,21 +122,14 @@ def open_session(
     client_info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
     network: str | None = None,
-) -> tuple[tables.Session, str]:
-    """Open a session and return it with its id, which is not stored.
+) -> tuple[NewSession, str]:
+    """Return a session to be stored as one of ``NEW_SESSIONS``, and its id, which is not stored.
 
     ``principal`` is the caller's key, ``user`` the caller's user or ``None``; ``network`` is what
-    an anonymous caller is counted by, empty if it is not known. If a caller has too many sessions,
-    the one that was idle the longest ends.
-
-    Raises:
-        TooManySessions: all anonymous callers together have the maximum number of sessions.
+    an anonymous caller is counted by, empty if it is not known.
     """
-    settings = get_settings()
-    if network is not None:
-        _check_room(principal, settings.anonymous_factor * settings.sessions_per_principal)
     plaintext = secrets.token_urlsafe(32)
-    session = tables.Session(
+    row = tables.Session(
         digest=_digest(plaintext),
         server=server,
         principal=principal,
@@ -133,29 +140,98 @@ def open_session(
         capabilities=storable(capabilities),
         seen_at=Now(),
         heard_seq=last_number(),
-        expires_at=seconds_from_now(settings.session_max_age),
+        expires_at=seconds_from_now(get_settings().session_max_age),
     )
-    session.save(using=write_alias(), force_insert=True)
-    if network != "":
-        _evict_oldest(session, keep=settings.sessions_per_principal)
-    return session, plaintext
+    return NewSession(row, network), plaintext
 
 
-def _check_room(principal: str, most: int) -> None:
-    live = rows(tables.Session).filter(principal=principal, expires_at__gt=Now())
-    used = live.filter(seen_at__gt=seconds_ago(get_settings().session_idle))
-    if used[:most].count() >= most:
-        raise TooManySessions(
-            "There are too many sessions of clients without credentials; try again later.",
-            data={"retryAfter": RETRY_AFTER_SECONDS},
-        )
+def open_session(server: str, principal: str, **values: Any) -> tuple[tables.Session, str]:
+    """Store a ``new_session``, and return it with its id.
+
+    Raises:
+        TooManySessions: all anonymous callers together have the maximum number of sessions.
+        Busy: the session could not be stored in time.
+    """
+    session, plaintext = new_session(server, principal, **values)
+    refused = row_writer.write(NEW_SESSIONS, session, seconds=get_settings().queue_seconds)
+    if refused is not None:
+        raise refused
+    if not session.row.pk:
+        # Not every database returns the keys of many rows.
+        found = rows(tables.Session).values_list("pk", flat=True)
+        session.row.pk = found.get(digest=session.row.digest)
+    return session.row, plaintext
 
 
-def _evict_oldest(newest: tables.Session, *, keep: int) -> None:
-    others = rows(tables.Session).filter(principal=newest.principal, network=newest.network)
-    # The new one is excluded, since an older one with an open stream may have been seen later.
-    live = others.filter(expires_at__gt=Now()).exclude(pk=newest.pk).order_by("-seen_at", "-pk")
-    pks = list(live.values_list("pk", flat=True)[keep - 1 : keep + 99])
+class _NewSessions:
+    """How sessions are stored: many at once, and those that they replace end.
+
+    If a caller has too many sessions, the one that was idle the longest ends. What a caller gets is
+    ``TooManySessions`` if all anonymous callers together have the maximum number.
+    """
+
+    lock_seconds = LOCK_SECONDS
+
+    def alias(self) -> str:
+        """Return the alias of the database of the sessions."""
+        return write_alias()
+
+    def write(self, new: Sequence[NewSession], *, again: bool) -> Sequence[Exception | None]:
+        """Store sessions, and return the error of those for which there is no room."""
+        # First, since a transaction of this package begins with its write.
+        rows(tables.Session).bulk_create([one.row for one in new], ignore_conflicts=again)
+        refused = _refuse_too_many(new)
+        _evict_oldest([one for one in new if one.row.digest not in refused])
+        return [refused.get(one.row.digest) for one in new]
+
+
+NEW_SESSIONS = _NewSessions()
+
+
+def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
+    """Delete the new sessions of anonymous callers that are too many; return errors by digest."""
+    anonymous = [one.row for one in new if one.network is not None]
+    if not anonymous:
+        return {}
+    settings = get_settings()
+    most = settings.anonymous_factor * settings.sessions_per_principal
+    live = rows(tables.Session).filter(principal=anonymous[0].principal, expires_at__gt=Now())
+    used = live.filter(seen_at__gt=seconds_ago(settings.session_idle))
+    over = used[: most + len(anonymous)].count() - most
+    if over <= 0:
+        return {}
+    refused = [row.digest for row in anonymous[-over:]]
+    rows(tables.Session).filter(digest__in=refused).delete()
+    return {digest: _too_many_sessions() for digest in refused}
+
+
+def _too_many_sessions() -> TooManySessions:
+    return TooManySessions(
+        "There are too many sessions of clients without credentials; try again later.",
+        data={"retryAfter": RETRY_AFTER_SECONDS},
+    )
+
+
+def _evict_oldest(new: Sequence[NewSession]) -> None:
+    """End the sessions beyond ``SESSIONS_PER_PRINCIPAL`` of the callers of the new ones."""
+    opened = Counter((one.row.principal, one.row.network) for one in new if one.network != "")
+    if not opened:
+        return
+    keep = get_settings().sessions_per_principal
+    principals, networks = zip(*opened, strict=True)
+    others = rows(tables.Session).filter(principal__in=principals, network__in=networks)
+    # The new ones are excluded, since an older one with an open stream may have been seen later.
+    live = others.filter(expires_at__gt=Now()).exclude(digest__in=[one.row.digest for one in new])
+    order = [F("seen_at").desc(), F("pk").desc()]
+    ranked = live.annotate(
+        rank=Window(RowNumber(), partition_by=["principal", "network"], order_by=order)
+    )
+    found = ranked.filter(rank__gt=keep - max(opened.values()), rank__lte=keep + MAX_EVICTED)
+    pks = [
+        pk
+        for pk, principal, network, rank in found.values_list("pk", "principal", "network", "rank")
+        if rank > keep - opened[principal, network]
+    ]
     if not pks:
         return
     end_sessions(pks, client_info={}, capabilities={})
@@ -216,6 +292,25 @@ def update_session(session: tables.Session, **values: Any) -> None:
     rows(tables.Session).filter(pk=session.pk).update(**values)
     for name, value in values.items():
         setattr(session, name, value)
+
+
+class _InitializedSessions:
+    """How it is stored that clients have sent ``notifications/initialized``: for many at once."""
+
+    lock_seconds = LOCK_SECONDS
+
+    def alias(self) -> str:
+        """Return the alias of the database of the sessions."""
+        return write_alias()
+
+    def write(self, pks: Sequence[int], *, again: bool) -> Sequence[None]:
+        """Mark sessions as initialized, and notify their GET streams after the commit."""
+        rows(tables.Session).filter(pk__in=pks, is_initialized=False).update(is_initialized=True)
+        notify_get_streams(pks)
+        return [None] * len(pks)
+
+
+INITIALIZED_SESSIONS = _InitializedSessions()
 
 
 def add_subscription(session: tables.Session, uri: str) -> bool:

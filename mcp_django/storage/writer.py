@@ -22,9 +22,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
@@ -68,7 +68,10 @@ class RowKind(Protocol):
 
     @property
     def lock_seconds(self) -> float | None:
-        """How long to wait for locks of other transactions, where the database has no limit."""
+        """How long to wait for locks of other transactions, where the database has no limit.
+
+        ``None`` for rows that no other transaction locks, each written by one statement.
+        """
 
     def alias(self) -> str:
         """Return the alias of their database."""
@@ -154,7 +157,7 @@ class BatchWriter:
             Busy: too many rows wait, or the row was not stored within ``seconds``.
         """
         if self.is_immediate(kind):
-            with _savepoint(kind.alias()):
+            with _transaction(kind, [row]):
                 return kind.write([row], again=False)[0]
         future: Future[Any] = Future()
         item = _QueuedRow(kind, row, partial(_set_outcome, future))
@@ -444,14 +447,24 @@ def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outc
 
 
 def _write_together(kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
-    alias = kind.alias()
-    # A single statement needs no transaction, which would cost two round trips more.
-    is_several = len(queued) > 1 or kind.lock_seconds is not None
-    with transaction.atomic(using=alias) if is_several else nullcontext():
-        if kind.lock_seconds is not None:
-            limit_lock_wait(alias, kind.lock_seconds)
-        again = any(item.again for item in queued)
+    again = any(item.again for item in queued)
+    with _transaction(kind, queued):
         return kind.write([item.row for item in queued], again=again)
+
+
+@contextmanager
+def _transaction(kind: RowKind, rows: Sequence[object]) -> Iterator[None]:
+    """Open a transaction for some rows, or a savepoint in the one of the site."""
+    alias = kind.alias()
+    is_inner = connections[alias].in_atomic_block
+    if len(rows) == 1 and kind.lock_seconds is None and not is_inner:
+        # One statement needs none, which would cost two round trips more.
+        yield
+        return
+    with transaction.atomic(using=alias):
+        if kind.lock_seconds is not None and not is_inner:
+            limit_lock_wait(alias, kind.lock_seconds)
+        yield
 
 
 def _by_kind(queued: Sequence[_QueuedRow]) -> dict[RowKind, list[_QueuedRow]]:
@@ -466,11 +479,6 @@ def _is_in_transaction(alias: str) -> bool:
     connection = connections[alias]
     is_open = connection.connection is not None
     return bool(connection.in_atomic_block or (is_open and not connection.autocommit))
-
-
-def _savepoint(alias: str) -> Any:
-    """Return a savepoint if in a transaction, so that an error does not break that transaction."""
-    return transaction.atomic(using=alias) if connections[alias].in_atomic_block else nullcontext()
 
 
 def _set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -> None:
@@ -499,6 +507,11 @@ class _CallbackEvent(threading.Event):
     def set(self) -> None:
         super().set()
         self._then()
+
+
+row_writer = BatchWriter("mcp-rows")
+"""Writes the rows of sessions and streams. The call log has a writer of its own, whose rows never
+wait behind those that others may have locked."""
 
 
 # Results from threads -----------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from mcp_django.transports.exchange import (
     HeaderList,
     Message,
     Outcome,
+    Pending,
     Reply,
     Stream,
     Work,
@@ -143,9 +144,15 @@ class FastASGIHandler(BaseHandler):
         return response
 
     async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
-        """Run the async function and send its reply with the headers that middleware added."""
-        answer = await arun_work(response.work)
-        names = {name.lower() for name, _ in answer.headers}
+        """Run what is left on the loop and send its reply with the headers of middleware."""
+        outcome = response.outcome
+        own: HeaderList = ()
+        if isinstance(outcome, Pending):
+            answer: Reply | Stream = await outcome.asettle()
+            own = outcome.reply.headers
+        else:
+            answer = await arun_work(outcome)
+        names = {name.lower() for name, _ in (*answer.headers, *own)}
         added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
         answer = replace(answer, headers=(*answer.headers, *added))
         if isinstance(answer, Stream):
@@ -280,6 +287,8 @@ async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     outcome = serve_on_loop(received) or await _serve_in_thread(received)
     if isinstance(outcome, Work):
         outcome = await arun_work(outcome)
+    elif isinstance(outcome, Pending):
+        outcome = await outcome.asettle()
     if isinstance(outcome, Stream):
         await _send_stream(outcome, send)
     else:
@@ -306,6 +315,8 @@ def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
     if isinstance(outcome, Work) and not outcome.is_async:
         in_flight.start(outcome)
         return run_work(outcome)
+    if isinstance(outcome, Pending) and outcome.is_immediate:
+        return outcome.settle()
     return outcome
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from mcp_django.conf import get_settings
 from mcp_django.storage.call_rows import call_log
+from mcp_django.storage.writer import BatchWriter, row_writer
 
 logger = logging.getLogger("mcp_django")
 
@@ -49,18 +50,19 @@ class Drain:
         """End idle streams now and set a deadline for running calls; thread-safe."""
         if not self.draining:
             self.draining = True
-            self._see_calls_written()
+            for writer in (call_log, row_writer):
+                self._see_rows_written(writer)
         with self._lock:
             waiting = list(self._wakers.items())
         for event, (loop, wake) in waiting:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_end, event, wake)
 
-    def _see_calls_written(self) -> None:
-        """Keep the process alive until pending call records are written."""
+    def _see_rows_written(self, writer: BatchWriter) -> None:
+        """Keep the process alive until the rows that wait are written."""
         holder = object()
         self._held.add(holder)
-        call_log.flush_and_stop(lambda: self._held.discard(holder))
+        writer.flush_and_stop(lambda: self._held.discard(holder))
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[asyncio.Event]:

@@ -8,7 +8,7 @@ thread; a ``Stream`` is a series of events that an event loop sends.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
@@ -27,6 +27,7 @@ from mcp_django.exceptions import (
     AuthenticationUnavailable,
     Busy,
     InsufficientScope,
+    InternalError,
     MCPError,
     TooManyAttempts,
 )
@@ -44,6 +45,7 @@ from mcp_django.protocol.jsonrpc import (
     Response,
 )
 from mcp_django.protocol.revisions import Revision
+from mcp_django.storage.writer import RowKind, row_writer
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -126,7 +128,48 @@ class Stream:
     open: Callable[[], AsyncGenerator[bytes, None]]
 
 
-Outcome = Reply | Work | Stream
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A reply that is sent after a row was stored."""
+
+    kind: RowKind
+    row: Any
+    reply: Reply
+    fail: Callable[[Exception], Reply]
+    """Returns the reply if the row is not stored, or if storing it returned this exception."""
+    succeed: Callable[[], object] | None = None
+    """Called after the row was stored."""
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether this thread has to store the row by itself."""
+        return row_writer.is_immediate(self.kind)
+
+    def settle(self) -> Reply:
+        """Store the row from a thread, and return the reply."""
+        try:
+            seconds = get_settings().queue_seconds
+            return self._settled(row_writer.write(self.kind, self.row, seconds=seconds))
+        except Exception as exc:  # noqa: BLE001 - also from the database
+            return self.fail(exc)
+
+    async def asettle(self) -> Reply:
+        """Store the row from an event loop, and return the reply."""
+        try:
+            seconds = get_settings().queue_seconds
+            return self._settled(await row_writer.awrite(self.kind, self.row, seconds=seconds))
+        except Exception as exc:  # noqa: BLE001 - also from the database
+            return self.fail(exc)
+
+    def _settled(self, refused: Exception | None) -> Reply:
+        if refused is not None:
+            return self.fail(refused)
+        if self.succeed is not None:
+            self.succeed()
+        return self.reply
+
+
+Outcome = Reply | Work | Stream | Pending
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -165,6 +208,13 @@ def error_reply(
         headers = (("Retry-After", str(dict(exc.data or {}).get("retryAfter", 1))),)
     body = jsonrpc.encode_failure(request_id, exc, revision)
     return json_reply(http_status(exc, revision), body, headers)
+
+
+def internal_error_reply(request_id: RequestId | None) -> Reply:
+    """Return the reply to a request that failed because of a bug or of the database."""
+    # JSON, since a client would take an HTML page for a server of another revision.
+    error = InternalError("The request failed because of a server error.")
+    return replace(error_reply(error, request_id), status=500)
 
 
 def access_reply(

@@ -25,7 +25,7 @@ from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
-from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, InternalError, MCPError
+from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, MCPError
 from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.invoke import run_stepped
@@ -63,6 +63,7 @@ from mcp_django.transports.exchange import (
     HeaderList,
     Message,
     Outcome,
+    Pending,
     Reply,
     Stream,
     Work,
@@ -71,6 +72,7 @@ from mcp_django.transports.exchange import (
     challenge_reply,
     error_reply,
     has_malformed_credential,
+    internal_error_reply,
     is_caller_unverified,
     json_reply,
     jsonrpc_error_reply,
@@ -253,9 +255,7 @@ def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
     except Exception as failure:  # noqa: BLE001 - logged below
         exc = failure
     logger.error("Authorizing a request failed.", exc_info=exc)
-    # JSON, since a client would take an HTML page for a server of another revision.
-    error = InternalError("The request failed because of a server error.")
-    return replace(error_reply(error, request_id_of(received.message)), status=500)
+    return internal_error_reply(request_id_of(received.message))
 
 
 def _refuse_body(exchange: Exchange) -> Reply | None:
@@ -428,6 +428,13 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     extra: HeaderList = request_checks.cors_headers(exchange)
     if not extra:
         return outcome
+    if isinstance(outcome, Pending):
+        fail = outcome.fail
+        return replace(
+            outcome,
+            reply=_with_cors(exchange, outcome.reply),
+            fail=lambda exc: _with_cors(exchange, fail(exc)),
+        )
     named = {name for name, _ in outcome.headers}
     added = tuple(pair for pair in extra if pair[0] not in named)
     return replace(outcome, headers=(*outcome.headers, *added))

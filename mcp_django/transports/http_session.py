@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
+from django.db import OperationalError
 from django.utils import timezone
 
 from mcp_django.auth.limits import anonymous_network
@@ -23,6 +25,7 @@ from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
+    Busy,
     InsufficientScope,
     InvalidParams,
     InvalidRequest,
@@ -61,7 +64,6 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
 from mcp_django.storage.sessions import StoredSession
-from mcp_django.storage.streams import notify_get_streams
 from mcp_django.transports import (
     answer,
     cancellation,
@@ -77,15 +79,19 @@ from mcp_django.transports.exchange import (
     SSE_HEADERS,
     Exchange,
     Outcome,
+    Pending,
     Reply,
     Stream,
     Work,
     accepted,
     error_reply,
+    internal_error_reply,
     json_reply,
     jsonrpc_error_reply,
 )
 from mcp_django.transports.outgoing import Messages, Outgoing, failure
+
+logger = logging.getLogger("mcp_django")
 
 Member = Request | Notification | Response | DecodingFailure
 
@@ -127,30 +133,33 @@ class SessionRequest:
             return _answer_batch(self, session, message)
         if isinstance(message, Request):
             return self._request(session, message)
-        self.process_message(session, message)
-        return accepted()
+        return self.process_message(session, message)
 
-    def _initialize(self, request: Request) -> Reply:
+    def _initialize(self, request: Request) -> Reply | Pending:
         if SESSION_ID in self.exchange.headers and not isinstance(self.session(None), Reply):
             exc = InvalidRequest(
                 "This session is already initialized; send initialize without Mcp-Session-Id."
             )
             return error_reply(exc, request.id)
+        operation = telemetry.start_handshake(request, transport="http")
         try:
-            return telemetry.trace_handshake(
-                request, partial(self._agree, request), transport="http"
-            )
-        except InvalidParams as exc:
-            return replace(error_reply(exc, request.id), status=200)
-        except MCPError as exc:
-            return error_reply(exc, request.id)
+            with operation.activate() if operation is not None else nullcontext():
+                return self._agree(request, operation)
+        except Exception as exc:
+            if operation is not None:
+                operation.end_raised(exc)
+            if isinstance(exc, InvalidParams):
+                return replace(error_reply(exc, request.id), status=200)
+            if isinstance(exc, MCPError):
+                return error_reply(exc, request.id)
+            raise
 
-    def _agree(self, request: Request, operation: telemetry.Operation | None) -> Reply:
+    def _agree(self, request: Request, operation: telemetry.Operation | None) -> Pending:
         agreement = negotiate(self.server, request)
         caller = self.principal
         network = anonymous_network(caller, self.exchange.request)
         consume_session(network)
-        row, plaintext = sessions.open_session(
+        session, plaintext = sessions.new_session(
             self.server.name,
             caller.key,
             user=caller.user if caller.is_authenticated else None,
@@ -160,11 +169,17 @@ class SessionRequest:
             network=network,
         )
         if operation is not None:
-            operation.note_session(agreement.revision.version, row.digest)
+            operation.note_session(agreement.revision.version, session.row.digest)
         body = initialize_response(
             self.server, request, agreement, can_stream=self.exchange.can_stream
         )
-        return json_reply(200, body, (("Mcp-Session-Id", plaintext),))
+        return Pending(
+            kind=sessions.NEW_SESSIONS,
+            row=session,
+            reply=json_reply(200, body, (("Mcp-Session-Id", plaintext),)),
+            fail=partial(_failed, request.id, operation),
+            succeed=None if operation is None else partial(operation.end_returned, {}),
+        )
 
     def session(self, request_id: RequestId | None) -> StoredSession | Reply:
         """Return the session that the request names, or an error reply if it names no valid one."""
@@ -267,8 +282,8 @@ class SessionRequest:
             ),
         )
 
-    def process_message(self, session: StoredSession, message: Member) -> None:
-        """Process a notification or a response; neither is answered."""
+    def process_message(self, session: StoredSession, message: Member) -> Reply | Pending:
+        """Process a notification or a response, and return the empty reply."""
         if isinstance(message, Response) and message.id is not None:
             number = client_requests.stream_of_request_id(message.id)
             if number is not None:
@@ -279,15 +294,20 @@ class SessionRequest:
             with telemetry.trace_notification(
                 message, version=version, transport="http", session=digest
             ):
-                self._notified(session, message)
+                return self._notified(session, message)
+        return accepted()
 
-    def _notified(self, session: StoredSession, message: Notification) -> None:
-        if message.method == "notifications/initialized":
-            if not session.row.is_initialized:
-                sessions.update_session(session.row, is_initialized=True)
-                notify_get_streams([session.row.pk])
-        elif message.method == "notifications/cancelled":
+    def _notified(self, session: StoredSession, message: Notification) -> Reply | Pending:
+        if message.method == "notifications/cancelled":
             cancellation.cancel_request(session.row.pk, message)
+        if message.method != "notifications/initialized" or session.row.is_initialized:
+            return accepted()
+        return Pending(
+            kind=sessions.INITIALIZED_SESSIONS,
+            row=session.row.pk,
+            reply=accepted(),
+            fail=partial(_failed, None, None),
+        )
 
     # GET ------------------------------------------------------------------------------------------
 
@@ -354,6 +374,22 @@ class SessionRequest:
         return Reply(status=204)
 
 
+def _failed(
+    request_id: RequestId | None, operation: telemetry.Operation | None, exc: Exception
+) -> Reply:
+    """Return the reply to a request whose row was not stored."""
+    if isinstance(exc, OperationalError):
+        # Another transaction has locked the row of the user, or the database is unavailable.
+        logger.warning("A session could not be stored (%s).", exc)
+        exc = Busy("The session could not be stored; try again in a moment.")
+    if operation is not None:
+        operation.end_raised(exc)
+    if isinstance(exc, MCPError):
+        return error_reply(exc, request_id)
+    logger.error("A session could not be stored.", exc_info=exc)
+    return internal_error_reply(request_id)
+
+
 async def _with_stream_slot(
     slot: listen.StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
 ) -> AsyncGenerator[bytes, None]:
@@ -401,7 +437,12 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         elif isinstance(member, DecodingFailure):
             finished.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
         else:
-            posted.process_message(session, member)
+            noted = posted.process_message(session, member)
+            if (
+                isinstance(noted, Pending)
+                and (reply := noted.settle()).status != noted.reply.status
+            ):
+                return reply
     if not finished and not running:
         return accepted()
     if running and posted.streams_to:

@@ -25,6 +25,7 @@ from mcp_django.transports.exchange import (
     Exchange,
     HeaderList,
     Outcome,
+    Pending,
     Reply,
     Stream,
     Work,
@@ -72,6 +73,10 @@ class EndpointView:
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
             outcome = _run_in_view_thread(request, outcome)
+        elif isinstance(outcome, Pending):
+            if _in_flight_of(request) is not None and not outcome.is_immediate:
+                return DeferredResponse(request, outcome)
+            outcome = outcome.settle()
         return _response_of(request, outcome)
 
     def _received(self, request: HttpRequest) -> Reply | ParsedRequest:
@@ -117,12 +122,14 @@ def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
 
 
 class DeferredResponse(StreamingHttpResponse):
-    """A response whose call ``FastASGIHandler`` runs on the event loop, after the middleware."""
+    """A response that ``FastASGIHandler`` completes on the event loop, after the middleware."""
 
-    def __init__(self, request: HttpRequest, work: Work) -> None:
+    def __init__(self, request: HttpRequest, outcome: Work | Pending) -> None:
         _refuse_compression(request)
         super().__init__(iter(()), content_type=JSON)
-        self.work = work
+        self.outcome = outcome
+        if isinstance(outcome, Pending):
+            _set_reply(self, outcome.reply)
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -187,11 +194,16 @@ def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
         _set_headers(response, outcome.headers)
         return response
     assert isinstance(outcome, Reply)
-    response = HttpResponse(outcome.body, status=outcome.status)
-    if not outcome.body:
-        del response["Content-Type"]
-    _set_headers(response, outcome.headers)
+    response = HttpResponse(outcome.body)
+    _set_reply(response, outcome)
     return response
+
+
+def _set_reply(response: HttpResponseBase, reply: Reply) -> None:
+    response.status_code = reply.status
+    if not reply.body:
+        del response["Content-Type"]
+    _set_headers(response, reply.headers)
 
 
 def _set_headers(response: HttpResponseBase, headers: HeaderList) -> None:

@@ -1,0 +1,166 @@
+"""Sessions that are opened together are stored together, and each caller gets its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from mcp_django.models import Session
+from mcp_django.storage import sessions, writer
+from mcp_django.storage.writer import BatchWriter, row_writer
+from tests.drivers import PATIENCE, Answer
+from tests.servers import person, token_for
+from tests.sessions.handshakes import INITIALIZED, D, Peer, initialize
+from tests.transports.conftest import close_asgiref_connections
+from tests.transports.mounts import in_thread
+
+pytestmark = [
+    pytest.mark.every_mount,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("_serving"),
+]
+
+
+@pytest.fixture
+def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows are written as in a process that serves."""
+    monkeypatch.setattr(BatchWriter, "is_under_test", lambda self: self is not row_writer)
+    yield
+    row_writer.flush()
+    close_asgiref_connections()
+
+
+class Gate:
+    """The database, which stores sessions when the gate is opened."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.is_writing = threading.Semaphore(0)
+        self.may_write = threading.Event()
+        self.write_sessions = sessions.NEW_SESSIONS.write
+
+    def write(self, new: Any, *, again: bool) -> Any:
+        """Store sessions."""
+        self.batches.append(len(new))
+        self.is_writing.release()
+        assert self.may_write.wait(PATIENCE)
+        return self.write_sessions(new, again=again)
+
+    async def gather(self, mount: str, count: int, *tokens: str) -> list[asyncio.Task[Answer]]:
+        """Let one session hold the thread that writes while those of the others gather.
+
+        There are so many of callers without credentials, and one for each token.
+        """
+        queued, loop, put = asyncio.Semaphore(0), asyncio.get_running_loop(), row_writer._put
+
+        def note(row: Any) -> None:
+            put(row)
+            loop.call_soon_threadsafe(queued.release)
+
+        row_writer._put = note  # type: ignore[method-assign]
+        try:
+            first = [self._open(mount)]
+            await queued.acquire()
+            assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
+            others = [self._open(mount) for _ in range(count - 1)]
+            others += [self._open(mount, token) for token in tokens]
+            for _ in others:
+                await queued.acquire()
+        finally:
+            del row_writer._put  # type: ignore[method-assign]
+        return first + others
+
+    def _open(self, mount: str, token: str | None = None) -> asyncio.Task[Answer]:
+        return asyncio.create_task(Peer(mount, token=token).send(initialize(D)))
+
+
+def issue() -> tuple[User, str]:
+    """A user and a token."""
+    user = person()
+    return user, f"Bearer {token_for(user)[1]}"
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(sessions.NEW_SESSIONS, "write", made.write)
+    yield made
+    made.may_write.set()
+
+
+@pytest.mark.parametrize("mount", ["raw", "lane"])
+async def test_what_is_opened_together_is_stored_together(mount: str, gate: Gate) -> None:
+    opening = await gate.gather(mount, 10)
+    gate.may_write.set()
+    answers = await asyncio.gather(*opening)
+    assert [answer.status for answer in answers] == [200] * 10
+    ids = {answer.headers["mcp-session-id"] for answer in answers}
+    assert len(ids) == 10
+    assert gate.batches == [1, 9]
+    assert await Session.objects.acount() == 10
+    for answer in answers:
+        peer = Peer(mount)
+        peer.headers = {
+            "mcp_session_id": answer.headers["mcp-session-id"],
+            "mcp_protocol_version": D,
+        }
+        assert (await peer.send(INITIALIZED)).status == 202
+    assert await Session.objects.filter(is_initialized=True).acount() == 10
+
+
+async def test_an_opened_session_is_there_when_its_id_is_sent(mount: str) -> None:
+    answer = await Peer(mount).send(initialize(D))
+    assert answer.status == 200
+    digest = sessions._digest(answer.headers["mcp-session-id"])
+    row = await Session.objects.aget(digest=digest)
+    assert not row.is_initialized
+
+
+@pytest.mark.parametrize("mount", ["raw", "lane"])
+async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
+    mount: str, gate: Gate
+) -> None:
+    gone, token = await in_thread(issue)
+    opening = await gate.gather(mount, 9, token)
+    await in_thread(gone.delete)
+    gate.may_write.set()
+    *others, mine = await asyncio.gather(*opening)
+    assert [answer.status for answer in others] == [200] * 9
+    assert mine.status == 500
+    assert "mcp-session-id" not in mine.headers
+    assert await Session.objects.acount() == 9
+
+
+@pytest.mark.parametrize("mount", ["raw", "lane"])
+async def test_too_many_waiting_sessions_are_refused(
+    mount: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = await gate.gather(mount, 3)
+    monkeypatch.setattr(writer, "MAX_WAITING", 2)
+    answer = await Peer(mount).send(initialize(D))
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "mcp-session-id" not in answer.headers
+    gate.may_write.set()
+    assert [one.status for one in await asyncio.gather(*opening)] == [200] * 3
+
+
+@pytest.mark.parametrize("mount", ["raw", "lane"])
+async def test_too_many_sessions_without_credentials_are_refused_one_by_one(
+    mount: str, gate: Gate, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {
+        "SESSIONS_PER_PRINCIPAL": 5,
+        "ANONYMOUS_FACTOR": 1,
+        "SESSION_RATE": (),
+    }
+    opening = await gate.gather(mount, 8)
+    gate.may_write.set()
+    answers = await asyncio.gather(*opening)
+    assert sorted(answer.status for answer in answers) == [200] * 5 + [429] * 3
+    assert await Session.objects.acount() == 5
