@@ -41,8 +41,9 @@ async def write_later() -> str:
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
-    """A call log as a serving process has it."""
+def log(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
+    """A call log as a serving process has it, without calls of earlier tests."""
+    assert keeping.call_log is call_log
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
     made = CallLog()
     monkeypatch.setattr(keeping, "call_log", made)

@@ -156,6 +156,8 @@ def lose_commit(groups: Groups, monkeypatch: pytest.MonkeyPatch, *, batch: int) 
 def test_a_lost_answer_to_a_commit_loses_nothing_and_repeats_nothing(
     callers: Callers, groups: Groups, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
+    # In a transaction of the writer, also if a row is alone.
+    groups.lock_seconds = 1.0
     lost = lose_commit(groups, monkeypatch, batch=batch)
     callers.gather("abcdef")
     assert callers.outcomes() == [f"wrote {name}" for name in "abcdef"]
