@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -214,24 +214,34 @@ def _too_many_sessions() -> TooManySessions:
 
 def _evict_oldest(new: Sequence[NewSession]) -> None:
     """End the sessions beyond ``SESSIONS_PER_PRINCIPAL`` of the callers of the new ones."""
-    opened = Counter((one.row.principal, one.row.network) for one in new if one.network != "")
+    opened: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in new:
+        if one.network != "":
+            opened[one.row.principal, one.row.network].append(one.row.digest)
     if not opened:
         return
     keep = get_settings().sessions_per_principal
     principals, networks = zip(*opened, strict=True)
-    others = rows(tables.Session).filter(principal__in=principals, network__in=networks)
+    theirs = rows(tables.Session).filter(principal__in=principals, network__in=networks)
     # The new ones are excluded, since an older one with an open stream may have been seen later.
-    live = others.filter(expires_at__gt=Now()).exclude(digest__in=[one.row.digest for one in new])
+    digests = [digest for of_caller in opened.values() for digest in of_caller]
+    others = theirs.filter(expires_at__gt=Now()).exclude(digest__in=digests)
     order = [F("seen_at").desc(), F("pk").desc()]
-    ranked = live.annotate(
+    ranked = others.annotate(
         rank=Window(RowNumber(), partition_by=["principal", "network"], order_by=order)
     )
-    found = ranked.filter(rank__gt=keep - max(opened.values()), rank__lte=keep + MAX_EVICTED)
+    found = ranked.filter(rank__gt=keep - max(map(len, opened.values())))
     pks = [
         pk
-        for pk, principal, network, rank in found.values_list("pk", "principal", "network", "rank")
-        if rank > keep - opened[principal, network]
+        for pk, principal, network, rank in found.filter(rank__lte=keep + MAX_EVICTED).values_list(
+            "pk", "principal", "network", "rank"
+        )
+        if rank > keep - len(opened[principal, network])
     ]
+    # More may have been opened together than a caller may have.
+    surplus = [digest for of_caller in opened.values() for digest in of_caller[:-keep]]
+    if surplus:
+        pks += theirs.filter(digest__in=surplus).values_list("pk", flat=True)
     if not pks:
         return
     end_sessions(pks, client_info={}, capabilities={})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models.functions import Now
 
 from mcp_django.models import Session
 from mcp_django.storage import sessions, writer
@@ -79,9 +80,9 @@ class Gate:
         return asyncio.create_task(Peer(mount, token=token).send(initialize(D)))
 
 
-def issue() -> tuple[User, str]:
+def issue(name: str = "ada") -> tuple[User, str]:
     """A user and a token."""
-    user = person()
+    user = person(name)
     return user, f"Bearer {token_for(user)[1]}"
 
 
@@ -148,6 +149,20 @@ async def test_too_many_waiting_sessions_are_refused(
     assert "mcp-session-id" not in answer.headers
     gate.may_write.set()
     assert [one.status for one in await asyncio.gather(*opening)] == [200] * 3
+
+
+@pytest.mark.parametrize("mount", ["raw", "lane"])
+async def test_more_than_a_caller_may_have_are_not_opened_together(
+    mount: str, gate: Gate, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
+    others = [await in_thread(issue, name) for name in ("ada", "grace")]
+    opening = await gate.gather(mount, 9, *(token for _, token in others))
+    gate.may_write.set()
+    assert {answer.status for answer in await asyncio.gather(*opening)} == {200}
+    live = Session.objects.filter(expires_at__gt=Now())
+    assert await live.filter(principal="anonymous").acount() == 3
+    assert await live.acount() == 3 + 2
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
