@@ -206,6 +206,7 @@ def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(
     from mcp_django.transports import drain
 
     monkeypatch.setattr(drain, "call_log", log)
+    monkeypatch.setattr(drain, "row_writer", writer.BatchWriter("none"))
     held = threading.Event()
     write = CALL_ROWS.write
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_django.storage.call_rows import CallLog
+from mcp_django.storage.writer import BatchWriter
 from mcp_django.transports import drain as process
 from mcp_django.transports.drain import Drain
 from mcp_django.transports.request_checks import wait_for_first
@@ -35,8 +36,9 @@ def received() -> Iterator[list[int]]:
 async def test_the_server_gets_its_signal_after_the_streams(
     number: signal.Signals, received: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Another test may have had the process keep a log, which it would wait for.
+    # Another test may have had the process write rows, which it would wait for.
     monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
+    monkeypatch.setattr("mcp_django.transports.drain.row_writer", BatchWriter("none"))
     drain = Drain()
     woken: list[bool] = []
     with drain.watch(lambda: woken.append(True)) as ending:
