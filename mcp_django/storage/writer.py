@@ -304,12 +304,13 @@ class BatchWriter:
             self._write_urgent()
             if isinstance(woken, threading.Event):
                 return woken
-            if woken is _URGENT:
-                continue
             if woken is _HEARD:
                 self._collect()
-            if until is None:
+            if woken is not _URGENT and until is None:
                 until = time.monotonic() + (0 if self.is_stopping else self._flush_delay)
+            # There may always be another urgent row.
+            if until is not None and time.monotonic() >= until:
+                break
         return None
 
     def _write_urgent(self) -> None:

@@ -254,6 +254,28 @@ def test_they_are_written_between_the_batches_of_others(
     assert stored() == "abcdefx"
 
 
+def test_others_are_written_although_there_is_always_a_row_that_somebody_waits_for(
+    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FLUSH_SECONDS", 0.01)
+    made._flush_delay = 0.01
+    write_urgent, is_over = made._write_urgent, threading.Event()
+
+    def once_more() -> None:
+        write_urgent()
+        if not is_over.is_set():
+            made._wake_queue.put(writer._URGENT)
+
+    monkeypatch.setattr(made, "_write_urgent", once_more)
+    made.enqueue(groups, "a")
+    try:
+        assert groups.is_writing.acquire(timeout=PATIENCE)
+    finally:
+        is_over.set()
+    assert made.flush()
+    assert stored() == "a"
+
+
 @pytest.fixture
 def held() -> Iterator[Callable[[], None]]:
     """Another transaction that holds the lock of the database until it is let go."""
