@@ -435,7 +435,8 @@ def _attempt(kind: RowKind, queued: Sequence[_QueuedRow]) -> tuple[Sequence[Outc
     database = connections[kind.alias()]
     before = None
     try:
-        database.ensure_connection()
+        # Opens it, by a method whose frame tells ``manage.py mcp`` which database is meant.
+        database.get_autocommit()
         before = database.connection
         return _write_together(kind, queued), False
     except Error as exc:
