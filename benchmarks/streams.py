@@ -19,6 +19,8 @@ TOUCHED = "bench://touched"
 LISTEN, GET = KINDS = ("listen", "GET")
 TIMEOUT_SECONDS = 60
 # Changes within 50 ms of each other are merged into one event; this is well above.
+# Threads close their database connections after five seconds without work.
+SETTLE_SECONDS = 7
 CHANGE_INTERVAL_SECONDS = 0.2
 WARM_UP_SECONDS = 0.3
 
@@ -113,7 +115,7 @@ async def measure_streams(
     memory, threads, cpu = server.memory, server.threads, server.cpu_seconds
     async with open_streams(server.port, mount, kind, streams) as opened:
         opened_at = server.cpu_seconds
-        await asyncio.sleep(1)
+        await asyncio.sleep(SETTLE_SECONDS)
         idle = server.memory, server.threads, server.open_files(database)
         before = server.cpu_seconds
         delays = [await _measure_change(server, opened) for _ in range(changes)]
