@@ -20,6 +20,7 @@ import contextvars
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -307,7 +308,7 @@ class _Worker:
         return job
 
 
-class _Job:
+class _Job(ABC):
     """One function that waits for a thread or runs in one.
 
     ``is_taken`` is set under the lock of the pool: by the thread that takes the job, or when the
@@ -333,10 +334,11 @@ class _Job:
         else:
             self.deliver(result, None)
 
+    @abstractmethod
     def deliver(self, result: Any, exc: BaseException | None) -> None:
         """Give the caller the result or the exception; called in a thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_again(self) -> None:
         """Note that the job has to wait in the queue once more; called in a thread."""
 
@@ -395,6 +397,9 @@ class _FutureJob(_Job, Generic[T]):
         if self.future.running() or self.future.set_running_or_notify_cancel():
             return function()
         return None
+
+    def wait_again(self) -> None:
+        """Do nothing, since the caller limits its wait by itself."""
 
     def deliver(self, result: Any, exc: BaseException | None) -> None:
         """Set the result or exception of the future."""

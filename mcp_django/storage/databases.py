@@ -224,7 +224,7 @@ class _ReadyQuery:
 
 # Kept connections ---------------------------------------------------------------------------------
 
-# A thread of this package (a pool's, the storage thread, the writer of the call log) keeps the
+# A thread of this package (a pool's, the storage thread, the writers') keeps the
 # connections that it opens, where Django would close them after each request because CONN_MAX_AGE
 # is 0. Their thread owns them: a pool's closes them when it was idle for IDLE_SECONDS, and Django
 # closes them after an error that broke them. Those that were idle for CHECK_SECONDS are checked

@@ -153,9 +153,7 @@ def open_session(server: str, principal: str, **values: Any) -> tuple[tables.Ses
         Busy: the session could not be stored in time.
     """
     session, plaintext = new_session(server, principal, **values)
-    refused = row_writer.write(NEW_SESSIONS, session, seconds=get_settings().queue_seconds)
-    if refused is not None:
-        raise refused
+    row_writer.write(NEW_SESSIONS, session, seconds=get_settings().queue_seconds)
     if not session.row.pk:
         # Not every database returns the keys of many rows.
         found = rows(tables.Session).values_list("pk", flat=True)

@@ -79,6 +79,8 @@ class RowKind(Protocol):
     def write(self, rows: Sequence[Any], *, again: bool) -> Sequence[Outcome]:
         """Write rows in the current transaction, and return what each caller gets.
 
+        An exception among the outcomes is raised to its caller; the other rows are stored.
+
         With ``again`` they may have been stored already, by an attempt whose COMMIT was answered
         with an error; such a row has to be left as it is.
 
@@ -158,7 +160,10 @@ class BatchWriter:
         """
         if self.is_immediate(kind):
             with _transaction(kind, [row]):
-                return kind.write([row], again=False)[0]
+                outcome = kind.write([row], again=False)[0]
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
         future: Future[Any] = Future()
         item = _QueuedRow(kind, row, partial(_set_outcome, future))
         self._put(item)

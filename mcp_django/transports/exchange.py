@@ -136,7 +136,7 @@ class Pending:
     row: Any
     reply: Reply
     fail: Callable[[Exception], Reply]
-    """Returns the reply if the row is not stored, or if storing it returned this exception."""
+    """Returns the reply if the row was not stored because of this exception."""
     succeed: Callable[[], object] | None = None
     """Called after the row was stored."""
 
@@ -149,21 +149,21 @@ class Pending:
         """Store the row from a thread, and return the reply."""
         try:
             seconds = get_settings().queue_seconds
-            return self._settled(row_writer.write(self.kind, self.row, seconds=seconds))
+            row_writer.write(self.kind, self.row, seconds=seconds)
         except Exception as exc:  # noqa: BLE001 - also from the database
             return self.fail(exc)
+        return self._stored()
 
     async def asettle(self) -> Reply:
         """Store the row from an event loop, and return the reply."""
         try:
             seconds = get_settings().queue_seconds
-            return self._settled(await row_writer.awrite(self.kind, self.row, seconds=seconds))
+            await row_writer.awrite(self.kind, self.row, seconds=seconds)
         except Exception as exc:  # noqa: BLE001 - also from the database
             return self.fail(exc)
+        return self._stored()
 
-    def _settled(self, refused: Exception | None) -> Reply:
-        if refused is not None:
-            return self.fail(refused)
+    def _stored(self) -> Reply:
         if self.succeed is not None:
             self.succeed()
         return self.reply

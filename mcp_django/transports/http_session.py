@@ -438,11 +438,9 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
             finished.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
         else:
             noted = posted.process_message(session, member)
-            if (
-                isinstance(noted, Pending)
-                and (reply := noted.settle()).status != noted.reply.status
-            ):
-                return reply
+            settled = noted.settle() if isinstance(noted, Pending) else noted
+            if settled != accepted():
+                return settled
     if not finished and not running:
         return accepted()
     if running and posted.streams_to:

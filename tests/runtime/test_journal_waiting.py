@@ -18,6 +18,7 @@ from mcp_django.storage import writer
 from mcp_django.storage.call_rows import CALL_ROWS, CallLog
 from mcp_django.transports.asgi_handler import RawASGIMount
 from tests.drivers import PATIENCE, connect, message
+from tests.gates import Gate
 from tests.servers import open_to_all
 from tests.transports.caller import Caller
 from tests.transports.conftest import close_asgiref_connections
@@ -53,30 +54,9 @@ def log(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]
     close_asgiref_connections()
 
 
-class Gate:
-    """The database, which is slow until the gate is opened, and how many rows each batch had."""
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-        self.is_writing = threading.Semaphore(0)
-        self.may_write = threading.Event()
-        self._write = CALL_ROWS.write
-
-    def write(self, rows: Any, *, again: bool) -> Any:
-        """Write rows when the gate is open."""
-        self.batches.append(len(rows))
-        self.is_writing.release()
-        assert self.may_write.wait(PATIENCE)
-        return self._write(rows, again=again)
-
-    async def begun(self) -> None:
-        """Return when one more batch has begun."""
-        assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
-
-
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch, log: CallLog) -> Iterator[Gate]:
-    made = Gate()
+    made = Gate(CALL_ROWS)
     monkeypatch.setattr(CALL_ROWS, "write", made.write)
     yield made
     made.may_write.set()

@@ -165,6 +165,22 @@ def test_a_lost_answer_to_a_commit_loses_nothing_and_repeats_nothing(
     assert stored() == "abcdef"
 
 
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_an_exception_among_the_outcomes_is_raised_to_its_caller(
+    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch, is_stopping: bool
+) -> None:
+    write = groups.write
+
+    def refuse(rows: Sequence[Any], *, again: bool) -> Sequence[Any]:
+        return [LookupError("no room") for _ in write(rows, again=again)]
+
+    monkeypatch.setattr(groups, "write", refuse)
+    made.is_stopping = is_stopping
+    with pytest.raises(LookupError, match="no room"):
+        made.write(groups, "a", seconds=PATIENCE)
+    assert stored() == "a"
+
+
 def test_in_a_transaction_a_thread_writes_by_itself(made: BatchWriter, groups: Groups) -> None:
     with transaction.atomic():
         assert made.write(groups, "a", seconds=PATIENCE) == "wrote a"

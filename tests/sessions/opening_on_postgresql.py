@@ -11,7 +11,7 @@ from django.db import transaction
 
 from mcp_django.models import Session
 from tests.drivers import PATIENCE
-from tests.sessions.test_opening import Gate, _serving, gate, issue  # noqa: F401 - fixtures
+from tests.sessions.test_opening import SessionGate, _serving, gate, issue  # noqa: F401 - fixtures
 from tests.transports.mounts import in_thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_serving")]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_who_locks_the_row_of_a_user_delays_sessions_of_others_for_a_moment(
     mount: str,
-    gate: Gate,  # noqa: F811
+    gate: SessionGate,  # noqa: F811
 ) -> None:
     user, token = await in_thread(issue)
     opening = await gate.gather(mount, 9, token)

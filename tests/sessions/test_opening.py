@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,8 @@ from django.db.models.functions import Now
 from mcp_django.models import Session
 from mcp_django.storage import sessions, writer
 from mcp_django.storage.writer import BatchWriter, row_writer
-from tests.drivers import PATIENCE, Answer
+from tests.drivers import Answer
+from tests.gates import Gate
 from tests.servers import person, token_for
 from tests.sessions.handshakes import INITIALIZED, D, Peer, initialize
 from tests.transports.conftest import close_asgiref_connections
@@ -36,21 +36,8 @@ def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     close_asgiref_connections()
 
 
-class Gate:
+class SessionGate(Gate):
     """The database, which stores sessions when the gate is opened."""
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-        self.is_writing = threading.Semaphore(0)
-        self.may_write = threading.Event()
-        self.write_sessions = sessions.NEW_SESSIONS.write
-
-    def write(self, new: Any, *, again: bool) -> Any:
-        """Store sessions."""
-        self.batches.append(len(new))
-        self.is_writing.release()
-        assert self.may_write.wait(PATIENCE)
-        return self.write_sessions(new, again=again)
 
     async def gather(self, mount: str, count: int, *tokens: str) -> list[asyncio.Task[Answer]]:
         """Let one session hold the thread that writes while those of the others gather.
@@ -67,7 +54,7 @@ class Gate:
         try:
             first = [self._open(mount)]
             await queued.acquire()
-            assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
+            await self.begun()
             others = [self._open(mount) for _ in range(count - 1)]
             others += [self._open(mount, token) for token in tokens]
             for _ in others:
@@ -87,15 +74,15 @@ def issue(name: str = "ada") -> tuple[User, str]:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    made = Gate()
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionGate]:
+    made = SessionGate(sessions.NEW_SESSIONS)
     monkeypatch.setattr(sessions.NEW_SESSIONS, "write", made.write)
     yield made
     made.may_write.set()
 
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
-async def test_what_is_opened_together_is_stored_together(mount: str, gate: Gate) -> None:
+async def test_what_is_opened_together_is_stored_together(mount: str, gate: SessionGate) -> None:
     opening = await gate.gather(mount, 10)
     gate.may_write.set()
     answers = await asyncio.gather(*opening)
@@ -124,7 +111,7 @@ async def test_an_opened_session_is_there_when_its_id_is_sent(mount: str) -> Non
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
-    mount: str, gate: Gate
+    mount: str, gate: SessionGate
 ) -> None:
     gone, token = await in_thread(issue)
     opening = await gate.gather(mount, 9, token)
@@ -139,7 +126,7 @@ async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_too_many_waiting_sessions_are_refused(
-    mount: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    mount: str, gate: SessionGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening = await gate.gather(mount, 3)
     monkeypatch.setattr(writer, "MAX_WAITING", 2)
@@ -153,7 +140,7 @@ async def test_too_many_waiting_sessions_are_refused(
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_more_than_a_caller_may_have_are_not_opened_together(
-    mount: str, gate: Gate, settings: Any
+    mount: str, gate: SessionGate, settings: Any
 ) -> None:
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     others = [await in_thread(issue, name) for name in ("ada", "grace")]
@@ -167,7 +154,7 @@ async def test_more_than_a_caller_may_have_are_not_opened_together(
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_too_many_sessions_without_credentials_are_refused_one_by_one(
-    mount: str, gate: Gate, settings: Any
+    mount: str, gate: SessionGate, settings: Any
 ) -> None:
     settings.MCP_DJANGO = {
         "SESSIONS_PER_PRINCIPAL": 5,
