@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-from mcp_django.storage.writer import RowKind
+from mcp_django.storage.writer import RowKind, row_writer
 from tests.drivers import PATIENCE
+
+T = TypeVar("T")
 
 
 class Gate:
@@ -17,6 +20,7 @@ class Gate:
         self.batches: list[int] = []
         self.is_writing = threading.Semaphore(0)
         self.may_write = threading.Event()
+        self._kind = kind
         self._write = kind.write
 
     def write(self, rows: Any, *, again: bool) -> Any:
@@ -29,3 +33,25 @@ class Gate:
     async def begun(self) -> None:
         """Return when one more batch has begun."""
         assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
+
+    async def gather(self, *requests: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
+        """Let one request hold the thread that writes while the rows of the others gather."""
+        queued, loop, put = asyncio.Semaphore(0), asyncio.get_running_loop(), row_writer._put
+
+        def note(item: Any) -> None:
+            put(item)
+            if item.kind is self._kind:
+                loop.call_soon_threadsafe(queued.release)
+
+        row_writer._put = note  # type: ignore[method-assign]
+        try:
+            first, *others = requests
+            found = [asyncio.create_task(first)]
+            await queued.acquire()
+            await self.begun()
+            found += map(asyncio.create_task, others)
+            for _ in others:
+                await queued.acquire()
+        finally:
+            del row_writer._put  # type: ignore[method-assign]
+        return found

@@ -43,7 +43,7 @@ from mcp_django.storage.databases import (
     has_kept_connections,
     keep_connections,
 )
-from mcp_django.storage.writer import LoopResults
+from mcp_django.storage.writer import LoopResults, RowKind, row_writer
 
 logger = logging.getLogger("mcp_django")
 
@@ -670,6 +670,25 @@ async def run_with_retry(work: Callable[[], T]) -> T:
         try:
             return await run_in_short_thread(work)
         except (OperationalError, InterfaceError) as exc:
+            logger.warning("The database could not be written to (%s); trying again.", exc)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def write_row(kind: RowKind, row: Any) -> Any:
+    """Write a row with those of others, and return its outcome after the commit.
+
+    Retried while the database is unavailable. The row may have been written although an attempt
+    failed, so that must be harmless.
+    """
+    seconds = get_settings().queue_seconds
+    while True:
+        try:
+            if row_writer.is_under_test():
+                # No background thread may use the database.
+                work = partial(row_writer.write, kind, row, seconds=seconds)
+                return await run_in_short_thread(work)
+            return await row_writer.awrite(kind, row, seconds=seconds)
+        except (OperationalError, InterfaceError, Busy) as exc:
             logger.warning("The database could not be written to (%s); trying again.", exc)
             await asyncio.sleep(RETRY_SECONDS)
 

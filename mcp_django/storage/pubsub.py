@@ -404,7 +404,7 @@ class Hub:
         while True:
             # Only the streams of sessions could be closed as lost by another process.
             if any(topic.kind in ("session", "standing") for topic in self._listeners):
-                await self._query(inbox.write_heartbeat)
+                await self._query(inbox.ensure_heartbeat)
             # After a failure, write the heartbeat as soon as the database is available again.
             await asyncio.sleep(
                 BACKOFF_SECONDS if self._is_database_down else inbox.HEARTBEAT_SECONDS

@@ -40,7 +40,7 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.pubsub import notify
 from mcp_django.storage.streams import notify_get_streams
 from mcp_django.storage.versions import TopicKey, last_number
-from mcp_django.storage.writer import row_writer
+from mcp_django.storage.writer import LOCK_SECONDS, row_writer
 
 # The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
@@ -48,9 +48,6 @@ MAX_SUBSCRIPTIONS = 1000
 MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
 # The maximum number of sessions of one caller that end when a new one is opened.
 MAX_EVICTED = 99
-# How long a new session or a change waits for the locks of other transactions, such as one that has
-# locked the row of the user.
-LOCK_SECONDS = 1.0
 # When a client is told to retry if there are too many sessions.
 RETRY_AFTER_SECONDS = 60
 # How often a session's row is updated with the time of last use, so that not each read is a write.

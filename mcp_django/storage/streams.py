@@ -1,8 +1,9 @@
 """Streams and their events in the database: one process writes a stream, any process reads it.
 
-The module does not know about connections. Each function for a stream is one short transaction
-that begins with its write; call it in a thread. A process whose stream was closed as lost gets
-``LeaseLost`` when it writes.
+The module does not know about connections. What a process writes of its own streams goes through
+``row_writer``, with the rows of others: ``NEW_STREAMS``, ``EVENTS``, ``NEW_GET_STREAMS`` and
+``GET_STREAM_ENDS``. Each of the functions is one short transaction that begins with its write; call
+it in a thread. A process whose stream was closed as lost gets ``LeaseLost`` when it writes.
 """
 
 from __future__ import annotations
@@ -10,22 +11,20 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import FilteredRelation, Q, QuerySet
 from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.storage.databases import (
     atomic,
-    in_batches,
     is_locked,
-    retry_on_conflict,
     rows,
     seconds_from_now,
     tables,
@@ -34,6 +33,7 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.inbox import ensure_heartbeat, is_alive, worker_id
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import topic_of_get_streams
+from mcp_django.storage.writer import LOCK_SECONDS
 
 # As ``Stream.Kind`` and ``Stream.State`` have them; models cannot be imported before the app
 # registry is ready.
@@ -71,15 +71,38 @@ class StreamSnapshot:
         return self.state == OPEN
 
 
-def open_stream(session_pk: int, *, request_id: str) -> int:
-    """Create the stream of a response, before its first event is sent; return its number."""
+class _StreamRows:
+    """What the kinds of rows of streams have in common."""
+
+    lock_seconds = LOCK_SECONDS
+
+    def alias(self) -> str:
+        """Return the alias of the database of the streams."""
+        return write_alias()
+
+
+def new_stream(session_pk: int, *, request_id: str) -> tables.Stream:
+    """Return the stream of a response, to be stored before its first event is sent."""
     ensure_heartbeat()
-    number = secrets.randbits(63)
-    row = tables.Stream(
-        pk=number, session_id=session_pk, kind=POST, request_id=request_id, owner=worker_id()
+    return tables.Stream(
+        pk=secrets.randbits(63),
+        session_id=session_pk,
+        kind=POST,
+        request_id=request_id,
+        owner=worker_id(),
     )
-    rows(tables.Stream).bulk_create([row])
-    return number
+
+
+class _NewStreams(_StreamRows):
+    """How the streams of responses are stored."""
+
+    def write(self, new: Sequence[tables.Stream], *, again: bool) -> Sequence[None]:
+        """Store streams."""
+        rows(tables.Stream).bulk_create(new, ignore_conflicts=again)
+        return [None] * len(new)
+
+
+NEW_STREAMS = _NewStreams()
 
 
 def close_streams(*numbers: int) -> None:
@@ -95,29 +118,50 @@ def _mark_closed(found: QuerySet[tables.Stream]) -> None:
     )
 
 
-def append_events(
-    number: int, events: Sequence[NumberedEvent], *, final: bool, retention: float
-) -> None:
-    """Store events of a stream that this process owns; a retry after success does nothing.
+@dataclass(frozen=True, slots=True)
+class NewEvents:
+    """Events of a stream of this process; ``retention`` is for a stream that ends with them."""
 
-    Raises:
-        LeaseLost: the stream is closed, perhaps as lost; nothing was stored.
-    """
-    last = events[-1][0]
-    changes: dict[str, Any] = {"last_seq": last}
-    if final:
-        changes |= {"state": DONE, "expires_at": seconds_from_now(retention)}
-    with atomic():
-        mine = rows(tables.Stream).filter(pk=number, owner=worker_id())
-        new = mine.filter(state=OPEN, last_seq__lt=last)
-        if not new.update(**changes):
-            if mine.filter(last_seq=last).exists():
-                # The first attempt succeeded, only the database's response was lost.
-                return
-            raise LeaseLost
+    number: int
+    events: Sequence[NumberedEvent]
+    is_final: bool
+    retention: float
+
+
+class _Events(_StreamRows):
+    """How events are stored. What a caller gets is ``LeaseLost`` if the stream is closed."""
+
+    def write(self, new: Sequence[NewEvents], *, again: bool) -> Sequence[Exception | None]:
+        """Store events with the counters of their streams; what is stored already is left out.
+
+        That it may have been stored without the knowledge of its caller needs no ``again``.
+        """
+        found = [_advance(one) for one in new]
+        added = [one for one, is_added in zip(new, found, strict=True) if is_added is True]
         rows(tables.Event).bulk_create(
-            [tables.Event(stream_id=number, seq=seq, payload=payload) for seq, payload in events]
+            [
+                tables.Event(stream_id=one.number, seq=seq, payload=payload)
+                for one in added
+                for seq, payload in one.events
+            ]
         )
+        return [one if isinstance(one, Exception) else None for one in found]
+
+
+EVENTS = _Events()
+
+
+def _advance(new: NewEvents) -> bool | LeaseLost:
+    """Set the counter of a stream; return whether its events have to be added."""
+    last = new.events[-1][0]
+    changes: dict[str, Any] = {"last_seq": last}
+    if new.is_final:
+        changes |= {"state": DONE, "expires_at": seconds_from_now(new.retention)}
+    mine = rows(tables.Stream).filter(pk=new.number, owner=worker_id())
+    if mine.filter(state=OPEN, last_seq__lt=last).update(**changes):
+        return True
+    # The first attempt may have succeeded, and only the database's answer was lost.
+    return False if mine.filter(last_seq=last).exists() else LeaseLost()
 
 
 def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapshot:
@@ -194,9 +238,6 @@ def find_stream_kind(session_pk: int, number: int) -> str | None:
 
 # The maximum number of open GET streams of a session; one more closes the oldest.
 MAX_GET_STREAMS: Final = 3
-# How many streams are closed in one transaction. A process that stops closes all of them, and a
-# transaction for each would exceed the time that it has.
-CLOSE_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,38 +268,52 @@ class GetStreamEnd:
     seen_number: int | None = None
 
 
-def open_get_stream(session_pk: int, number: int, *, replaced: int | None = None) -> None:
-    """Create a GET stream, the newest of its session.
+@dataclass(frozen=True, slots=True)
+class NewGetStream:
+    """A GET stream of this process, to be the newest of its session.
 
-    The stream ``replaced``, from which the client has reconnected, is closed. If there are more
-    than ``MAX_GET_STREAMS``, those of dead processes are closed, and then the oldest.
+    ``replaced`` is the number of the stream from which the client has reconnected.
     """
-    retry_on_conflict(ensure_heartbeat)
-    if retry_on_conflict(partial(_insert_get_stream, session_pk, number, replaced)):
-        publish(topic_of_get_streams(session_pk))
+
+    session_pk: int
+    number: int
+    replaced: int | None = None
 
 
-def _insert_get_stream(session_pk: int, number: int, replaced: int | None) -> bool:
-    """Write the row of a GET stream; return whether there are others to notify."""
-    with atomic():
-        # The lock of the session's row puts concurrent streams in order.
-        if not rows(tables.Session).filter(pk=session_pk).update(seen_at=Now()):
-            return False
-        # An attempt whose response was lost may be repeated.
-        found = _open_get_streams([session_pk]).exclude(pk=number).order_by("last_seq")
-        open_now = list(found.values_list("pk", "owner", "last_seq"))
-        others = [(pk, owner) for pk, owner, _ in open_now if pk != replaced]
-        if len(others) >= MAX_GET_STREAMS:
-            others = [(pk, owner) for pk, owner in others if is_alive(owner)]
-        kept = {pk for pk, _ in others[-(MAX_GET_STREAMS - 1) :]}
-        if over := {pk for pk, _, _ in open_now} - kept:
+class _NewGetStreams(_StreamRows):
+    """How GET streams are stored. What a caller gets is what ``read_get_stream`` returns.
+
+    The stream that is replaced is closed. If a session has more than ``MAX_GET_STREAMS``, those of
+    dead processes are closed, and then the oldest.
+    """
+
+    def write(self, new: Sequence[NewGetStream], *, again: bool) -> Sequence[GetStreamState | None]:
+        """Store GET streams, and notify the others of their sessions after the commit.
+
+        An attempt may be repeated, by its caller as well.
+        """
+        # The locks of the sessions' rows put concurrent streams in order.
+        found = _seen_sessions({one.session_pk for one in new})
+        before = {pk: session.numbers for pk, session in found.items()}
+        live = [one for one in new if one.session_pk in found]
+        added = [found[one.session_pk].add(one) for one in live]
+        rows(tables.Stream).bulk_create(added, ignore_conflicts=True)
+        after = {pk: session.numbers for pk, session in found.items()}
+        every = {one.number for one in live}.union(*before.values())
+        if over := every.difference(*after.values()):
             _mark_closed(rows(tables.Stream).filter(pk__in=over))
-        last = max((last_seq for _, _, last_seq in open_now), default=0)
-        newest = tables.Stream(
-            pk=number, session_id=session_pk, kind=GET, owner=worker_id(), last_seq=last + 1
-        )
-        rows(tables.Stream).bulk_create([newest], ignore_conflicts=True)
-    return bool(open_now)
+        told = [pk for pk, session in found.items() if before[pk] or len(session.numbers) > 1]
+        if told:
+            topics = map(topic_of_get_streams, told)
+            transaction.on_commit(partial(publish, *topics), using=self.alias())
+        states = [found.get(one.session_pk) for one in new]
+        return [
+            None if session is None else session.state_of(one.number)
+            for one, session in zip(new, states, strict=True)
+        ]
+
+
+NEW_GET_STREAMS = _NewGetStreams()
 
 
 def read_get_stream(session_pk: int, number: int) -> GetStreamState | None:
@@ -266,24 +321,71 @@ def read_get_stream(session_pk: int, number: int) -> GetStreamState | None:
 
     Marks the session as seen: an open stream keeps it from idling.
     """
-    live = rows(tables.Session).filter(pk=session_pk, expires_at__gt=Now())
+    session = _seen_sessions([session_pk]).get(session_pk)
+    return None if session is None else session.state_of(number)
+
+
+@dataclass(slots=True)
+class _LiveSession:
+    """A session with its open GET streams: number and owner of each, the oldest first."""
+
+    pk: int
+    is_initialized: bool
+    seen_number: int
+    streams: list[tuple[int, int]] = field(default_factory=list)
+    last_seq: int = 0
+    uris: list[str] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the streams."""
+        return {number for number, _ in self.streams}
+
+    def add(self, new: NewGetStream) -> tables.Stream:
+        """Add a stream and leave out those that it closes; return its row."""
+        self.last_seq += 1
+        if new.number not in self.numbers:
+            others = [one for one in self.streams if one[0] != new.replaced]
+            if len(others) >= MAX_GET_STREAMS:
+                others = [one for one in others if is_alive(one[1])]
+            self.streams = [*others[-(MAX_GET_STREAMS - 1) :], (new.number, worker_id())]
+        return tables.Stream(
+            pk=new.number, session_id=self.pk, kind=GET, owner=worker_id(), last_seq=self.last_seq
+        )
+
+    def state_of(self, number: int) -> GetStreamState | None:
+        """Return the state of a stream, ``None`` if it is not open."""
+        if number not in self.numbers:
+            return None
+        newer = list(takewhile(lambda one: one[0] != number, reversed(self.streams)))
+        return GetStreamState(
+            is_initialized=self.is_initialized,
+            uris=self.uris,
+            seen_number=self.seen_number,
+            is_newest=not newer,
+            is_writer=not any(is_alive(owner) for _, owner in newer),
+        )
+
+
+def _seen_sessions(pks: Collection[int]) -> dict[int, _LiveSession]:
+    """Mark sessions as seen, and return those that have not ended."""
+    live = rows(tables.Session).filter(pk__in=pks, expires_at__gt=Now())
     if not live.update(seen_at=Now()):
-        return None
-    found = _open_get_streams([session_pk]).order_by("-last_seq")
-    members = found.values_list("pk", "owner", "session__is_initialized", "session__heard_seq")
-    every = list(members)
-    newer = list(takewhile(lambda one: one[0] != number, every))
-    if len(newer) == len(every):
-        return None
-    _, _, is_initialized, heard = every[len(newer)]
-    wanted = rows(tables.Subscription).filter(session=session_pk).order_by("pk")
-    return GetStreamState(
-        is_initialized=is_initialized,
-        uris=list(wanted.values_list("uri", flat=True)),
-        seen_number=heard,
-        is_newest=not newer,
-        is_writer=not any(is_alive(owner) for _, owner, _, _ in newer),
-    )
+        return {}
+    is_open = Q(streams__kind=GET, streams__state=OPEN)
+    joined = live.annotate(open=FilteredRelation("streams", condition=is_open))
+    found: dict[int, _LiveSession] = {}
+    for pk, is_initialized, heard, number, owner, last_seq in joined.order_by(
+        "open__last_seq"
+    ).values_list("pk", "is_initialized", "heard_seq", "open__pk", "open__owner", "open__last_seq"):
+        session = found.setdefault(pk, _LiveSession(pk, is_initialized, heard))
+        if number is not None:
+            session.streams.append((number, owner))
+            session.last_seq = last_seq
+    wanted = rows(tables.Subscription).filter(session__in=found).order_by("pk")
+    for pk, uri in wanted.values_list("session", "uri"):
+        found[pk].uris.append(uri)
+    return found
 
 
 def notify_get_streams(session_pks: Iterable[int]) -> None:
@@ -300,22 +402,22 @@ def _notify_get_streams(session_pks: Collection[int]) -> None:
     publish(*map(topic_of_get_streams, found))
 
 
-def close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
-    """Close these GET streams, store what their clients know, and notify the sessions' others."""
-    for some in in_batches(ends, CLOSE_BATCH_SIZE):
-        _close_get_streams(some)
+class _GetStreamEnds(_StreamRows):
+    """How it is stored that GET streams of this process have ended, and what clients know."""
 
-
-def _close_get_streams(ends: Sequence[GetStreamEnd]) -> None:
-    session_pks = {end.session_pk for end in ends}
-    with atomic():
+    def write(self, ends: Sequence[GetStreamEnd], *, again: bool) -> Sequence[None]:
+        """Close GET streams, and notify the others of their sessions after the commit."""
         # Sessions before streams, and those in one order, to avoid deadlocks.
         for end in sorted(ends, key=lambda one: one.session_pk):
             if end.seen_number is not None:
                 told = rows(tables.Session).filter(pk=end.session_pk, heard_seq__lt=end.seen_number)
                 told.update(heard_seq=end.seen_number)
         close_streams(*(end.number for end in ends))
-    _notify_get_streams(session_pks)
+        notify_get_streams({end.session_pk for end in ends})
+        return [None] * len(ends)
+
+
+GET_STREAM_ENDS = _GetStreamEnds()
 
 
 def _open_get_streams(session_pks: Collection[int]) -> QuerySet[tables.Stream]:

@@ -50,6 +50,9 @@ FLUSH_ROWS = 500
 # The call records of a few minutes on a busy site: a few tens of megabytes.
 MAX_WAITING = 10_000
 MAX_BACKOFF_SECONDS = 30.0
+# How long rows of sessions and streams wait for the locks of other transactions, such as one that
+# has locked the row of the user.
+LOCK_SECONDS = 1.0
 # How long a process that ends waits for the last rows.
 CLOSE_SECONDS = 5.0
 

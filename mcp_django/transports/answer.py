@@ -33,7 +33,14 @@ from mcp_django.protocol import jsonrpc
 from mcp_django.transports import drain, listen
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.client_requests import ClientAnswers, ask_client
-from mcp_django.transports.exchange import Message, Reply, Stream, Work, error_reply
+from mcp_django.transports.exchange import (
+    Message,
+    Pending,
+    Reply,
+    Stream,
+    Work,
+    error_reply,
+)
 from mcp_django.transports.outgoing import (
     KEEPALIVE,
     CloseStream,
@@ -50,8 +57,8 @@ T = TypeVar("T")
 _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 
-def run_work(work: Work) -> Reply | Stream:
-    """Run a call in this thread and return its reply or stream."""
+def run_work(work: Work) -> Reply | Pending:
+    """Run a call in this thread and return its reply, or the stream on which it continues."""
     call = work.call
     try:
         if call.revision.stateless:
@@ -105,15 +112,20 @@ async def _run_polled(work: Work) -> Reply | Stream:
         try:
             result = await invoke.run_from_event_loop(work.call)
             if work.ask is None or result.get("resultType") != "input_required":
-                return _answered(work, result)
-            # Opening the stream writes a database row, so it needs a thread.
-            ask = partial(run_with_request_signals, partial(work.ask, result))
+                return _settled(work, result)
+            # The stream has a row to be stored.
+            ask = partial(run_with_request_signals, partial(_settled, work, result))
             return await get_pool("short").run(ask)
         except MCPError as exc:
             return _failed(work, exc)
 
 
-def _answered(work: Work, result: Result) -> Reply | Stream:
+def _settled(work: Work, result: Result) -> Reply | Stream:
+    answered = _answered(work, result)
+    return answered.settle() if isinstance(answered, Pending) else answered
+
+
+def _answered(work: Work, result: Result) -> Reply | Pending:
     if _is_cancelled(work):
         return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":

@@ -314,7 +314,7 @@ def _serve_and_run(received: ParsedRequest, in_flight: InFlight) -> Outcome:
     outcome = serve_in_thread(received)
     if isinstance(outcome, Work) and not outcome.is_async:
         in_flight.start(outcome)
-        return run_work(outcome)
+        outcome = run_work(outcome)
     if isinstance(outcome, Pending) and outcome.is_immediate:
         return outcome.settle()
     return outcome

@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import re
-import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import (
@@ -27,14 +26,19 @@ from contextlib import (
     suppress,
 )
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, MCPError
 from mcp_django.execution.call import Call
-from mcp_django.execution.threads import call_on_loop, run_in_short_thread, run_with_retry
+from mcp_django.execution.threads import (
+    call_on_loop,
+    run_in_short_thread,
+    run_with_retry,
+    write_row,
+)
 from mcp_django.protocol import jsonrpc, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import Revision
@@ -442,15 +446,14 @@ class OwnedStream:
             events, self._buffer = self._buffer, []
             if not events:
                 return
-            append = partial(
-                streams.append_events,
+            new = streams.NewEvents(
                 self.number,
                 events,
-                final=self._is_final and events[-1][0] == self._seq,
+                is_final=self._is_final and events[-1][0] == self._seq,
                 retention=get_settings().retention.streams,
             )
             # Retried: an event that is not stored would be missing for a resuming client.
-            await run_with_retry(append)
+            await write_row(streams.EVENTS, new)
         if self._live is None or self._is_closing:
             notify(_written(self.number))
 
@@ -517,45 +520,3 @@ def _elsewhere(number: int) -> TopicKey:
 def _encode(number: int, seq: int, body: bytes) -> bytes:
     """Encode a message as an event with its id."""
     return sse.encode_event(body, id=encode_event_id(number, seq))
-
-
-# ``WriteCoalescer``: one write for many items -----------------------------------------------------
-
-T = TypeVar("T")
-
-
-class WriteCoalescer(Generic[T]):
-    """Combines writes: collects items and passes them to one ``storage`` function in a thread.
-
-    Items added in one iteration of an event loop are written in one transaction. The function is
-    retried while the database is unavailable, so it has to be idempotent.
-    """
-
-    def __init__(self, write: Callable[[list[T]], Any]) -> None:
-        self._write = write
-        self._batches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Batch[T]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    async def add(self, item: T) -> None:
-        """Add an item and wait until it is written."""
-        loop = asyncio.get_running_loop()
-        batch = self._batches.get(loop)
-        if batch is None:
-            batch = self._batches[loop] = _Batch(self._write, then=partial(self._batches.pop, loop))
-        batch.items.append(item)
-        # Shielded: if one waiter is cancelled, the other items are still written.
-        await asyncio.shield(batch.writing)
-
-
-class _Batch(Generic[T]):
-    """The items of one iteration of an event loop."""
-
-    def __init__(self, write: Callable[[list[T]], Any], *, then: Callable[[], Any]) -> None:
-        self.items: list[T] = []
-        self.writing = asyncio.create_task(self._run(write, then))
-
-    async def _run(self, write: Callable[[list[T]], Any], then: Callable[[], Any]) -> None:
-        # Runs after all callbacks that are ready now; later items start a new batch.
-        then()
-        await run_with_retry(partial(write, self.items))

@@ -111,7 +111,7 @@ class Work:
 
     call: Call
     headers: HeaderList
-    ask: Callable[[Result], Stream] | None = None
+    ask: Callable[[Result], Pending] | None = None
     """Continues a call that returned client requests on a stream, if the client accepts one."""
 
     @property
@@ -130,11 +130,11 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A reply that is sent after a row was stored."""
+    """A reply or a stream that is sent after a row was stored."""
 
     kind: RowKind
     row: Any
-    reply: Reply
+    reply: Reply | Stream
     fail: Callable[[Exception], Reply]
     """Returns the reply if the row was not stored because of this exception."""
     succeed: Callable[[], object] | None = None
@@ -145,7 +145,7 @@ class Pending:
         """Whether this thread has to store the row by itself."""
         return row_writer.is_immediate(self.kind)
 
-    def settle(self) -> Reply:
+    def settle(self) -> Reply | Stream:
         """Store the row from a thread, and return the reply."""
         try:
             seconds = get_settings().queue_seconds
@@ -154,7 +154,7 @@ class Pending:
             return self.fail(exc)
         return self._stored()
 
-    async def asettle(self) -> Reply:
+    async def asettle(self) -> Reply | Stream:
         """Store the row from an event loop, and return the reply."""
         try:
             seconds = get_settings().queue_seconds
@@ -163,7 +163,7 @@ class Pending:
             return self.fail(exc)
         return self._stored()
 
-    def _stored(self) -> Reply:
+    def _stored(self) -> Reply | Stream:
         if self.succeed is not None:
             self.succeed()
         return self.reply

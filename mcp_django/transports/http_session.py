@@ -63,6 +63,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
+from mcp_django.storage.inbox import ensure_heartbeat
 from mcp_django.storage.sessions import StoredSession
 from mcp_django.transports import (
     answer,
@@ -177,7 +178,7 @@ class SessionRequest:
             kind=sessions.NEW_SESSIONS,
             row=session,
             reply=json_reply(200, body, (("Mcp-Session-Id", plaintext),)),
-            fail=partial(_failed, request.id, operation),
+            fail=partial(_failed, "session", request.id, operation),
             succeed=None if operation is None else partial(operation.end_returned, {}),
         )
 
@@ -255,14 +256,14 @@ class SessionRequest:
         admit(call)
         return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
-    def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Stream:
-        """Return a stream that runs the call; its row is created before the first event is sent.
+    def _stream(self, session: StoredSession, call: Call, first: Result | None = None) -> Pending:
+        """Return a stream that runs the call; its row is stored before the first event is sent.
 
         ``first`` is the result of a call that already ran and returned its first client requests.
         """
         return self._begin(session, call, partial(answer.messages, call, first=first))
 
-    def _await(self, session: StoredSession, call: Call) -> Stream:
+    def _await(self, session: StoredSession, call: Call) -> Pending:
         """Return a stream for a task's outcome; the task's client requests are sent on it too."""
         return self._begin(session, call, partial(client_requests.task_result_messages, call))
 
@@ -271,16 +272,11 @@ class SessionRequest:
         session: StoredSession,
         call: Call,
         messages: Callable[..., Messages],
-    ) -> Stream:
-        request_id = json.dumps(call.request.id)
-        number = streams.open_stream(session.row.pk, request_id=request_id)
-        answers = client_requests.StoredAnswers(session.row.pk, number)
-        return Stream(
-            headers=SSE_HEADERS,
-            open=lambda: durable_streams.run_stream(
-                session.row.pk, number, call, messages(answers=answers)
-            ),
-        )
+    ) -> Pending:
+        def run(answers: client_requests.StoredAnswers) -> Messages:
+            return messages(answers=answers)
+
+        return _pending_stream(session, call, run, answered=call.request.id)
 
     def process_message(self, session: StoredSession, message: Member) -> Reply | Pending:
         """Process a notification or a response, and return the empty reply."""
@@ -306,7 +302,7 @@ class SessionRequest:
             kind=sessions.INITIALIZED_SESSIONS,
             row=session.row.pk,
             reply=accepted(),
-            fail=partial(_failed, None, None),
+            fail=partial(_failed, "session", None, None),
         )
 
     # GET ------------------------------------------------------------------------------------------
@@ -333,6 +329,7 @@ class SessionRequest:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
+        ensure_heartbeat()
         slot = listen.acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
@@ -375,19 +372,42 @@ class SessionRequest:
 
 
 def _failed(
-    request_id: RequestId | None, operation: telemetry.Operation | None, exc: Exception
+    what: str,
+    request_id: RequestId | None,
+    operation: telemetry.Operation | None,
+    exc: Exception,
 ) -> Reply:
-    """Return the reply to a request whose row was not stored."""
+    """Return the reply to a request whose session or stream was not stored."""
     if isinstance(exc, OperationalError):
         # Another transaction has locked the row of the user, or the database is unavailable.
-        logger.warning("A session could not be stored (%s).", exc)
-        exc = Busy("The session could not be stored; try again in a moment.")
+        logger.warning("A %s could not be stored (%s).", what, exc)
+        exc = Busy(f"The {what} could not be stored; try again in a moment.")
     if operation is not None:
         operation.end_raised(exc)
     if isinstance(exc, MCPError):
         return error_reply(exc, request_id)
-    logger.error("A session could not be stored.", exc_info=exc)
+    logger.error("A %s could not be stored.", what, exc_info=exc)
     return internal_error_reply(request_id)
+
+
+def _pending_stream(
+    session: StoredSession,
+    call: Call,
+    run: Callable[[client_requests.StoredAnswers], Messages],
+    *,
+    answered: RequestId | list[RequestId],
+) -> Pending:
+    """Return a stream of messages that answers these requests, with its row."""
+    row = streams.new_stream(session.row.pk, request_id=json.dumps(answered))
+    answers = client_requests.StoredAnswers(session.row.pk, row.pk)
+    return Pending(
+        kind=streams.NEW_STREAMS,
+        row=row,
+        reply=_streaming(
+            lambda: durable_streams.run_stream(session.row.pk, row.pk, call, run(answers))
+        ),
+        fail=partial(_failed, "stream", None if isinstance(answered, list) else answered, None),
+    )
 
 
 async def _with_stream_slot(
@@ -553,18 +573,12 @@ def _is_cancelled(call: Call) -> bool:
     return call.cancellation.requested_by_client
 
 
-def _stream_all(session: StoredSession, running: list[Call], finished: list[bytes]) -> Stream:
+def _stream_all(session: StoredSession, running: list[Call], finished: list[bytes]) -> Pending:
     """Return one stream for all calls; each response is an event, and the last one ends it."""
-    ids = [call.request.id for call in running]
-    number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
-    answers = client_requests.StoredAnswers(session.row.pk, number)
-    work = partial(_batch_messages, running, finished, answers)
     # A client cancels single members, never the stream of the whole batch.
     batch_call = replace(running[0], cancellation=Cancellation())
-    return Stream(
-        headers=SSE_HEADERS,
-        open=lambda: durable_streams.run_stream(session.row.pk, number, batch_call, work()),
-    )
+    run = partial(_batch_messages, running, finished)
+    return _pending_stream(session, batch_call, run, answered=[call.request.id for call in running])
 
 
 async def _batch_messages(

@@ -59,7 +59,7 @@ from mcp_django.execution.threads import (
     retry_while_busy,
     run_in_short_thread,
     run_with_request_signals,
-    run_with_retry,
+    write_row,
 )
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.jsonrpc import Request
@@ -68,15 +68,16 @@ from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.revocations import revocation_topics
 from mcp_django.storage.sessions import StoredSession
 from mcp_django.storage.streams import (
+    GET_STREAM_ENDS,
+    NEW_GET_STREAMS,
     GetStreamEnd,
     GetStreamState,
-    close_get_streams,
-    open_get_stream,
+    NewGetStream,
     read_get_stream,
 )
 from mcp_django.storage.versions import TopicKey, topic_of_get_streams
 from mcp_django.transports import drain, durable_streams
-from mcp_django.transports.durable_streams import EventId, WriteCoalescer
+from mcp_django.transports.durable_streams import EventId
 from mcp_django.transports.outgoing import KEEPALIVE, Mailbox, Messages, Outgoing, encode_events
 
 if TYPE_CHECKING:
@@ -466,7 +467,6 @@ ARRIVAL_SECONDS = 10
 # When a query is retried after the database was unavailable.
 RETRY_SECONDS = 1.0
 
-_ends = WriteCoalescer(close_get_streams)
 _ending: set[asyncio.Task[None]] = set()
 
 
@@ -569,7 +569,8 @@ class _GetStream:
         """Create the stream's row and return the stream's first bytes."""
         await self._hub.prepare(self._about_itself)
         # `end` waits for this task: a row that is never closed would silence the other streams.
-        self._opening = asyncio.create_task(run_with_retry(self._open))
+        new = NewGetStream(self._pk, self._number, self._resumed and self._resumed.stream)
+        self._opening = asyncio.create_task(write_row(NEW_GET_STREAMS, new))
         self._snapshot = await asyncio.shield(self._opening)
         if self._resumed is not None:
             self._position = self._resumed.position
@@ -579,11 +580,6 @@ class _GetStream:
             self._sent_positions.append((-math.inf, self._position))
         first = durable_streams.encode_event_id(self._number, self._position, 0)
         return durable_streams.priming_event(first, self._session.revision)
-
-    def _open(self) -> GetStreamState | None:
-        replaced = self._resumed.stream if self._resumed else None
-        open_get_stream(self._pk, self._number, replaced=replaced)
-        return read_get_stream(self._pk, self._number)
 
     async def catch_up(self) -> None:
         """Subscribe to the session's topics and find changes that happened before."""
@@ -601,7 +597,8 @@ class _GetStream:
         if self._opening is None:
             return
         await asyncio.wait([self._opening])
-        await _ends.add(GetStreamEnd(self._number, self._pk, self._received_position()))
+        end = GetStreamEnd(self._number, self._pk, self._received_position())
+        await write_row(GET_STREAM_ENDS, end)
 
     def wake(self) -> None:
         """Make ``next_events`` return."""

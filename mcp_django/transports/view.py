@@ -23,7 +23,6 @@ from mcp_django.transports.answer import InFlight, run_work
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
-    HeaderList,
     Outcome,
     Pending,
     Reply,
@@ -73,7 +72,7 @@ class EndpointView:
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
             outcome = _run_in_view_thread(request, outcome)
-        elif isinstance(outcome, Pending):
+        if isinstance(outcome, Pending):
             if _in_flight_of(request) is not None and not outcome.is_immediate:
                 return DeferredResponse(request, outcome)
             outcome = outcome.settle()
@@ -106,7 +105,7 @@ class EndpointView:
         return refused
 
 
-def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Stream:
+def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Pending:
     """Run a call in the thread of the view.
 
     Django cancels the task of a client that disconnects, and with it an async function on the same
@@ -129,7 +128,7 @@ class DeferredResponse(StreamingHttpResponse):
         super().__init__(iter(()), content_type=JSON)
         self.outcome = outcome
         if isinstance(outcome, Pending):
-            _set_reply(self, outcome.reply)
+            _set_head(self, outcome.reply)
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -191,23 +190,20 @@ def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
     if isinstance(outcome, Stream):
         _release_connections()
         response = EventStreamResponse(request, outcome)
-        _set_headers(response, outcome.headers)
+        _set_head(response, outcome)
         return response
     assert isinstance(outcome, Reply)
     response = HttpResponse(outcome.body)
-    _set_reply(response, outcome)
+    _set_head(response, outcome)
     return response
 
 
-def _set_reply(response: HttpResponseBase, reply: Reply) -> None:
-    response.status_code = reply.status
-    if not reply.body:
-        del response["Content-Type"]
-    _set_headers(response, reply.headers)
-
-
-def _set_headers(response: HttpResponseBase, headers: HeaderList) -> None:
-    for name, value in headers:
+def _set_head(response: HttpResponseBase, answer: Reply | Stream) -> None:
+    if isinstance(answer, Reply):
+        response.status_code = answer.status
+        if not answer.body:
+            del response["Content-Type"]
+    for name, value in answer.headers:
         response[name] = value
 
 

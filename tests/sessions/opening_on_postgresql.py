@@ -23,7 +23,7 @@ async def test_who_locks_the_row_of_a_user_delays_sessions_of_others_for_a_momen
     gate: SessionGate,  # noqa: F811
 ) -> None:
     user, token = await in_thread(issue)
-    opening = await gate.gather(mount, 9, token)
+    opening = await gate.open(mount, 9, token)
     is_held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

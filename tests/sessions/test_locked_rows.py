@@ -8,10 +8,11 @@ from mcp_django.models import Session, Stream
 from mcp_django.storage import streams
 from mcp_django.storage.databases import atomic
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
+from tests.sessions.stored import open_stream
 
 
 def test_a_reader_does_not_wait_for_an_owner_that_hangs_while_it_writes(session: Session) -> None:
-    number = streams.open_stream(session.pk, request_id="7")
+    number = open_stream(session.pk)
     silence(HERE)
     hangs, is_over = threading.Event(), threading.Event()
 

@@ -39,32 +39,12 @@ def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class SessionGate(Gate):
     """The database, which stores sessions when the gate is opened."""
 
-    async def gather(self, mount: str, count: int, *tokens: str) -> list[asyncio.Task[Answer]]:
-        """Let one session hold the thread that writes while those of the others gather.
-
-        There are so many of callers without credentials, and one for each token.
-        """
-        queued, loop, put = asyncio.Semaphore(0), asyncio.get_running_loop(), row_writer._put
-
-        def note(row: Any) -> None:
-            put(row)
-            loop.call_soon_threadsafe(queued.release)
-
-        row_writer._put = note  # type: ignore[method-assign]
-        try:
-            first = [self._open(mount)]
-            await queued.acquire()
-            await self.begun()
-            others = [self._open(mount) for _ in range(count - 1)]
-            others += [self._open(mount, token) for token in tokens]
-            for _ in others:
-                await queued.acquire()
-        finally:
-            del row_writer._put  # type: ignore[method-assign]
-        return first + others
-
-    def _open(self, mount: str, token: str | None = None) -> asyncio.Task[Answer]:
-        return asyncio.create_task(Peer(mount, token=token).send(initialize(D)))
+    async def open(self, mount: str, count: int, *tokens: str) -> list[asyncio.Task[Answer]]:
+        """Begin so many sessions of callers without credentials, and one for each token."""
+        callers = [*[None] * count, *tokens]
+        return await self.gather(
+            *(Peer(mount, token=token).send(initialize(D)) for token in callers)
+        )
 
 
 def issue(name: str = "ada") -> tuple[User, str]:
@@ -83,7 +63,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionGate]:
 
 @pytest.mark.parametrize("mount", ["raw", "lane"])
 async def test_what_is_opened_together_is_stored_together(mount: str, gate: SessionGate) -> None:
-    opening = await gate.gather(mount, 10)
+    opening = await gate.open(mount, 10)
     gate.may_write.set()
     answers = await asyncio.gather(*opening)
     assert [answer.status for answer in answers] == [200] * 10
@@ -114,7 +94,7 @@ async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
     mount: str, gate: SessionGate
 ) -> None:
     gone, token = await in_thread(issue)
-    opening = await gate.gather(mount, 9, token)
+    opening = await gate.open(mount, 9, token)
     await in_thread(gone.delete)
     gate.may_write.set()
     *others, mine = await asyncio.gather(*opening)
@@ -128,7 +108,7 @@ async def test_a_user_who_is_deleted_meanwhile_costs_no_other_a_session(
 async def test_too_many_waiting_sessions_are_refused(
     mount: str, gate: SessionGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening = await gate.gather(mount, 3)
+    opening = await gate.open(mount, 3)
     monkeypatch.setattr(writer, "MAX_WAITING", 2)
     answer = await Peer(mount).send(initialize(D))
     assert answer.status == 503
@@ -144,7 +124,7 @@ async def test_more_than_a_caller_may_have_are_not_opened_together(
 ) -> None:
     settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 3}
     others = [await in_thread(issue, name) for name in ("ada", "grace")]
-    opening = await gate.gather(mount, 9, *(token for _, token in others))
+    opening = await gate.open(mount, 9, *(token for _, token in others))
     gate.may_write.set()
     assert {answer.status for answer in await asyncio.gather(*opening)} == {200}
     live = Session.objects.filter(expires_at__gt=Now())
@@ -161,7 +141,7 @@ async def test_too_many_sessions_without_credentials_are_refused_one_by_one(
         "ANONYMOUS_FACTOR": 1,
         "SESSION_RATE": (),
     }
-    opening = await gate.gather(mount, 8)
+    opening = await gate.open(mount, 8)
     gate.may_write.set()
     answers = await asyncio.gather(*opening)
     assert sorted(answer.status for answer in answers) == [200] * 5 + [429] * 3

@@ -22,10 +22,12 @@ from mcp_django.models import Event, Session, Stream
 from mcp_django.protocol import sse
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.storage import streams
+from mcp_django.storage.writer import RowKind, row_writer
 from mcp_django.transports import durable_streams
 from mcp_django.transports.drain import _drain as drain
 from mcp_django.transports.durable_streams import OwnedStream, read_stored_events, run_stream
 from mcp_django.transports.outgoing import Messages, Outgoing
+from tests.sessions.stored import open_stream
 from tests.spec import spec
 
 PATIENCE = 5
@@ -64,7 +66,7 @@ async def script() -> Script:
 
 @pytest.fixture
 async def number(session: Session) -> int:
-    return await run_in_short_thread(lambda: streams.open_stream(session.pk, request_id="7"))
+    return await run_in_short_thread(lambda: open_stream(session.pk))
 
 
 @asynccontextmanager
@@ -166,18 +168,18 @@ async def test_a_database_that_was_away_leaves_no_hole(
 ) -> None:
     """Whether the first attempt was stored and only its answer lost, or not at all."""
     monkeypatch.setattr("mcp_django.execution.threads.RETRY_SECONDS", 0.001)
-    append, failures = streams.append_events, []
+    write, failures = row_writer.write, []
 
-    def fragile(*args: Any, **kwargs: Any) -> None:
+    def fragile(kind: RowKind, row: Any, *, seconds: float) -> None:
         if len(failures) % 3:
             failures.append("went well")
-            return append(*args, **kwargs)
+            return write(kind, row, seconds=seconds)
         failures.append("went wrong")
         if commits:
-            append(*args, **kwargs)
+            write(kind, row, seconds=seconds)
         raise OperationalError("the connection is closed")
 
-    monkeypatch.setattr(streams, "append_events", fragile)
+    monkeypatch.setattr(row_writer, "write", fragile)
     async with owning(session, number, script):
         # Each in a flush of its own.
         for count, text in enumerate(("one", "two", "three"), 1):

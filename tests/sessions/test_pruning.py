@@ -22,8 +22,8 @@ from mcp_django.models import (
 )
 from mcp_django.storage import cleanup, databases, inbox, sessions, streams, versions
 from mcp_django.storage.databases import seconds_ago
-from mcp_django.storage.streams import open_get_stream
 from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
+from tests.sessions.stored import append_events, open_get_stream, open_stream
 
 NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_events": 0, "topics": 0}
 
@@ -38,14 +38,14 @@ def prune() -> dict[str, int]:
 
 def finished(session: Session, *, ago: float) -> int:
     """A stream of three events whose retention ended so long ago."""
-    number = streams.open_stream(session.pk, request_id="7")
-    streams.append_events(number, [(1, "1"), (2, "2"), (3, "3")], final=True, retention=300)
+    number = open_stream(session.pk)
+    append_events(number, [(1, "1"), (2, "2"), (3, "3")], final=True)
     Stream.objects.filter(pk=number).update(expires_at=seconds_ago(ago))
     return number
 
 
 def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
-    streams.open_stream(session.pk, request_id="7")
+    open_stream(session.pk)
     open_get_stream(session.pk, 1)
     sessions.add_subscription(session, "a:1")
     inbox.put_message(session.pk, "answer", "ask-1")
@@ -79,7 +79,7 @@ def test_a_session_goes_with_all_that_belongs_to_it(
 ) -> None:
     kept, _ = open_session()
     for one in (session, kept):
-        streams.open_stream(one.pk, request_id="7")
+        open_stream(one.pk)
         finished(one, ago=-60)
         sessions.add_subscription(one, "a:1")
         inbox.put_message(one.pk, "answer", "ask-1")
@@ -162,11 +162,11 @@ def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
 
 
 def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
-    number = streams.open_stream(session.pk, request_id="7")
+    number = open_stream(session.pk)
     Session.objects.update(expires_at=seconds_ago(3600))
     prune()
     with pytest.raises(streams.LeaseLost):
-        streams.append_events(number, [(1, "1")], final=False, retention=300)
+        append_events(number, [(1, "1")])
 
 
 def test_a_topic_that_changes_while_it_is_swept_up_stays(

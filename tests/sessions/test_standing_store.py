@@ -13,12 +13,11 @@ from mcp_django.storage import sessions, streams, versions
 from mcp_django.storage.databases import seconds_ago
 from mcp_django.storage.streams import (
     GetStreamEnd,
-    close_get_streams,
     notify_get_streams,
-    open_get_stream,
     read_get_stream,
 )
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
+from tests.sessions.stored import close_get_streams, open_get_stream
 from tests.spec import spec
 
 THREADS = 8
@@ -68,7 +67,7 @@ def test_the_newest_stream_writes_and_older_ones_stay(session: Session) -> None:
     second, third = opened(session), opened(session)
     assert open_streams(session) == [first, second, third]
     assert writers(session) == [third]
-    close_get_streams([GetStreamEnd(third, session.pk)])
+    close_get_streams(GetStreamEnd(third, session.pk))
     assert writers(session) == [second]
     assert read_get_stream(session.pk, third) is None
 
@@ -138,6 +137,27 @@ def test_an_open_stream_keeps_its_session_from_idling(session: Session) -> None:
     assert read_get_stream(session.pk, number) is None
 
 
+@spec("RSM-9")
+def test_an_attempt_that_is_repeated_changes_nothing(session: Session) -> None:
+    """The database may have committed, and its answer been lost."""
+    first = opened(session)
+    for _ in range(2):
+        state = open_get_stream(session.pk, first)
+        assert state is not None
+        assert (state.is_newest, state.is_writer) == (True, True)
+    second = opened(session)
+    state = open_get_stream(session.pk, first)
+    assert state is not None
+    assert (state.is_newest, state.is_writer) == (False, False)
+    assert open_streams(session) == [first, second]
+
+
+def test_a_stream_of_an_ended_session_is_not_stored(session: Session) -> None:
+    sessions.end_session(session)
+    assert open_get_stream(session.pk, 1) is None
+    assert not Stream.objects.exists()
+
+
 # Being told to look --------------------------------------------------------------------------
 
 
@@ -147,10 +167,10 @@ def test_others_are_told_when_a_stream_comes_or_goes(session: Session) -> None:
     assert looks_asked_for(session) == 0
     second = opened(session)
     assert looks_asked_for(session) == 1
-    close_get_streams([GetStreamEnd(second, session.pk)])
+    close_get_streams(GetStreamEnd(second, session.pk))
     assert looks_asked_for(session) == 2
     # Nobody is left to be told.
-    close_get_streams([GetStreamEnd(first, session.pk)])
+    close_get_streams(GetStreamEnd(first, session.pk))
     assert looks_asked_for(session) == 2
 
 
@@ -187,16 +207,7 @@ def test_all_are_closed_with_as_many_statements_as_one(
     ends = [GetStreamEnd(opened(one), one.pk) for one in every]
     # The transaction's beginning and end, the one change, and who is left.
     with django_assert_num_queries(4):
-        close_get_streams(ends)
-    assert not any(map(open_streams, every))
-
-
-def test_more_than_one_transaction_takes_are_closed_all_the_same(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "CLOSE_BATCH_SIZE", 2)
-    every = [session, *(open_session()[0] for _ in range(4))]
-    close_get_streams([GetStreamEnd(opened(one), one.pk) for one in every])
+        close_get_streams(*ends)
     assert not any(map(open_streams, every))
 
 
@@ -206,7 +217,7 @@ def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(
     settings.MCP_DJANGO = {"SESSION_IDLE": 1000}
     first = opened(session)
     second = opened(session, replaced=first)
-    close_get_streams([GetStreamEnd(second, session.pk)])
+    close_get_streams(GetStreamEnd(second, session.pk))
     kept = Stream.objects.filter(
         expires_at__gt=seconds_ago(-990), expires_at__lt=seconds_ago(-1010)
     )
@@ -218,7 +229,7 @@ def test_a_closed_stream_is_remembered_as_long_as_an_idle_session(
 def test_the_stream_of_another_process_is_not_closed(session: Session) -> None:
     theirs = elsewhere(session)
     assert HERE != ELSEWHERE
-    close_get_streams([GetStreamEnd(theirs, session.pk)])
+    close_get_streams(GetStreamEnd(theirs, session.pk))
     assert open_streams(session) == [theirs]
 
 
@@ -228,10 +239,10 @@ def test_what_the_client_knows_only_grows(session: Session) -> None:
         return Session.objects.values_list("heard_seq", flat=True).get(pk=session.pk)
 
     began = heard()
-    close_get_streams([GetStreamEnd(opened(session), session.pk, began + 5)])
+    close_get_streams(GetStreamEnd(opened(session), session.pk, began + 5))
     assert heard() == began + 5
-    close_get_streams([GetStreamEnd(opened(session), session.pk, began + 3)])
-    close_get_streams([GetStreamEnd(opened(session), session.pk)])
+    close_get_streams(GetStreamEnd(opened(session), session.pk, began + 3))
+    close_get_streams(GetStreamEnd(opened(session), session.pk))
     assert heard() == began + 5
     sight = read_get_stream(session.pk, opened(session))
     assert sight is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -18,13 +17,16 @@ from mcp_django.execution import threads
 from mcp_django.models import Session, Stream, Topic as Row
 from mcp_django.storage import versions
 from mcp_django.storage.pubsub import Hub, get_hub, publish
+from mcp_django.storage.streams import GET_STREAM_ENDS, NEW_GET_STREAMS
 from mcp_django.storage.versions import CLOCK, TopicKey
 from mcp_django.transports import durable_streams, listen
 from mcp_django.transports.durable_streams import EventId
+from tests.gates import Gate
 from tests.sessions.conftest import ELSEWHERE, as_worker, silence
 from tests.sessions.handshakes import INITIALIZED, B, C, D, Peer, opened
 from tests.sessions.parlor import parlor
 from tests.sessions.reading import Reader
+from tests.sessions.stored import open_get_stream
 from tests.spec import spec
 from tests.transports.stage import PATIENCE
 
@@ -466,7 +468,7 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
 
     def opened_elsewhere() -> None:
         with as_worker(ELSEWHERE):
-            listen.open_get_stream(session.pk, 7)
+            open_get_stream(session.pk, 7)
 
     async with reading(peer) as older:
         await sync_to_async(opened_elsewhere)()
@@ -501,22 +503,15 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
 ) -> None:
     """A row that nobody closes would keep every other stream of its session silent."""
     peer = await seated(streaming)
-    open_standing, begun = listen.open_get_stream, asyncio.Event()
+    gate = Gate(NEW_GET_STREAMS)
+    monkeypatch.setattr(NEW_GET_STREAMS, "write", gate.write)
     loop = asyncio.get_running_loop()
-
-    def late(*arguments: Any, **named: Any) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        is_left.wait(PATIENCE)
-        open_standing(*arguments, **named)
-
-    is_left = threading.Event()
-    monkeypatch.setattr(listen, "open_get_stream", late)
     async with asyncio.timeout(PATIENCE):
         async with peer.standing() as connection:
             beginning = asyncio.create_task(Reader(connection).comment())
-            await begun.wait()
+            await gate.begun()
             beginning.cancel()
-            loop.call_soon(is_left.set)
+            loop.call_soon(gate.may_write.set)
         while not await Stream.objects.filter(state="done").aexists():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     assert not await Stream.objects.filter(state="open").aexists()
@@ -527,14 +522,14 @@ async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
 ) -> None:
     monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     away = itertools.repeat(OperationalError("away"), 3)
-    write = listen._ends._write
+    write = GET_STREAM_ENDS.write
 
-    def fail(ends: Any) -> None:
+    def fail(ends: Any, *, again: bool) -> Any:
         for failure in away:
             raise failure
-        write(ends)
+        return write(ends, again=again)
 
-    monkeypatch.setattr(listen._ends, "_write", fail)
+    monkeypatch.setattr(GET_STREAM_ENDS, "write", fail)
     peer = await seated(streaming)
     async with reading(peer):
         pass
@@ -551,7 +546,7 @@ async def test_a_stream_that_begins_waits_for_a_database_that_is_away(
     monkeypatch.setattr(threads, "RETRY_SECONDS", 0.001)
     monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     for module, name in (
-        (listen, "open_get_stream"),
+        (NEW_GET_STREAMS, "write"),
         (listen, "read_get_stream"),
         (versions, "read_changed_topics"),
     ):
@@ -664,7 +659,7 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
     def opened_by_the_dead() -> None:
         with as_worker(ELSEWHERE):
             for number in (7, 8):
-                listen.open_get_stream(session.pk, number)
+                open_get_stream(session.pk, number)
         silence(ELSEWHERE)
 
     async with reading(peer) as living:

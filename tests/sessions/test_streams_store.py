@@ -9,19 +9,19 @@ from mcp_django.storage import inbox, streams
 from mcp_django.storage.databases import seconds_ago
 from mcp_django.storage.streams import LOST_SEQ, LeaseLost, StreamSnapshot, UnknownStream
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
+from tests.sessions.stored import KEPT_SECONDS, append_events, open_stream
 from tests.spec import spec
 
 THREADS = 8
-KEPT_SECONDS = 300
 
 
 def opened(session: Session, request_id: str = "7") -> int:
-    return streams.open_stream(session.pk, request_id=request_id)
+    return open_stream(session.pk, request_id=request_id)
 
 
 def write(number: int, *seqs: int, final: bool = False) -> None:
     events = [(seq, f'"{seq}"') for seq in seqs]
-    streams.append_events(number, events, final=final, retention=KEPT_SECONDS)
+    append_events(number, events, final=final)
 
 
 def lose(number: int, owner: int = HERE) -> bool:
