@@ -8,7 +8,6 @@ tokens and ID tokens.
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -31,12 +30,11 @@ from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 from mcp_django.storage.databases import CompiledQuery, Parameter
+from mcp_django.storage.writer import note_use
 
 # Maximum length of a client id in a principal's key, which is stored in columns and cache keys; a
 # longer one is replaced by its digest.
 MAX_CLIENT_ID = 60
-# Updating the time of last use on every request would make every read a write.
-LAST_USED_RESOLUTION = timedelta(minutes=10)
 FAMILY = "family:"
 CHECKSUM = "checksum:"
 # Tokens of the device and password grants are rejected: no consent page bound them to a server.
@@ -69,7 +67,8 @@ class OAuthBackend(BaseBackend):
                 "The token is unknown, expired or revoked.", error="invalid_token"
             )
         bindings.check_token(token, credentials.upstream)
-        _note_use(token)
+        # For the page of connected assistants.
+        note_use(token, "updated")
         return _principal(token, audience=resource, issuer=issuer_of(request))
 
     def is_current(self, principal: Principal) -> bool:
@@ -111,14 +110,6 @@ def _token_query(model: Any) -> CompiledQuery[Any]:
     return CompiledQuery(
         lambda alias: _tokens(model, Parameter("checksum")).using(alias).order_by()
     )
-
-
-def _note_use(token: Any) -> None:
-    """Update the time of last use for the connected assistants page, at most every ten minutes."""
-    now = timezone.now()
-    if now - token.updated >= LAST_USED_RESOLUTION:
-        tokens = get_access_token_model()._default_manager
-        tokens.filter(pk=token.pk, updated=token.updated).update(updated=now)
 
 
 def _is_valid_for(token: Any, resource: str, request: HttpRequest) -> bool:

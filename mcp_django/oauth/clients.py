@@ -18,13 +18,13 @@ from oauth2_provider.scopes import BaseScopes
 from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
-from mcp_django.auth.backends import record_use
 from mcp_django.conf import get_settings, is_loopback
 from mcp_django.oauth.conf import DeclaredScopes
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import OAuthError
 from mcp_django.protocol.text import printable
 from mcp_django.server import all_servers
+from mcp_django.storage.writer import note_use
 
 
 def authenticate_client(request: HttpRequest) -> Any:
@@ -263,4 +263,4 @@ def update_last_used(client_id: str) -> None:
     profile, _is_new = ClientProfile._default_manager.get_or_create(
         client_id=client_id, defaults={"last_used_at": timezone.now()}
     )
-    record_use(profile)
+    note_use(profile)

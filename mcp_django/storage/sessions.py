@@ -40,7 +40,7 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.pubsub import notify
 from mcp_django.storage.streams import notify_get_streams
 from mcp_django.storage.versions import TopicKey, last_number
-from mcp_django.storage.writer import LOCK_SECONDS, row_writer
+from mcp_django.storage.writer import LOCK_SECONDS, RESOLUTION_SECONDS, note_seen, row_writer
 
 # The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
@@ -50,8 +50,6 @@ MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
 MAX_EVICTED = 99
 # When a client is told to retry if there are too many sessions.
 RETRY_AFTER_SECONDS = 60
-# How often a session's row is updated with the time of last use, so that not each read is a write.
-SEEN_UPDATE_SECONDS = 60
 
 
 class TooManySubscriptions(Exception):
@@ -250,11 +248,9 @@ def find_session(plaintext: str, *, server: str, principal: str) -> tables.Sessi
     row = _session_query(get_settings().session_idle).first(
         write_alias(), digest=_digest(plaintext), server=server, principal=principal
     )
-    if row is None or not row.is_stale:
-        return row  # type: ignore[no-any-return]
-    # It may have been ended a moment ago.
-    live = rows(tables.Session).filter(pk=row.pk, expires_at__gt=Now())
-    return row if live.update(seen_at=Now()) else None
+    if row is not None and row.is_stale:
+        note_seen(row)
+    return row  # type: ignore[no-any-return]
 
 
 @cache
@@ -269,7 +265,7 @@ def _session_query(idle: float) -> CompiledQuery[tables.Session]:
                 expires_at__gt=Now(),
                 seen_at__gt=seconds_ago(idle),
             )
-            .annotate(is_stale=Q(seen_at__lt=seconds_ago(SEEN_UPDATE_SECONDS)))
+            .annotate(is_stale=Q(seen_at__lt=seconds_ago(RESOLUTION_SECONDS)))
             .order_by()
         )
     )

@@ -25,14 +25,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from django.db import Error, connections, transaction
+from django.db import Error, connections, router, transaction
+from django.db.models import Model
+from django.db.models.functions import Now
 from django.db.utils import DataError, IntegrityError
+from django.utils import timezone
 
+from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
@@ -41,6 +47,7 @@ from mcp_django.storage.databases import (
     keep_connections,
     limit_lock_wait,
     run_with_fresh_connections,
+    tables,
 )
 
 logger = logging.getLogger("mcp_django")
@@ -522,6 +529,63 @@ class _CallbackEvent(threading.Event):
 row_writer = BatchWriter("mcp-rows")
 """Writes the rows of sessions and streams. The call log has a writer of its own, whose rows never
 wait behind those that others may have locked."""
+
+
+# When rows were last used -------------------------------------------------------------------------
+
+# Tokens, clients and sessions. It is stored at most once a minute, since otherwise each request
+# would be a write, and no request waits for it. A row that another transaction has locked is left
+# out; its next request finds it unchanged and tries again.
+RESOLUTION_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _LastUses:
+    """How the times of last use of a model's rows are stored: for many at once."""
+
+    model: type[Model]
+    column: str
+
+    @property
+    def lock_seconds(self) -> float:
+        """How long to wait for locks; only a database that cannot skip locked rows waits."""
+        return LOCK_SECONDS
+
+    def alias(self) -> str:
+        """Return the alias of the model's database."""
+        return router.db_for_write(self.model)
+
+    def write(self, pks: Sequence[Any], *, again: bool) -> Sequence[None]:
+        """Set the times of rows to now."""
+        alias = self.alias()
+        every = self.model._default_manager.using(alias)
+        found = every.filter(pk__in=set(pks))
+        if connections[alias].features.has_select_for_update_skip_locked:
+            unlocked = found.select_for_update(skip_locked=True).order_by()
+            found = every.filter(pk__in=list(unlocked.values_list("pk", flat=True)))
+        # The times of sessions are those of the database's clock.
+        now = Now() if self.model is tables.Session else timezone.now()
+        found.update(**{self.column: now})
+        return [None] * len(pks)
+
+
+def note_use(row: Model, column: str = "last_used_at") -> None:
+    """Store soon that a token or client is used now, unless that was stored a moment ago."""
+    noted = getattr(row, column)
+    if noted is None or timezone.now() - noted >= timedelta(seconds=RESOLUTION_SECONDS):
+        _store(_LastUses(type(row), column), row.pk)
+
+
+def note_seen(session: Model) -> None:
+    """Store soon that a session is seen now."""
+    _store(_LastUses(type(session), "seen_at"), session.pk)
+
+
+def _store(kind: _LastUses, pk: Any) -> None:
+    if row_writer.is_immediate(kind):
+        row_writer.write(kind, pk, seconds=get_settings().queue_seconds)
+    else:
+        row_writer.enqueue(kind, pk)
 
 
 # Results from threads -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppr
 from dataclasses import replace
 from functools import partial
 
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from django.utils import timezone
 
 from mcp_django.auth.limits import anonymous_network
@@ -194,13 +194,7 @@ class SessionRequest:
         if len(named) == 1:
             key = self.principal.key
             row = sessions.find_session(named[0], server=self.server.name, principal=key)
-        if row is None:
-            return jsonrpc_error_reply(
-                404,
-                "The session does not exist or has ended; send initialize again.",
-                request_id=request_id,
-            )
-        return StoredSession(row)
+        return _unknown_session(request_id) if row is None else StoredSession(row)
 
     def call_for(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
@@ -399,6 +393,14 @@ def _pending_stream(
 ) -> Pending:
     """Return a stream of messages that answers these requests, with its row."""
     row = streams.new_stream(session.row.pk, request_id=json.dumps(answered))
+    request_id = None if isinstance(answered, list) else answered
+
+    def fail(exc: Exception) -> Reply:
+        if isinstance(exc, IntegrityError):
+            # The row of the session was deleted meanwhile.
+            return _unknown_session(request_id)
+        return _failed("stream", request_id, None, exc)
+
     answers = client_requests.StoredAnswers(session.row.pk, row.pk)
     return Pending(
         kind=streams.NEW_STREAMS,
@@ -406,7 +408,15 @@ def _pending_stream(
         reply=_streaming(
             lambda: durable_streams.run_stream(session.row.pk, row.pk, call, run(answers))
         ),
-        fail=partial(_failed, "stream", None if isinstance(answered, list) else answered, None),
+        fail=fail,
+    )
+
+
+def _unknown_session(request_id: RequestId | None) -> Reply:
+    return jsonrpc_error_reply(
+        404,
+        "The session does not exist or has ended; send initialize again.",
+        request_id=request_id,
     )
 
 

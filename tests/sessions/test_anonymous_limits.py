@@ -20,6 +20,7 @@ from mcp_django.protocol.envelope import MAX_CAPABILITIES_BYTES, MAX_CLIENT_BYTE
 from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
 from mcp_django.storage import sessions, task_rows
 from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.writer import RESOLUTION_SECONDS
 from tests.drivers import Answer
 from tests.sessions.conftest import open_session
 from tests.sessions.handshakes import D, Peer, code_of, initialize, request
@@ -165,20 +166,22 @@ def test_what_is_evicted_goes_at_once(settings: Any) -> None:
     assert Session.objects.filter(pk=newest.pk).exists()
 
 
-def test_what_is_evicted_while_it_is_looked_up_is_gone() -> None:
+def test_what_is_evicted_while_it_is_looked_up_does_not_come_back() -> None:
     row, plaintext = open_session()
-    Session.objects.update(seen_at=seconds_ago(sessions.SEEN_UPDATE_SECONDS + 1))
+    Session.objects.update(seen_at=seconds_ago(RESOLUTION_SECONDS + 1))
     statements: list[str] = []
 
     def evict_then(execute: Any, sql: str, *rest: Any) -> Any:
         statements.append(sql)
-        if len(statements) == 2:
-            assert sql.startswith("UPDATE")
+        if sql.startswith("UPDATE") and len(statements) < 5:
+            statements.extend(["evicted"] * 5)
             sessions.end_session(row)
         return execute(sql, *rest)
 
     with connection.execute_wrapper(evict_then):
-        assert sessions.find_session(plaintext, server="store", principal="anonymous") is None
+        sessions.find_session(plaintext, server="store", principal="anonymous")
+    assert "evicted" in statements
+    assert sessions.find_session(plaintext, server="store", principal="anonymous") is None
 
 
 def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(

@@ -252,6 +252,7 @@ async def test_a_process_with_standing_streams_alone_says_that_it_lives(
 ) -> None:
     beats = asyncio.Event()
     loop = asyncio.get_running_loop()
+    monkeypatch.setattr(inbox, "_last_heartbeats", {})
     monkeypatch.setattr(inbox, "write_heartbeat", lambda: loop.call_soon_threadsafe(beats.set))
     leave = get_hub().subscribe([versions.topic_of_get_streams(1)], lambda _: None)
     async with asyncio.timeout(PATIENCE):

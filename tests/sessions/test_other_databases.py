@@ -73,7 +73,12 @@ def test_the_call_log_holds_on_postgresql() -> None:
 
 @pytest.mark.requires("shared")
 def test_sessions_are_opened_together_on_postgresql() -> None:
-    files = ("test_opening.py", "test_opening_streams.py", "opening_on_postgresql.py")
+    files = (
+        "test_opening.py",
+        "test_opening_streams.py",
+        "test_last_use.py",
+        "opening_on_postgresql.py",
+    )
     output = run_under("tests.sessions.settings_postgres", *(HERE / name for name in files))
     assert "skipped" not in output, output
 

@@ -9,6 +9,7 @@ import pytest
 from mcp_django.models import Session
 from mcp_django.storage import sessions
 from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.writer import RESOLUTION_SECONDS
 from tests.sessions.conftest import at_once, open_session
 from tests.spec import spec
 
@@ -84,8 +85,8 @@ def test_use_keeps_a_session_from_idling(settings: Any) -> None:
 def test_use_is_noted_after_a_minute() -> None:
     session, plaintext = open_session()
     for seconds, is_noted in (
-        (sessions.SEEN_UPDATE_SECONDS - 20, False),
-        (sessions.SEEN_UPDATE_SECONDS + 1, True),
+        (RESOLUTION_SECONDS - 20, False),
+        (RESOLUTION_SECONDS + 1, True),
     ):
         age(session, seen_at=seconds)
         assert find(plaintext) is not None

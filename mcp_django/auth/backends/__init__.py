@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import cache
-from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from mcp_django.auth.credentials import Credentials
@@ -35,17 +32,6 @@ BEARER_BACKENDS = frozenset({"oauth", "jwt", "introspection", "tokens"})
 
 SESSION_BACKENDS = frozenset({"session", SHORT_NAMES["session"]})
 """The backend that uses only the login cookie of a browser."""
-
-
-# Updating the time of last use on every request would turn every read into a write.
-LAST_USED_RESOLUTION = timedelta(minutes=1)
-
-
-def record_use(row: Any) -> None:
-    """Set ``last_used_at`` of a row to now, at most once a minute."""
-    now = timezone.now()
-    if row.last_used_at is None or now - row.last_used_at >= LAST_USED_RESOLUTION:
-        type(row)._default_manager.filter(pk=row.pk).update(last_used_at=now)
 
 
 class BaseBackend:

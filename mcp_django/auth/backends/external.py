@@ -25,13 +25,14 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
-from mcp_django.auth.backends import BaseBackend, record_use
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import ExternalIssuer
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import ExternalIdentity, token_digest
+from mcp_django.storage.writer import note_use
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -223,7 +224,7 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     identity = _find_identity(entry, subject) or _link_identity(entry, subject, claims)
     if not identity.user.is_active:
         raise _no_account_error()
-    record_use(identity)
+    note_use(identity)
     if entry.groups:
         _sync_groups(entry, identity.user, claims)
     return identity.user

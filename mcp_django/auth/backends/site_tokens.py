@@ -17,13 +17,14 @@ from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.backends import BaseBackend, record_use
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 from mcp_django.storage.databases import CompiledQuery, Parameter
+from mcp_django.storage.writer import note_use
 
 _token_query = CompiledQuery(
     lambda alias: (
@@ -55,7 +56,7 @@ class TokenBackend(BaseBackend):
             server=credentials.server, address=client_ip(credentials.request())
         ):
             return None
-        record_use(token)
+        note_use(token)
         return principal_for(
             token.user,
             # Each token is a client: it cannot use the session of a token with other scopes.
