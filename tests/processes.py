@@ -45,7 +45,13 @@ COMMANDS = {
     ),
 }
 # Several processes behind one port.
-FLEETS = {"uvicorn, two workers": (*COMMANDS["uvicorn"], "--workers", "2")}
+FLEETS = {
+    "uvicorn, two workers": (*COMMANDS["uvicorn"], "--workers", "2"),
+    "gunicorn, preloaded": (
+        *("gunicorn", "--preload", "--worker-class", "uvicorn_worker.UvicornWorker"),
+        *("--bind", f"{HOST}:{{port}}", "--workers", "2", "{app}"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
