@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = report.describe_environment()
     print_result(", ".join(f"{name} {value}" for name, value in before.items()))
     plan = QUICK if options.quick else THOROUGH
-    database = cache_directory() / "rows.sqlite3"
-    bearers = prepare_database(database)
+    bearers = prepare_database(options.database or cache_directory() / "rows.sqlite3")
+    database = os.environ["BENCH_DB"]
     if options.peers:
         document = run_peers(plan, database, bearers[0])
     else:
@@ -61,14 +61,20 @@ def build_parser() -> argparse.ArgumentParser:
         "--streams", type=int, help="number of open streams (1000, or 100 with --quick)"
     )
     made.add_argument("--server", choices=[*ASGI_SERVERS], default="uvicorn", help="ASGI server")
-    made.add_argument("--prepare", metavar="FILE", type=Path, help="create this database and exit")
+    made.add_argument("--prepare", metavar="FILE", help="create this database and exit")
+    made.add_argument(
+        "--database",
+        metavar="URL",
+        help="an empty PostgreSQL database (postgres://…) instead of a SQLite file; no streams",
+    )
     made.add_argument("--peers", action="store_true", help="compare with other Python servers")
     return made
 
 
-def prepare_database(path: Path) -> tuple[str, str, str]:
-    """Create the database; return bearer tokens for the servers that require one."""
-    os.environ["BENCH_DB"] = str(path.resolve())
+def prepare_database(database: str | Path) -> tuple[str, str, str]:
+    """Create the tables; return bearer tokens for the servers that require one."""
+    is_url = "://" in str(database)
+    os.environ["BENCH_DB"] = str(database) if is_url else str(Path(database).resolve())
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.site.settings"
     import django
 
@@ -78,7 +84,7 @@ def prepare_database(path: Path) -> tuple[str, str, str]:
     return make()
 
 
-def run_rows(plan: Plan, database: Path, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
+def run_rows(plan: Plan, database: str, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
     """Measure the rows and the streams and print them; return all figures for JSON."""
     with ExitStack() as stack:
         servers = {
@@ -86,19 +92,20 @@ def run_rows(plan: Plan, database: Path, wanted: Sequence[Row], options: argpars
             for name in {row.server for row in wanted}
         }
         results = measure_rows(wanted, servers, plan, say=print_progress)
-    streams = [] if options.no_streams else stream_figures(plan, database, options)
+    has_streams = not (options.no_streams or options.database)
+    streams = stream_figures(plan, database, options) if has_streams else []
     show_results(results)
     if streams:
         print_result(report.stream_table(streams))
     return report.build_document(plan, results, streams)
 
 
-def start_site(server: str, database: Path, name: str) -> AbstractContextManager[Process]:
+def start_site(server: str, database: str, name: str) -> AbstractContextManager[Process]:
     """Start the site with one of the environments that rows use."""
-    return serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS[name]}, server=server)
+    return serve_asgi(APP, {"BENCH_DB": database, **SERVERS[name]}, server=server)
 
 
-def run_peers(plan: Plan, database: Path, bearer: str) -> Any:
+def run_peers(plan: Plan, database: str, bearer: str) -> Any:
     """Measure other servers and this package and print them; return all figures for JSON."""
     results, versions = compare_peers(plan, database, bearer, say=print_progress)
     show_results(results)
@@ -121,7 +128,7 @@ def select_rows(every: Sequence[Row], text: str | None) -> Sequence[Row]:
     return [row for row in every if row.name in needed]
 
 
-def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> list[StreamFigures]:
+def stream_figures(plan: Plan, database: str, options: argparse.Namespace) -> list[StreamFigures]:
     """Measure each kind of stream on the fast handler and the raw mount, on new servers."""
     quick = plan is QUICK
     streams = options.streams or (100 if quick else 1000)
@@ -130,7 +137,7 @@ def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> l
         print_progress(f"{streams} streams of {kind} on {mount}")
         with start_site(options.server, database, "channel_layer") as server:
             measuring = measure_streams(
-                server, database, mount, kind, streams=streams, changes=5 if quick else 20
+                server, Path(database), mount, kind, streams=streams, changes=5 if quick else 20
             )
             found.append(asyncio.run(measuring))
     return found

@@ -10,7 +10,7 @@ import re
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,8 +21,13 @@ TIMEOUT_SECONDS = 30
 CHUNK = 256 * 1024
 HEAD_END = b"\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+FOLLOWED = b"HTTP/1.1 202 "
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+
+
+Follow = Callable[[bytes], bytes]
+"""Builds a second request, which is answered with 202, from the response to the first one."""
 
 
 class UnexpectedResponse(Exception):
@@ -38,21 +43,32 @@ class Burst:
 
 
 class Connection:
-    """A connection that sends its request again once it has the response."""
+    """A connection that sends its request again once it has the response.
 
-    def __init__(self, port: int, request: bytes, *, status: int = 200) -> None:
+    With ``follow`` it sends a second one after each; the latency is that of both.
+    """
+
+    def __init__(
+        self, port: int, request: bytes, *, status: int = 200, follow: Follow | None = None
+    ) -> None:
         self.socket = socket.create_connection((HOST, port), TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request
+        self._status = status
         self._begins = b"HTTP/1.1 %d " % status
+        self._follow = follow
         self._answer = bytearray()
         self._started = 0.0
 
     def send(self) -> None:
         """Send the request again."""
-        self._answer.clear()
         self._started = time.perf_counter()
-        self.socket.sendall(self._request)
+        self._send(self._request, self._status)
+
+    def _send(self, request: bytes, status: int) -> None:
+        self._answer.clear()
+        self._begins = b"HTTP/1.1 %d " % status
+        self.socket.sendall(request)
 
     def receive(self) -> float | None:
         """Read available bytes; return the latency in seconds once the response is complete.
@@ -64,7 +80,12 @@ class Connection:
         self._answer += part
         if not part or not self._answer.startswith(self._begins[: len(self._answer)]):
             raise UnexpectedResponse(bytes(self._answer[:2000]).decode("latin-1") or "closed")
-        return time.perf_counter() - self._started if is_complete(self._answer) else None
+        if not is_complete(self._answer):
+            return None
+        if self._follow is not None and self._begins != FOLLOWED:
+            self._send(self._follow(bytes(self._answer)), 202)
+            return None
+        return time.perf_counter() - self._started
 
     @property
     def answer(self) -> bytes:
@@ -109,7 +130,12 @@ def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -
 
 
 def send_load(
-    port: int, request: bytes, *, seconds: float, connections: int = CONNECTIONS
+    port: int,
+    request: bytes,
+    *,
+    seconds: float,
+    connections: int = CONNECTIONS,
+    follow: Follow | None = None,
 ) -> Burst:
     """Keep every connection busy for a number of seconds, and wait for the last responses.
 
@@ -118,7 +144,7 @@ def send_load(
         TimeoutError: the server stopped responding.
     """
     with ExitStack() as stack:
-        opened = [Connection(port, request) for _ in range(connections)]
+        opened = [Connection(port, request, follow=follow) for _ in range(connections)]
         for one in opened:
             stack.callback(one.close)
         selector = stack.enter_context(selectors.DefaultSelector())

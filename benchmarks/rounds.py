@@ -89,19 +89,20 @@ def measure_rows(
         port = servers[row.server].port
         request = row.prepared(port)
         send_once(port, request, expects=row.expects)
-        send_load(port, request, seconds=plan.seconds / 4)
+        send_load(port, request, seconds=plan.seconds / 4, follow=row.follow)
         results.append(RowResult(row=row, request=request))
     for number in range(plan.rounds):
         say(f"round {number + 1} of {plan.rounds}")
         for result in results:
             server = servers[result.row.server]
-            result.samples.append(_sample(result.request, server, plan.seconds))
+            result.samples.append(_sample(result, server, plan.seconds))
     return results
 
 
-def _sample(request: bytes, server: Process, seconds: float) -> Sample:
+def _sample(result: RowResult, server: Process, seconds: float) -> Sample:
     before = server.cpu_seconds
-    burst = send_load(server.port, request, seconds=seconds)
+    follow = result.row.follow
+    burst = send_load(server.port, result.request, seconds=seconds, follow=follow)
     return Sample(
         requests=len(burst.latencies),
         seconds=burst.seconds,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.sessions import session_request
+from benchmarks.load import Follow
+from benchmarks.sessions import initialize_request, initialized_request, session_request
 from benchmarks.wire import call, get, post, request_2026
 
 APP = "benchmarks.site.asgi:application"
@@ -42,6 +43,8 @@ class Row:
     request: bytes | Callable[[int], bytes]
     """The request, or a function that builds it from the port of the running server."""
     expects: bytes
+    follow: Follow | None = None
+    """Builds a second request, answered with 202, from the response; both count as one."""
     server: str = "default"
     against: str = BARE
     """Name of the row that it is compared with (its baseline); empty for none."""
@@ -269,6 +272,15 @@ def _sessions() -> Sequence[Row]:
             request=partial(session_request, path="/mcp", **querying),
             expects=TENTH_ROW,
             against="fast handler, sync tool, one query",
+        ),
+        *(
+            Row(
+                name=f"{mount}, initialize and initialized",
+                request=initialize_request(path),
+                expects=b'"serverInfo"',
+                follow=partial(initialized_request, path),
+            )
+            for mount, path in (("raw", "/raw"), ("fast handler", "/mcp"))
         ),
     )
 

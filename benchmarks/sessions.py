@@ -12,16 +12,29 @@ VERSION = "2025-11-25"
 ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
 
 
+def initialize_request(path: str) -> bytes:
+    """Return the request that opens a session."""
+    info = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
+    return post(path, _request("initialize", info))
+
+
+def initialized_request(path: str, answer: bytes) -> bytes:
+    """Return the notification that follows the response to ``initialize``."""
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    return post(path, ready, _headers_of(answer))
+
+
 def open_session(port: int, path: str) -> dict[str, str]:
     """Initialize a session; return the headers of every further request of the session."""
-    info = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
-    answer = send_once(port, post(path, _request("initialize", info)), expects=b'"serverInfo"')
+    answer = send_once(port, initialize_request(path), expects=b'"serverInfo"')
+    send_once(port, initialized_request(path, answer), expects=b"", status=202)
+    return _headers_of(answer)
+
+
+def _headers_of(answer: bytes) -> dict[str, str]:
     found = ID.search(answer)
     assert found is not None, answer
-    headers = {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": VERSION}
-    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    send_once(port, post(path, ready, headers), expects=b"", status=202)
-    return headers
+    return {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": VERSION}
 
 
 def session_request(port: int, path: str, method: str, **params: Any) -> bytes:

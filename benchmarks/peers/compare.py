@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 
 from benchmarks.peers.environments import FASTMCP, MCPZ, SDK, Environment
 from benchmarks.process import Process, free_port, run_server, serve_asgi
@@ -102,13 +101,13 @@ def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[P
 
 
 def compare_peers(
-    plan: Plan, database: Path, bearer: str, *, say: Callable[[str], None]
+    plan: Plan, database: str, bearer: str, *, say: Callable[[str], None]
 ) -> tuple[list[RowResult], dict[str, str]]:
     """Measure this package and every peer that can be installed; return results and versions."""
     versions: dict[str, str] = {}
     wanted = [*own_rows(bearer)]
     with ExitStack() as stack:
-        own = serve_asgi(APP, {"BENCH_DB": str(database), **SERVERS["default"]})
+        own = serve_asgi(APP, {"BENCH_DB": database, **SERVERS["default"]})
         servers = {"default": stack.enter_context(own)}
         for name, (environment, start) in peer_starters().items():
             say(f"preparing {name}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pytest
 
@@ -30,16 +31,23 @@ def test_an_answer_ends_where_its_headers_say(answer: bytes) -> None:
     assert not any(is_complete(answer[:size]) for size in range(len(answer)))
 
 
-@contextmanager
-def answering(*parts: bytes) -> Iterator[int]:
+def answering(*parts: bytes) -> AbstractContextManager[int]:
     """A server that answers every request on every connection with these parts."""
+    return answering_in_turn(parts)
+
+
+@contextmanager
+def answering_in_turn(*answers: Sequence[bytes]) -> Iterator[int]:
+    """A server with these answers to the requests of a connection, each in its parts."""
     port = free_port()
 
     def converse(peer: socket.socket) -> None:
         # The client hangs up without waiting for all of an answer that it does not want.
         with peer, suppress(OSError):
-            while peer.recv(65536):
-                for part in parts:
+            for answer in itertools.cycle(answers):
+                if not peer.recv(65536):
+                    return
+                for part in answer:
                     peer.sendall(part)
 
     def serve() -> None:
@@ -64,6 +72,22 @@ def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
     # With no time left each connection gets the one answer that was asked for.
     assert len(burst.latencies) == 5
     assert burst.latencies == sorted(burst.latencies)
+
+
+def test_a_request_that_follows_is_made_of_the_answer_and_has_a_status_of_its_own() -> None:
+    seen: list[bytes] = []
+
+    def follow(answer: bytes) -> bytes:
+        seen.append(answer)
+        return REQUEST
+
+    accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+    with answering_in_turn([GOOD], [accepted]) as port:
+        burst = send_load(port, REQUEST, seconds=0, connections=3, follow=follow)
+    assert len(burst.latencies) == 3
+    assert seen == [GOOD] * 3
+    with answering(GOOD) as port, pytest.raises(UnexpectedResponse, match="200"):
+        send_load(port, REQUEST, seconds=0, follow=follow)
 
 
 def test_another_status_ends_the_run() -> None:

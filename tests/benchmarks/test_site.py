@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load import UnexpectedResponse, send_once
+from benchmarks.load import UnexpectedResponse, send_load, send_once
 from benchmarks.process import NotStarted, Process, serve_asgi
 from benchmarks.rows import APP, BARE, rows
 from benchmarks.streams import KINDS, open_streams
@@ -134,6 +134,14 @@ def test_every_row_but_those_of_members_is_answered_as_it_expects(site: Process)
     for row in rows(bearer=""):
         if "bearer" not in row.name:
             answer(site, row.prepared(site.port), expects=row.expects)
+
+
+def test_sessions_are_opened_one_after_the_other(site: Process) -> None:
+    pairs = [row for row in rows(bearer="") if row.follow is not None]
+    assert len(pairs) == 2
+    for row in pairs:
+        burst = send_load(site.port, row.prepared(site.port), seconds=0.1, follow=row.follow)
+        assert burst.latencies
 
 
 def test_the_bare_answer_is_as_long_as_what_it_stands_for(site: Process) -> None:
