@@ -14,14 +14,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain, count, repeat
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
 from django.db import connections, router
 from django.db.models import DateTimeField, JSONField
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import in_batches, tables
+from mcp_django.storage.databases import CompiledInsert, tables
 from mcp_django.storage.writer import BatchWriter, RowKind
 
 Fields = Mapping[str, Any]
@@ -61,86 +61,50 @@ class _CallRows:
         new = [row for row in rows if not row.is_end]
         if again:
             new = [row for row in new if not _is_stored(alias, row)]
-        _insert_rows(alias, new)
+        _insert.insert(alias, [row.fields for row in new])
         for row in rows:
             if row.is_end and not _update_row(alias, row) and row.is_uncertain:
-                _insert_rows(alias, [row])
+                _insert.insert(alias, [row.fields])
         return [None] * len(rows)
 
 
 CALL_ROWS = _CallRows()
 
 
+_insert = CompiledInsert(lambda: tables.Call)
+
+
 class _Statements(NamedTuple):
     """What is the same for all rows of one database; compiling takes longer than a call."""
 
-    fields: Sequence[Any]
-    columns: Sequence[tuple[str, Any, Callable[..., Any] | None]]
-    """Name, default, and the function that prepares a value."""
-    insert: str
-    insert_one: str
-    """With the values of one row."""
     select: str
     update: str
-    update_columns: Sequence[tuple[str, Any, Callable[..., Any] | None]]
+    columns: Sequence[tuple[str, Any, Callable[..., Any] | None]]
+    """Name, default, and the function that prepares a value, of what an update sets."""
 
 
 @cache
 def _statements(alias: str) -> _Statements:
-    operations: Any = connections[alias].ops
+    quote = connections[alias].ops.quote_name
     model = tables.Call._meta
-    quote = operations.quote_name
-    fields = [field for field in model.concrete_fields if not field.primary_key]
-    columns = [
-        (
-            field.attname,
-            field.get_default(),
-            field.get_db_prep_save if isinstance(field, _PREPARED_FIELDS) else None,
-        )
-        for field in fields
-    ]
-    names = ", ".join(quote(field.column) for field in fields)
+    columns = []
+    for name in _END_COLUMNS:
+        field: Any = model.get_field(name)
+        is_prepared = isinstance(field, _PREPARED_FIELDS)
+        columns.append((name, field.get_default(), field.get_db_prep_save if is_prepared else None))
     table, found = quote(model.db_table), f"{quote('at')} = %s AND {quote('token')} = %s"
-    ends = [column for column in columns if column[0] in _END_COLUMNS]
-    insert = f"INSERT INTO {table} ({names})"
-    settings = ", ".join(f"{quote(name)} = %s" for name, *_ in ends)
+    settings = ", ".join(f"{quote(name)} = %s" for name in _END_COLUMNS)
     return _Statements(
-        fields=fields,
-        columns=columns,
-        insert=insert,
-        insert_one=f"{insert} {operations.bulk_insert_sql(fields, [['%s'] * len(fields)])}",
         select=f"SELECT 1 FROM {table} WHERE {found}",  # noqa: S608
         update=f"UPDATE {table} SET {settings} WHERE {found}",  # noqa: S608
-        update_columns=ends,
+        columns=columns,
     )
-
-
-def _insert_rows(alias: str, rows: Sequence[CallRow]) -> None:
-    """Insert rows without model instances, which would take longer than the rest of a call."""
-    if not rows:
-        return
-    connection = connections[alias]
-    known = _statements(alias)
-    values = [_values(known.columns, row.fields, alias) for row in rows]
-    operations: Any = connection.ops
-    # One statement for many rows: a driver releases the GIL with each, and gets it back late.
-    size = operations.bulk_batch_size(known.fields, values)
-    with connection.cursor() as cursor:
-        for part in in_batches(values, size):
-            if len(part) == 1:
-                statement = known.insert_one
-            else:
-                places = operations.bulk_insert_sql(
-                    known.fields, [["%s"] * len(known.fields)] * len(part)
-                )
-                statement = f"{known.insert} {places}"
-            cursor.execute(statement, list(chain.from_iterable(part)))
 
 
 def _update_row(alias: str, row: CallRow) -> bool:
     """Write the end of a row; return whether the row exists."""
     known = _statements(alias)
-    values = _values(known.update_columns, row.fields, alias)
+    values = _values(known.columns, row.fields, alias)
     with connections[alias].cursor() as cursor:
         cursor.execute(known.update, [*values, *_identity(alias, row)])
         return bool(cursor.rowcount)

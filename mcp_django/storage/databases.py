@@ -27,15 +27,28 @@ from copy import copy
 from datetime import timedelta
 from functools import cache, partial
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from django.core import mail
 from django.db import DatabaseError, close_old_connections, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
-from django.db.models import DateTimeField, ExpressionWrapper, Model, QuerySet, Value
+from django.db.models import (
+    BooleanField,
+    CharField,
+    DateTimeField,
+    ExpressionWrapper,
+    FloatField,
+    IntegerField,
+    Model,
+    QuerySet,
+    TextField,
+    Value,
+)
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
+from django.db.models.sql import InsertQuery
 from django.dispatch import receiver
 from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
@@ -163,9 +176,14 @@ def _datetime_expression(expression: Combinable) -> Any:
 
 
 class Parameter(str):
-    """Stands for a text value in a query; its name is the keyword of ``CompiledQuery.first``."""
+    """Stands for a text value in a query; its name is the key of the value."""
 
     __slots__ = ()
+
+
+def padded(values: Sequence[T]) -> Sequence[T]:
+    """Repeat the last value up to a power of two, so that few lengths have to be compiled."""
+    return [*values, *[values[-1]] * ((1 << (len(values) - 1).bit_length()) - len(values))]
 
 
 class _Compiled(NamedTuple):
@@ -176,7 +194,7 @@ class _Compiled(NamedTuple):
 
 
 class CompiledQuery(Generic[M]):
-    """A query for one row. ``build`` returns it for an alias, sliced to one row or unique."""
+    """A query, which ``build`` returns for an alias."""
 
     def __init__(self, build: Callable[[str], QuerySet[M, Any]]) -> None:
         self._build = build
@@ -189,7 +207,15 @@ class CompiledQuery(Generic[M]):
         return _Compiled(queryset, compiler, sql, parameters)
 
     def first(self, alias: str, **values: str) -> Any:
-        """Return the row, as the query yields it, or ``None``.
+        """Return the row of a query for one, as the query yields it, or ``None``.
+
+        Raises:
+            DatabaseError: the database could not be asked.
+        """
+        return next(self.rows(alias, values), None)
+
+    def rows(self, alias: str, values: Mapping[str, str]) -> Iterator[Any]:
+        """Yield the rows, as the query yields them; no other query may begin meanwhile.
 
         Raises:
             DatabaseError: the database could not be asked.
@@ -204,7 +230,98 @@ class CompiledQuery(Generic[M]):
         # A query set is not copied by ``copy``, which would evaluate it.
         found = object.__new__(type(known.queryset))
         found.__dict__.update(known.queryset.__dict__, _query=_ReadyQuery(known.queryset, compiler))
-        return next(iter(found._iterable_class(found)), None)
+        return iter(found._iterable_class(found))
+
+
+class CompiledInsert:
+    """Inserts rows of a model without instances, which would take longer than the rest.
+
+    The values of ``expressions``, by attribute name, are computed by the database in each row.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], type[Model]],
+        expressions: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._model = model
+        self._expressions = expressions
+        self._compiled = cache(self._compile)
+
+    def _compile(self, alias: str) -> _CompiledInsert:
+        model, expressions = self._model(), self._expressions()
+        operations: Any = connections[alias].ops
+        query = InsertQuery(model)
+        compiler: Any = query.get_compiler(alias)
+        fields = [field for field in model._meta.concrete_fields if not field.primary_key]
+        columns, places = [], []
+        for field in fields:
+            if field.attname in expressions:
+                found = expressions[field.attname]
+                found = found.resolve_expression(query, allow_joins=False, for_save=True)
+                place, parameters = compiler.compile(found)
+                columns.append(_Column(None, parameters))
+            else:
+                place = "%s"
+                prepare = None if isinstance(field, _PLAIN_FIELDS) else field.get_db_prep_save
+                columns.append(_Column(field.attname, field.get_default(), prepare))
+            places.append(place)
+        names = ", ".join(operations.quote_name(field.column) for field in fields)
+        insert = f"INSERT INTO {operations.quote_name(model._meta.db_table)} ({names})"
+        one = f"{insert} {operations.bulk_insert_sql(fields, [places])}"
+        return _CompiledInsert(fields, columns, places, insert, one)
+
+    def insert(self, alias: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows, each with its values by attribute name; the others have their defaults.
+
+        Raises:
+            DatabaseError: the database did not store them.
+        """
+        if not rows:
+            return
+        connection = connections[alias]
+        known = self._compiled(alias)
+        operations: Any = connection.ops
+        values = [list(known.values(row, connection)) for row in rows]
+        # One statement for many rows: a driver releases the GIL with each, and gets it back late.
+        size = operations.bulk_batch_size(known.fields, values)
+        with connection.cursor() as cursor:
+            for part in in_batches(values, size):
+                statement = known.one
+                if len(part) > 1:
+                    places = operations.bulk_insert_sql(known.fields, [known.places] * len(part))
+                    statement = f"{known.insert} {places}"
+                cursor.execute(statement, list(chain.from_iterable(part)))
+
+
+# The fields whose values need no preparation for the database.
+_PLAIN_FIELDS = (BooleanField, CharField, FloatField, IntegerField, TextField)
+
+
+class _Column(NamedTuple):
+    name: str | None
+    """The attribute, ``None`` for an expression."""
+    default: Any
+    """The default value, or the parameters of the expression."""
+    prepare: Callable[..., Any] | None = None
+
+
+class _CompiledInsert(NamedTuple):
+    fields: Sequence[Any]
+    columns: Sequence[_Column]
+    places: Sequence[str]
+    insert: str
+    one: str
+    """The statement for one row."""
+
+    def values(self, row: Mapping[str, Any], connection: Any) -> Iterator[Any]:
+        """Yield the parameters of a row."""
+        for name, default, prepare in self.columns:
+            if name is None:
+                yield from default
+            else:
+                value = row.get(name, default)
+                yield value if prepare is None else prepare(value, connection)
 
 
 class _ReadyQuery:

@@ -14,7 +14,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
@@ -28,9 +28,11 @@ from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
+    CompiledInsert,
     CompiledQuery,
     Parameter,
     digest_of_network,
+    padded,
     rows,
     seconds_ago,
     seconds_from_now,
@@ -172,13 +174,30 @@ class _NewSessions:
     def write(self, new: Sequence[NewSession], *, again: bool) -> Sequence[Exception | None]:
         """Store sessions, and return the error of those for which there is no room."""
         # First, since a transaction of this package begins with its write.
-        rows(tables.Session).bulk_create([one.row for one in new], ignore_conflicts=again)
+        if again:
+            rows(tables.Session).bulk_create([one.row for one in new], ignore_conflicts=True)
+        else:
+            inserted = _new_sessions(get_settings().session_max_age)
+            inserted.insert(self.alias(), [vars(one.row) for one in new])
         refused = _refuse_too_many(new)
         _evict_oldest([one for one in new if one.row.digest not in refused])
         return [refused.get(one.row.digest) for one in new]
 
 
 NEW_SESSIONS = _NewSessions()
+
+
+@cache
+def _new_sessions(max_age: float) -> CompiledInsert:
+    return CompiledInsert(
+        lambda: tables.Session,
+        lambda: {
+            "created_at": Now(),
+            "seen_at": Now(),
+            "heard_seq": last_number(),
+            "expires_at": seconds_from_now(max_age),
+        },
+    )
 
 
 def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
@@ -214,33 +233,49 @@ def _evict_oldest(new: Sequence[NewSession]) -> None:
     if not opened:
         return
     keep = get_settings().sessions_per_principal
-    principals, networks = zip(*opened, strict=True)
-    theirs = rows(tables.Session).filter(principal__in=principals, network__in=networks)
+    callers = padded([*opened])
     # The new ones are excluded, since an older one with an open stream may have been seen later.
-    digests = [digest for of_caller in opened.values() for digest in of_caller]
-    others = theirs.filter(expires_at__gt=Now()).exclude(digest__in=digests)
-    order = [F("seen_at").desc(), F("pk").desc()]
-    ranked = others.annotate(
-        rank=Window(RowNumber(), partition_by=["principal", "network"], order_by=order)
-    )
-    found = ranked.filter(rank__gt=keep - max(map(len, opened.values())))
+    digests = padded([digest for of_caller in opened.values() for digest in of_caller])
+    above = keep - max(map(len, opened.values()))
+    ranked = _ranked_sessions(len(callers), len(digests), above, keep + MAX_EVICTED)
+    values = {f"digest {n}": digest for n, digest in enumerate(digests)}
+    for n, (principal, network) in enumerate(callers):
+        values |= {f"principal {n}": principal, f"network {n}": network}
     pks = [
         pk
-        for pk, principal, network, rank in found.filter(rank__lte=keep + MAX_EVICTED).values_list(
-            "pk", "principal", "network", "rank"
-        )
+        for pk, principal, network, rank in ranked.rows(write_alias(), values)
         if rank > keep - len(opened[principal, network])
     ]
     # More may have been opened together than a caller may have.
     surplus = [digest for of_caller in opened.values() for digest in of_caller[:-keep]]
     if surplus:
-        pks += theirs.filter(digest__in=surplus).values_list("pk", flat=True)
+        theirs = rows(tables.Session).filter(digest__in=surplus)
+        pks += theirs.values_list("pk", flat=True)
     if not pks:
         return
     end_sessions(pks, client_info={}, capabilities={})
     # No process writes to a session that was idle for so long, so it can be deleted immediately.
     silent = rows(tables.Session).filter(pk__in=pks, seen_at__lt=seconds_ago(GRACE_SECONDS))
     silent.filter(~Exists(rows(tables.Stream).filter(session=OuterRef("pk")))).delete()
+
+
+@lru_cache(maxsize=64)
+def _ranked_sessions(callers: int, digests: int, above: int, upto: int) -> CompiledQuery[Any]:
+    """Return the query for the sessions of callers with these ranks; 1 was seen last."""
+
+    def build(alias: str) -> Any:
+        others = tables.Session._default_manager.using(alias).filter(
+            principal__in=[Parameter(f"principal {n}") for n in range(callers)],
+            network__in=[Parameter(f"network {n}") for n in range(callers)],
+            expires_at__gt=Now(),
+        )
+        others = others.exclude(digest__in=[Parameter(f"digest {n}") for n in range(digests)])
+        order = [F("seen_at").desc(), F("pk").desc()]
+        rank = Window(RowNumber(), partition_by=["principal", "network"], order_by=order)
+        ranked = others.annotate(rank=rank).filter(rank__gt=above, rank__lte=upto)
+        return ranked.order_by().values_list("pk", "principal", "network", "rank")
+
+    return CompiledQuery(build)
 
 
 def find_session(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
