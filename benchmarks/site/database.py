@@ -79,12 +79,13 @@ def issue_tokens() -> Bearers:
     """Issue tokens of the user, and delete those of earlier runs."""
     from django.contrib.auth import get_user_model
 
-    from mcp_django.models import AccessToken, Call, ExternalIdentity
+    from mcp_django.models import AccessToken, Call, ExternalIdentity, Session
 
     user, _ = get_user_model().objects.get_or_create(username="bench")
     AccessToken.objects.filter(name=TOKEN_NAME).delete()
-    # A run leaves hundreds of thousands of call records.
+    # A run leaves hundreds of thousands of call records, and thousands of sessions.
     Call.objects.all().delete()
+    Session.objects.all().delete()
     ExternalIdentity.objects.get_or_create(issuer=ISSUER, subject=SUBJECT, defaults={"user": user})
     return Bearers(
         access=AccessToken.objects.issue(user, name=TOKEN_NAME)[1],
