@@ -35,6 +35,7 @@ from django.db import DatabaseError, close_old_connections, connections, router,
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.models import (
+    AutoField,
     BooleanField,
     CharField,
     DateTimeField,
@@ -46,9 +47,10 @@ from django.db.models import (
     TextField,
     Value,
 )
-from django.db.models.expressions import Combinable
+from django.db.models.constants import OnConflict
+from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.functions import Now
-from django.db.models.sql import InsertQuery
+from django.db.models.sql import InsertQuery, UpdateQuery
 from django.dispatch import receiver
 from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
@@ -181,6 +183,21 @@ class Parameter(str):
     __slots__ = ()
 
 
+def placeholder(name: str) -> Any:
+    """Return an expression that stands for a number in a query."""
+    return RawSQL("%s", [Parameter(name)])
+
+
+def placeholders(count: int) -> list[Any]:
+    """Return so many of them, whose values are ``numbered``."""
+    return [placeholder(str(n)) for n in range(count)]
+
+
+def numbered(values: Sequence[Any]) -> dict[str, Any]:
+    """Return values by the names of ``placeholders``."""
+    return {str(n): value for n, value in enumerate(values)}
+
+
 def padded(values: Sequence[T]) -> Sequence[T]:
     """Repeat the last value up to a power of two, so that few lengths have to be compiled."""
     return [*values, *[values[-1]] * ((1 << (len(values) - 1).bit_length()) - len(values))]
@@ -206,7 +223,7 @@ class CompiledQuery(Generic[M]):
         sql, parameters = compiler.as_sql()
         return _Compiled(queryset, compiler, sql, parameters)
 
-    def first(self, alias: str, **values: str) -> Any:
+    def first(self, alias: str, **values: Any) -> Any:
         """Return the row of a query for one, as the query yields it, or ``None``.
 
         Raises:
@@ -214,16 +231,14 @@ class CompiledQuery(Generic[M]):
         """
         return next(self.rows(alias, values), None)
 
-    def rows(self, alias: str, values: Mapping[str, str]) -> Iterator[Any]:
+    def rows(self, alias: str, values: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the rows, as the query yields them; no other query may begin meanwhile.
 
         Raises:
             DatabaseError: the database could not be asked.
         """
         known = self._compiled(alias)
-        bound = tuple(
-            values[one] if isinstance(one, Parameter) else one for one in known.parameters
-        )
+        bound = _bound(known.parameters, values)
         compiler = copy(known.compiler)
         compiler.connection = connections[alias]
         compiler.as_sql = lambda *args, **kwargs: (known.sql, bound)
@@ -231,6 +246,37 @@ class CompiledQuery(Generic[M]):
         found = object.__new__(type(known.queryset))
         found.__dict__.update(known.queryset.__dict__, _query=_ReadyQuery(known.queryset, compiler))
         return iter(found._iterable_class(found))
+
+
+def _bound(parameters: Sequence[Any], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(values[one] if isinstance(one, Parameter) else one for one in parameters)
+
+
+class CompiledUpdate:
+    """An update of the rows of one table; ``build`` returns them for an alias, and the changes."""
+
+    def __init__(self, build: Callable[[str], tuple[QuerySet[Any], Mapping[str, Any]]]) -> None:
+        self._build = build
+        self._compiled = cache(self._compile)
+
+    def _compile(self, alias: str) -> tuple[str, Sequence[Any]]:
+        found, changes = self._build(alias)
+        query: Any = found.order_by().query.chain(UpdateQuery)
+        query.add_update_values(changes)
+        statement: tuple[str, Sequence[Any]] = query.get_compiler(alias).as_sql()
+        return statement
+
+    def update(self, alias: str, values: Mapping[str, Any]) -> int:
+        """Update the rows, and return how many there were.
+
+        Raises:
+            DatabaseError: the database did not store it.
+        """
+        sql, parameters = self._compiled(alias)
+        with connections[alias].cursor() as cursor:
+            cursor.execute(sql, _bound(parameters, values))
+            count: int = cursor.rowcount
+            return count
 
 
 class CompiledInsert:
@@ -253,7 +299,8 @@ class CompiledInsert:
         operations: Any = connections[alias].ops
         query = InsertQuery(model)
         compiler: Any = query.get_compiler(alias)
-        fields = [field for field in model._meta.concrete_fields if not field.primary_key]
+        every = model._meta.concrete_fields
+        fields = [field for field in every if not isinstance(field, AutoField)]
         columns, places = [], []
         for field in fields:
             if field.attname in expressions:
@@ -267,12 +314,14 @@ class CompiledInsert:
                 columns.append(_Column(field.attname, field.get_default(), prepare))
             places.append(place)
         names = ", ".join(operations.quote_name(field.column) for field in fields)
-        insert = f"INSERT INTO {operations.quote_name(model._meta.db_table)} ({names})"
-        one = f"{insert} {operations.bulk_insert_sql(fields, [places])}"
-        return _CompiledInsert(fields, columns, places, insert, one)
+        table = f"{operations.quote_name(model._meta.db_table)} ({names})"
+        one = operations.bulk_insert_sql(fields, [places])
+        return _CompiledInsert(fields, columns, places, table, one)
 
-    def insert(self, alias: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert(self, alias: str, rows: Sequence[Mapping[str, Any]], *, again: bool = False) -> None:
         """Insert rows, each with its values by attribute name; the others have their defaults.
+
+        With ``again``, rows that exist are left as they are.
 
         Raises:
             DatabaseError: the database did not store them.
@@ -285,13 +334,15 @@ class CompiledInsert:
         values = [list(known.values(row, connection)) for row in rows]
         # One statement for many rows: a driver releases the GIL with each, and gets it back late.
         size = operations.bulk_batch_size(known.fields, values)
+        conflict = OnConflict.IGNORE if again else None
+        insert = f"{operations.insert_statement(on_conflict=conflict)} {known.table}"
+        suffix = operations.on_conflict_suffix_sql(known.fields, conflict, (), ())
         with connection.cursor() as cursor:
             for part in in_batches(values, size):
-                statement = known.one
+                places = known.one
                 if len(part) > 1:
                     places = operations.bulk_insert_sql(known.fields, [known.places] * len(part))
-                    statement = f"{known.insert} {places}"
-                cursor.execute(statement, list(chain.from_iterable(part)))
+                cursor.execute(f"{insert} {places} {suffix}", list(chain.from_iterable(part)))
 
 
 # The fields whose values need no preparation for the database.
@@ -310,9 +361,10 @@ class _CompiledInsert(NamedTuple):
     fields: Sequence[Any]
     columns: Sequence[_Column]
     places: Sequence[str]
-    insert: str
+    table: str
+    """The table with its columns."""
     one: str
-    """The statement for one row."""
+    """The places of one row."""
 
     def values(self, row: Mapping[str, Any], connection: Any) -> Iterator[Any]:
         """Yield the parameters of a row."""

@@ -30,9 +30,12 @@ from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
     CompiledInsert,
     CompiledQuery,
+    CompiledUpdate,
     Parameter,
     digest_of_network,
+    numbered,
     padded,
+    placeholders,
     rows,
     seconds_ago,
     seconds_from_now,
@@ -174,11 +177,8 @@ class _NewSessions:
     def write(self, new: Sequence[NewSession], *, again: bool) -> Sequence[Exception | None]:
         """Store sessions, and return the error of those for which there is no room."""
         # First, since a transaction of this package begins with its write.
-        if again:
-            rows(tables.Session).bulk_create([one.row for one in new], ignore_conflicts=True)
-        else:
-            inserted = _new_sessions(get_settings().session_max_age)
-            inserted.insert(self.alias(), [vars(one.row) for one in new])
+        inserted = _new_sessions(get_settings().session_max_age)
+        inserted.insert(self.alias(), [vars(one.row) for one in new], again=again)
         refused = _refuse_too_many(new)
         _evict_oldest([one for one in new if one.row.digest not in refused])
         return [refused.get(one.row.digest) for one in new]
@@ -207,14 +207,26 @@ def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
         return {}
     settings = get_settings()
     most = settings.anonymous_factor * settings.sessions_per_principal
-    live = rows(tables.Session).filter(principal=anonymous[0].principal, expires_at__gt=Now())
-    used = live.filter(seen_at__gt=seconds_ago(settings.session_idle))
-    over = used[: most + len(anonymous)].count() - most
-    if over <= 0:
+    surplus = _sessions_beyond(most, len(padded(anonymous)), settings.session_idle)
+    found = list(surplus.rows(write_alias(), {"principal": anonymous[0].principal}))
+    if not found:
         return {}
-    refused = [row.digest for row in anonymous[-over:]]
+    refused = [row.digest for row in anonymous[-len(found) :]]
     rows(tables.Session).filter(digest__in=refused).delete()
     return {digest: _too_many_sessions() for digest in refused}
+
+
+@lru_cache(maxsize=64)
+def _sessions_beyond(most: int, upto: int, idle: float) -> CompiledQuery[Any]:
+    """Return the query for that many sessions of a principal beyond the maximum."""
+
+    def build(alias: str) -> Any:
+        sessions = tables.Session._default_manager.using(alias)
+        live = sessions.filter(principal=Parameter("principal"), expires_at__gt=Now())
+        used = live.filter(seen_at__gt=seconds_ago(idle)).order_by()
+        return used.values_list("pk")[most : most + upto]
+
+    return CompiledQuery(build)
 
 
 def _too_many_sessions() -> TooManySessions:
@@ -341,12 +353,25 @@ class _InitializedSessions:
 
     def write(self, pks: Sequence[int], *, again: bool) -> Sequence[None]:
         """Mark sessions as initialized, and notify their GET streams after the commit."""
-        rows(tables.Session).filter(pk__in=pks, is_initialized=False).update(is_initialized=True)
+        every = padded(pks)
+        _initialized_sessions(len(every)).update(self.alias(), numbered(every))
         notify_get_streams(pks)
         return [None] * len(pks)
 
 
 INITIALIZED_SESSIONS = _InitializedSessions()
+
+
+@cache
+def _initialized_sessions(count: int) -> CompiledUpdate:
+    return CompiledUpdate(
+        lambda alias: (
+            tables.Session._default_manager.using(alias).filter(
+                pk__in=placeholders(count), is_initialized=False
+            ),
+            {"is_initialized": True},
+        )
+    )
 
 
 def add_subscription(session: tables.Session, uri: str) -> bool:

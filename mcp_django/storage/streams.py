@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, lru_cache, partial
 from itertools import takewhile
 from typing import Any, Final
 
@@ -23,8 +23,16 @@ from django.db.models.functions import Now
 from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.storage.databases import (
+    CompiledInsert,
+    CompiledQuery,
+    CompiledUpdate,
     atomic,
+    in_batches,
     is_locked,
+    numbered,
+    padded,
+    placeholder,
+    placeholders,
     rows,
     seconds_from_now,
     tables,
@@ -98,24 +106,35 @@ class _NewStreams(_StreamRows):
 
     def write(self, new: Sequence[tables.Stream], *, again: bool) -> Sequence[None]:
         """Store streams."""
-        rows(tables.Stream).bulk_create(new, ignore_conflicts=again)
+        _insert_stream.insert(self.alias(), [vars(one) for one in new], again=again)
         return [None] * len(new)
 
 
 NEW_STREAMS = _NewStreams()
+_insert_stream = CompiledInsert(lambda: tables.Stream, lambda: {"created_at": Now()})
 
 
-def close_streams(*numbers: int) -> None:
+def close_streams(*streams: int) -> None:
     """Close streams of this process that have no last message."""
-    _mark_closed(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
+    every = padded(streams)
+    closing = _closing(len(every), get_settings().session_idle)
+    closing.update(write_alias(), {**numbered(every), "owner": worker_id()})
 
 
-def _mark_closed(found: QuerySet[tables.Stream]) -> None:
-    """Close these streams, whichever process owns them."""
-    # A client may send the id of the last event as long as its session may be idle.
-    found.filter(state=OPEN).update(
-        state=DONE, expires_at=seconds_from_now(get_settings().session_idle)
-    )
+@lru_cache(maxsize=64)
+def _closing(count: int, idle: float) -> CompiledUpdate:
+    def build(alias: str) -> tuple[QuerySet[tables.Stream], Mapping[str, Any]]:
+        streams = tables.Stream._default_manager.using(alias)
+        mine = streams.filter(pk__in=placeholders(count), owner=placeholder("owner"), state=OPEN)
+        # A client may send the id of the last event as long as its session may be idle.
+        return mine, _done(idle)
+
+    return CompiledUpdate(build)
+
+
+def _done(retention: float) -> Mapping[str, Any]:
+    """Return the changes of a stream that ends."""
+    return {"state": DONE, "expires_at": seconds_from_now(retention)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +157,44 @@ class _Events(_StreamRows):
         """
         found = [_advance(one) for one in new]
         added = [one for one, is_added in zip(new, found, strict=True) if is_added is True]
-        rows(tables.Event).bulk_create(
-            [
-                tables.Event(stream_id=one.number, seq=seq, payload=payload)
-                for one in added
-                for seq, payload in one.events
-            ]
-        )
+        events = [
+            {"stream_id": one.number, "seq": seq, "payload": payload}
+            for one in added
+            for seq, payload in one.events
+        ]
+        _insert_event.insert(self.alias(), events)
         return [one if isinstance(one, Exception) else None for one in found]
 
 
 EVENTS = _Events()
+_insert_event = CompiledInsert(lambda: tables.Event)
 
 
 def _advance(new: NewEvents) -> bool | LeaseLost:
     """Set the counter of a stream; return whether its events have to be added."""
     last = new.events[-1][0]
-    changes: dict[str, Any] = {"last_seq": last}
-    if new.is_final:
-        changes |= {"state": DONE, "expires_at": seconds_from_now(new.retention)}
-    mine = rows(tables.Stream).filter(pk=new.number, owner=worker_id())
-    if mine.filter(state=OPEN, last_seq__lt=last).update(**changes):
+    counting = _counting(new.retention if new.is_final else None)
+    values = {"stream": new.number, "owner": worker_id(), "last": last}
+    if counting.update(write_alias(), values):
         return True
     # The first attempt may have succeeded, and only the database's answer was lost.
+    mine = rows(tables.Stream).filter(pk=new.number, owner=worker_id())
     return False if mine.filter(last_seq=last).exists() else LeaseLost()
+
+
+@lru_cache(maxsize=8)
+def _counting(retention: float | None) -> CompiledUpdate:
+    """Return the update of a stream's counter; with a retention, the one that ends the stream."""
+
+    def build(alias: str) -> tuple[QuerySet[tables.Stream], Mapping[str, Any]]:
+        changes: dict[str, Any] = {"last_seq": placeholder("last")}
+        if retention is not None:
+            changes |= _done(retention)
+        streams = tables.Stream._default_manager.using(alias)
+        mine = streams.filter(pk=placeholder("stream"), owner=placeholder("owner"), state=OPEN)
+        return mine.filter(last_seq__lt=placeholder("last")), changes
+
+    return CompiledUpdate(build)
 
 
 def read_stream(session_pk: int, number: int, *, after_seq: int) -> StreamSnapshot:
@@ -297,11 +330,12 @@ class _NewGetStreams(_StreamRows):
         before = {pk: session.numbers for pk, session in found.items()}
         live = [one for one in new if one.session_pk in found]
         added = [found[one.session_pk].add(one) for one in live]
-        rows(tables.Stream).bulk_create(added, ignore_conflicts=True)
+        _insert_stream.insert(self.alias(), [vars(one) for one in added], again=True)
         after = {pk: session.numbers for pk, session in found.items()}
         every = {one.number for one in live}.union(*before.values())
         if over := every.difference(*after.values()):
-            _mark_closed(rows(tables.Stream).filter(pk__in=over))
+            closed = rows(tables.Stream).filter(pk__in=over, state=OPEN)
+            closed.update(**_done(get_settings().session_idle))
         told = [pk for pk, session in found.items() if before[pk] or len(session.numbers) > 1]
         if told:
             topics = map(topic_of_get_streams, told)
@@ -369,23 +403,58 @@ class _LiveSession:
 
 def _seen_sessions(pks: Collection[int]) -> dict[int, _LiveSession]:
     """Mark sessions as seen, and return those that have not ended."""
-    live = rows(tables.Session).filter(pk__in=pks, expires_at__gt=Now())
-    if not live.update(seen_at=Now()):
+    alias, every = write_alias(), padded([*pks])
+    named = numbered(every)
+    if not _seeing(len(every)).update(alias, named):
         return {}
-    is_open = Q(streams__kind=GET, streams__state=OPEN)
-    joined = live.annotate(open=FilteredRelation("streams", condition=is_open))
     found: dict[int, _LiveSession] = {}
-    for pk, is_initialized, heard, number, owner, last_seq in joined.order_by(
-        "open__last_seq"
-    ).values_list("pk", "is_initialized", "heard_seq", "open__pk", "open__owner", "open__last_seq"):
+    for pk, is_initialized, heard, stream, owner, last_seq in _streams_of(len(every)).rows(
+        alias, named
+    ):
         session = found.setdefault(pk, _LiveSession(pk, is_initialized, heard))
-        if number is not None:
-            session.streams.append((number, owner))
+        if stream is not None:
+            session.streams.append((stream, owner))
             session.last_seq = last_seq
-    wanted = rows(tables.Subscription).filter(session__in=found).order_by("pk")
-    for pk, uri in wanted.values_list("session", "uri"):
-        found[pk].uris.append(uri)
+    for pk, uri in _uris_of(len(every)).rows(alias, named):
+        if pk in found:
+            found[pk].uris.append(uri)
     return found
+
+
+def _live(alias: str, count: int) -> QuerySet[tables.Session]:
+    sessions = tables.Session._default_manager.using(alias)
+    return sessions.filter(pk__in=placeholders(count), expires_at__gt=Now())
+
+
+@cache
+def _seeing(count: int) -> CompiledUpdate:
+    return CompiledUpdate(lambda alias: (_live(alias, count), {"seen_at": Now()}))
+
+
+@cache
+def _streams_of(count: int) -> CompiledQuery[Any]:
+    """Return the query for sessions and their open GET streams, the oldest first."""
+
+    def build(alias: str) -> Any:
+        is_open = Q(streams__kind=GET, streams__state=OPEN)
+        joined = _live(alias, count).annotate(open=FilteredRelation("streams", condition=is_open))
+        columns = ("pk", "is_initialized", "heard_seq", "open__pk", "open__owner", "open__last_seq")
+        return joined.order_by("open__last_seq").values_list(*columns)
+
+    return CompiledQuery(build)
+
+
+@cache
+def _uris_of(count: int) -> CompiledQuery[Any]:
+    """Return the query for the subscriptions of sessions, the oldest first."""
+    return CompiledQuery(
+        lambda alias: (
+            tables.Subscription._default_manager.using(alias)
+            .filter(session__pk__in=placeholders(count))
+            .order_by("pk")
+            .values_list("session", "uri")
+        )
+    )
 
 
 def notify_get_streams(session_pks: Iterable[int]) -> None:
@@ -398,8 +467,24 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 
 def _notify_get_streams(session_pks: Collection[int]) -> None:
     # A stream that is being opened writes its row first, and reads the others then.
-    found = _open_get_streams(session_pks).values_list("session", flat=True).distinct()
-    publish(*map(topic_of_get_streams, found))
+    for some in in_batches([*session_pks], 500):
+        every = padded(some)
+        found = _sessions_with_streams(len(every)).rows(write_alias(), numbered(every))
+        publish(*map(topic_of_get_streams, [pk for (pk,) in found]))
+
+
+@cache
+def _sessions_with_streams(count: int) -> CompiledQuery[Any]:
+    """Return the query for the sessions that have open GET streams."""
+    return CompiledQuery(
+        lambda alias: (
+            tables.Stream._default_manager.using(alias)
+            .filter(session__pk__in=placeholders(count), kind=GET, state=OPEN)
+            .order_by()
+            .values_list("session")
+            .distinct()
+        )
+    )
 
 
 class _GetStreamEnds(_StreamRows):
@@ -418,7 +503,3 @@ class _GetStreamEnds(_StreamRows):
 
 
 GET_STREAM_ENDS = _GetStreamEnds()
-
-
-def _open_get_streams(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
-    return rows(tables.Stream).filter(session__in=session_pks, kind=GET, state=OPEN)

@@ -12,13 +12,25 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from django.db import connections
 from django.db.models import F, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
 
-from mcp_django.storage.databases import atomic, limit_lock_wait, rows, tables
+from mcp_django.storage.databases import (
+    CompiledQuery,
+    atomic,
+    limit_lock_wait,
+    numbered,
+    padded,
+    placeholder,
+    placeholders,
+    rows,
+    tables,
+    write_alias,
+)
 
 # The maximum number of topics that get one number together; databases limit query parameters.
 MAX_NUMBERED: Final = 500
@@ -133,10 +145,7 @@ def read_changes(seen: int | None) -> NumberedChanges:
 
     Without a number, return only the last assigned number.
     """
-    # One query for the clock and the numbers: of two queries, one would read an older state.
-    wanted = Q(pk=CLOCK.digest) if seen is None else Q(pk=CLOCK.digest) | Q(seq__gt=seen)
-    found = rows(tables.Topic).filter(wanted).order_by("seq")
-    page = list(found.values_list("pk", "seq", "version")[:PAGE_SIZE])
+    page = list(_changes(seen is None, PAGE_SIZE).rows(write_alias(), {"seen": seen}))
     until = next((version for digest, _, version in page if digest == CLOCK.digest), 0)
     numbers = {digest: seq for digest, seq, _ in page if digest != CLOCK.digest}
     if len(page) < PAGE_SIZE:
@@ -147,6 +156,21 @@ def read_changes(seen: int | None) -> NumberedChanges:
     return NumberedChanges(max(whole.values()), whole, is_all=False)
 
 
+@cache
+def _changes(is_first: bool, size: int) -> CompiledQuery[Any]:  # noqa: FBT001
+    """Return the query for the clock and, unless it is the first, the numbers after ``seen``."""
+
+    def build(alias: str) -> Any:
+        # One query for the clock and the numbers: of two queries, one would read an older state.
+        wanted = Q(pk=CLOCK.digest)
+        if not is_first:
+            wanted |= Q(seq__gt=placeholder("seen"))
+        found = tables.Topic._default_manager.using(alias).filter(wanted).order_by("seq")
+        return found.values_list("pk", "seq", "version")[:size]
+
+    return CompiledQuery(build)
+
+
 def read_changed_topics(topics: Iterable[TopicKey], seen: int) -> tuple[int, dict[TopicKey, int]]:
     """Return the last assigned number, and the numbers of the topics changed since ``seen``.
 
@@ -154,15 +178,27 @@ def read_changed_topics(topics: Iterable[TopicKey], seen: int) -> tuple[int, dic
     topics, with the last assigned number.
     """
     by_digest = {topic.digest: topic for topic in topics}
-    found = rows(tables.Topic).filter(pk__in=[*by_digest, CLOCK.digest])
-    late = found.filter(Q(seq__gt=seen) | Q(pk=CLOCK.digest))
+    digests = padded([*by_digest, CLOCK.digest])
+    values = {**numbered(digests), "seen": seen}
     last, numbers = 0, {}
-    for digest, seq, version in late.values_list("pk", "seq", "version"):
+    for digest, seq, version in _late_topics(len(digests)).rows(write_alias(), values):
         if digest == CLOCK.digest:
             last = version
         else:
             numbers[by_digest[digest]] = seq
     return last, numbers if seen <= last else dict.fromkeys(by_digest.values(), last)
+
+
+@cache
+def _late_topics(count: int) -> CompiledQuery[Any]:
+    """Return the query for those topics that changed after ``seen``, and the clock."""
+
+    def build(alias: str) -> Any:
+        found = tables.Topic._default_manager.using(alias).filter(pk__in=placeholders(count))
+        late = found.filter(Q(seq__gt=placeholder("seen")) | Q(pk=CLOCK.digest))
+        return late.order_by().values_list("pk", "seq", "version")
+
+    return CompiledQuery(build)
 
 
 def increment_versions(changed: Iterable[TopicKey]) -> None:
