@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 
 from tests.conformance.shared import database
@@ -165,6 +164,9 @@ async def test_processes_forked_after_a_call_write_for_themselves(
 @contextmanager
 def counting(environ: Mapping[str, str]) -> Iterator[Callable[[], int]]:
     """A function that returns how many connections are in a transaction."""
+    # Only the outside ring has the driver.
+    import psycopg
+
     wanted = database(environ["MCP_TEST_DATABASE_URL"])
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND state = 'idle in transaction'"
