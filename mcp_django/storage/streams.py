@@ -271,6 +271,8 @@ def find_stream_kind(session_pk: int, number: int) -> str | None:
 
 # The maximum number of open GET streams of a session; one more closes the oldest.
 MAX_GET_STREAMS: Final = 3
+# Of how many sessions the streams are looked for with one query; it limits its parameters.
+NOTIFIED_SESSIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +469,7 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 
 def _notify_get_streams(session_pks: Collection[int]) -> None:
     # A stream that is being opened writes its row first, and reads the others then.
-    for some in in_batches([*session_pks], 500):
+    for some in in_batches([*session_pks], NOTIFIED_SESSIONS):
         every = padded(some)
         found = _sessions_with_streams(len(every)).rows(write_alias(), numbered(every))
         publish(*map(topic_of_get_streams, [pk for (pk,) in found]))

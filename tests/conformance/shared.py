@@ -59,19 +59,13 @@ def why_missing() -> str | None:
     return None
 
 
-@contextmanager
-def existing_database(url: str, *, template: str = "template1") -> Iterator[None]:
-    """See that the database is there; one that had to be made for this is dropped at the end.
-
-    One that is made is a copy of the database named `template`.
-    """
+def connect(url: str) -> Any:
+    """A connection to the server of a database, which may not be there yet."""
     # A server of one worker needs no PostgreSQL driver.
     import psycopg
-    from psycopg.sql import SQL, Identifier
 
     wanted = database(url)
-    name = Identifier(wanted["NAME"])
-    with psycopg.connect(
+    return psycopg.connect(
         host=wanted["HOST"] or None,
         port=wanted["PORT"] or None,
         user=wanted["USER"] or None,
@@ -79,7 +73,20 @@ def existing_database(url: str, *, template: str = "template1") -> Iterator[None
         dbname="postgres",
         # Databases are neither made nor dropped within a transaction.
         autocommit=True,
-    ) as connection:
+    )
+
+
+@contextmanager
+def existing_database(url: str, *, template: str = "template1") -> Iterator[None]:
+    """See that the database is there; one that had to be made for this is dropped at the end.
+
+    One that is made is a copy of the database named `template`.
+    """
+    from psycopg.sql import SQL, Identifier
+
+    wanted = database(url)
+    name = Identifier(wanted["NAME"])
+    with connect(url) as connection:
         query = "SELECT 1 FROM pg_database WHERE datname = %s"
         is_there = connection.execute(query, [wanted["NAME"]]).fetchone() is not None
         if not is_there:

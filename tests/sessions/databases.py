@@ -16,7 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 from urllib.parse import urlsplit
 
-from tests.conformance.shared import DATABASE_SERVER, database, existing_database, redis_url
+from tests.conformance.shared import (
+    DATABASE_SERVER,
+    connect,
+    database,
+    existing_database,
+    redis_url,
+)
 from tests.processes import REPOSITORY
 
 Kind = Literal["sqlite", "postgres"]
@@ -94,19 +100,10 @@ def _memory(directory: Path) -> Iterator[Path]:
 
 def cut(environ: Mapping[str, str]) -> int:
     """End every connection to a PostgreSQL database, as its restart does; how many there were."""
-    import psycopg
-
-    wanted = database(environ["MCP_TEST_DATABASE_URL"])
+    url = environ["MCP_TEST_DATABASE_URL"]
     query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
-    with psycopg.connect(
-        host=wanted["HOST"] or None,
-        port=wanted["PORT"] or None,
-        user=wanted["USER"] or None,
-        password=wanted["PASSWORD"] or None,
-        dbname="postgres",
-        autocommit=True,
-    ) as connection:
-        found = connection.execute(query, [wanted["NAME"]]).fetchone()
+    with connect(url) as connection:
+        found = connection.execute(query, [database(url)["NAME"]]).fetchone()
     return found[0] if found else 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conformance.shared import database
+from tests.conformance.shared import connect, database
 from tests.drivers import headers_for, message
 from tests.processes import Server, serving
 from tests.sessions.client import connections, request
@@ -164,28 +164,12 @@ async def test_processes_forked_after_a_call_write_for_themselves(
 @contextmanager
 def counting(environ: Mapping[str, str]) -> Iterator[Callable[[], int]]:
     """A function that returns how many connections are in a transaction."""
-    # Only the outside ring has the driver.
-    import psycopg
-
-    wanted = database(environ["MCP_TEST_DATABASE_URL"])
+    url = environ["MCP_TEST_DATABASE_URL"]
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND state = 'idle in transaction'"
     )
-
-    def count() -> int:
-        row = connection.execute(query, [wanted["NAME"]]).fetchone()
-        assert row is not None
-        return int(row[0])
-
-    with psycopg.connect(
-        host=wanted["HOST"] or None,
-        port=wanted["PORT"] or None,
-        user=wanted["USER"] or None,
-        password=wanted["PASSWORD"] or None,
-        dbname="postgres",
-        autocommit=True,
-    ) as connection:
-        yield count
+    with connect(url) as connection:
+        yield lambda: connection.execute(query, [database(url)["NAME"]]).fetchone()[0]
 
 
 @pytest.mark.requires("shared")
