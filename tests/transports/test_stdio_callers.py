@@ -59,6 +59,9 @@ def test_the_environment_holds_a_token_with_its_scopes(tmp_path: Path) -> None:
         refused = process.request("tools/call", {"name": "scoped_tool", "arguments": {}})
         assert refused["error"]["code"] == FORBIDDEN
         assert refused["error"]["data"] == {"scopes": ["orders:write", "orders:read"]}
+        # It is stored behind the requests, at the latest when the process ends.
+        process.close_input()
+        assert process.wait() == 0
     assert AccessToken.objects.get().last_used_at is not None
     assert plaintext not in process.stderr
 
