@@ -83,7 +83,7 @@ def _shortcuts() -> None:
 
 @pytest.fixture(autouse=True)
 def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clear rate limits, throttling and token caches, so that tests do not affect each other.
+    """Clear rate limits, throttling and caches, so that tests do not affect each other.
 
     The clock of the limits is frozen, so that no window ends during a test, unless the test
     advances its own clock.
@@ -92,6 +92,7 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     from django.core.cache import cache
 
     from mcp_django.auth import authentication, limits, limits as brute_force, security_log
+    from mcp_django.storage import cache as confirmed
 
     now = time.time()
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
@@ -99,6 +100,7 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     brute_force.accepted_credentials.clear()
     security_log.event_limiter.clear()
     authentication.token_cache.clear()
+    confirmed.clear_caches()
 
 
 @pytest.fixture(autouse=True)

@@ -142,8 +142,7 @@ class CallRecord:
         self.server = call.server
         self.principal = call.principal
         self.envelope = call.envelope
-        row = getattr(call.session, "row", None)
-        self.session = row.digest if row is not None else ""
+        self.session = "" if call.session is None else call.session.digest
         self.origin = (call.origin, call.acting_user)
         self.transport = call.transport
         self.pending = [None]

@@ -391,13 +391,13 @@ def begin_operation(call: Call) -> Operation | None:
 
 def start_operation(call: Call, found: Instruments) -> Operation:
     """Begin the operation of a request."""
-    request, row = call.request, getattr(call.session, "row", None)
+    request = call.request
     method = _known_method(request.method)
     operation = Operation(
         found,
         method,
         _common_attributes(method, call.revision.version, call.transport),
-        _identity_attributes(request.id, row.digest if row is not None else ""),
+        _identity_attributes(request.id, "" if call.session is None else call.session.digest),
         trace=call.envelope.trace,
         logs_arguments=call.server.log_arguments,
     )

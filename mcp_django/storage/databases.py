@@ -106,6 +106,17 @@ def is_in_transaction() -> bool:
     return connection.connection is not None and not connection.autocommit
 
 
+def has_open_transaction() -> bool:
+    """Return whether this thread has an open transaction of the site, on any database."""
+    return any(
+        not all(map(is_test_transaction, one.atomic_blocks))
+        if one.in_atomic_block
+        else one.connection is not None and not one.autocommit
+        # Looking up a connection by its alias would create it.
+        for one in connections.all(initialized_only=True)
+    )
+
+
 def is_test_transaction(block: Any) -> bool:
     """Return whether a transaction is the one around a test, which Django itself ignores."""
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)

@@ -38,7 +38,7 @@ from mcp_django.storage.databases import (
     run_in_db_thread,
 )
 from mcp_django.storage.inbox import worker_id
-from mcp_django.storage.versions import NumberedChanges, TopicKey
+from mcp_django.storage.versions import TAGS, NumberedChanges, TopicKey
 
 logger = logging.getLogger("mcp_django")
 
@@ -295,6 +295,9 @@ class Hub:
 
     def handle_notification(self, topic: TopicKey) -> None:
         """Handle a notification of a topic; on the loop."""
+        if topic.kind == TAGS.kind:
+            self._deliver(topic, self._listeners.get(TAGS, ()))
+            return
         if topic not in self._listeners:
             return
         if not topic.has_version or topic.is_revocation:
@@ -369,8 +372,8 @@ class Hub:
                 self._deliver(topic)
         return found is not None
 
-    def _deliver(self, topic: TopicKey) -> None:
-        for listener in tuple(self._listeners.get(topic, ())):
+    def _deliver(self, topic: TopicKey, listeners: Iterable[Listener] | None = None) -> None:
+        for listener in tuple(self._listeners.get(topic, ()) if listeners is None else listeners):
             try:
                 listener(topic)
             except Exception:

@@ -14,8 +14,10 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
+from mcp_django.storage.cache import forget
 from mcp_django.storage.databases import tables
 from mcp_django.storage.pubsub import publish
+from mcp_django.storage.sessions import session_tag
 from mcp_django.storage.versions import REVOKED, TopicKey
 
 
@@ -42,10 +44,10 @@ def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
     return found
 
 
-# Signals of users and tokens ----------------------------------------------------------------------
+# Signals of users, tokens and sessions ------------------------------------------------------------
 
 # Signals report a saved or deleted instance: from the admin, a command, a view. A queryset's
-# ``update`` sends none; streams then notice within a minute.
+# ``update`` sends none; streams then notice within a minute, requests after ``CONFIRM_SECONDS``.
 
 
 def connect_receivers() -> None:
@@ -55,6 +57,8 @@ def connect_receivers() -> None:
     post_delete.connect(_user_deleted, sender=user, dispatch_uid=uid)
     post_save.connect(_token_saved, sender=tables.AccessToken, dispatch_uid=uid)
     post_delete.connect(_token_deleted, sender=tables.AccessToken, dispatch_uid=uid)
+    for changed in (post_save, post_delete):
+        changed.connect(_session_changed, sender=tables.Session, dispatch_uid=uid)
 
 
 def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> None:
@@ -75,6 +79,10 @@ def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **k
 
 def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
     _after_commit(partial(notify_revoked, instance.credential), using)
+
+
+def _session_changed(instance: tables.Session, *, using: str, **kwargs: Any) -> None:
+    _after_commit(partial(forget, session_tag(instance.pk)), using)
 
 
 def _after_commit(callback: Any, using: str) -> None:

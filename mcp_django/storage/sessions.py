@@ -10,22 +10,36 @@ database and ``MemorySession`` in the memory of a connection.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from datetime import datetime
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, Sum, Window
-from django.db.models.functions import Length, Now, RowNumber
+from django.db.models import (
+    BooleanField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    Sum,
+    TextField,
+    Window,
+)
+from django.db.models.functions import Cast, Length, Now, RowNumber
 
 from mcp_django.conf import get_settings
 from mcp_django.core.context import SessionInfo
 from mcp_django.exceptions import TooManySessions
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
+from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
     CompiledInsert,
@@ -62,34 +76,39 @@ class TooManySubscriptions(Exception):
 
 
 class StoredSession:
-    """A session with its row in the database."""
+    """A session in the database."""
 
-    def __init__(self, row: tables.Session) -> None:
-        self.row = row
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+
+    @property
+    def digest(self) -> str:
+        """The digest of the id, by which logs and traces name the session."""
+        return self.record.digest
 
     @property
     def revision(self) -> Revision:
         """The negotiated revision."""
-        return REVISIONS[self.row.protocol_version]
+        return REVISIONS[self.record.protocol_version]
 
-    @property
+    @cached_property
     def client_info(self) -> Mapping[str, Any]:
         """The ``clientInfo`` that the client has sent."""
-        return self.row.client_info  # type: ignore[no-any-return]
+        return json.loads(self.record.client_info)  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def capabilities(self) -> Mapping[str, Any]:
         """The capabilities that the client has declared."""
-        return self.row.capabilities  # type: ignore[no-any-return]
+        return json.loads(self.record.capabilities)  # type: ignore[no-any-return]
 
     @property
     def log_level(self) -> str | None:
         """The level of ``logging/setLevel``, ``None`` if the client has set none."""
-        return self.row.log_level or None
+        return self.record.log_level or None
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow, in any process."""
-        update_session(self.row, log_level=level)
+        update_session(self.record.pk, log_level=level)
 
     def subscribe(self, uri: str) -> None:
         """Notify the client of changes of a resource from now on.
@@ -97,13 +116,13 @@ class StoredSession:
         Raises:
             TooManySubscriptions: the session has the maximum number.
         """
-        if add_subscription(self.row, uri):
-            notify_get_streams([self.row.pk])
+        if add_subscription(self.record.pk, uri):
+            notify_get_streams([self.record.pk])
 
     def unsubscribe(self, uri: str) -> None:
         """Stop notifying the client of changes of a resource."""
-        if remove_subscription(self.row, uri):
-            notify_get_streams([self.row.pk])
+        if remove_subscription(self.record.pk, uri):
+            notify_get_streams([self.record.pk])
 
 
 class NewSession(NamedTuple):
@@ -290,32 +309,102 @@ def _ranked_sessions(callers: int, digests: int, above: int, upto: int) -> Compi
     return CompiledQuery(build)
 
 
-def find_session(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
-    """Return the live session of this id, server and caller, ``None`` if there is none."""
-    row = _session_query(get_settings().session_idle).first(
-        write_alias(), digest=_digest(plaintext), server=server, principal=principal
-    )
-    if row is not None and row.is_stale:
-        note_seen(row)
-    return row  # type: ignore[no-any-return]
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A live session, as the database confirmed it a moment ago; requests share it."""
+
+    pk: int
+    digest: str = field(repr=False)
+    protocol_version: str
+    # As text: small, however many objects a client has put into it.
+    client_info: str = field(repr=False)
+    capabilities: str = field(repr=False)
+    log_level: str
+    is_initialized: bool
+    created_at: datetime
 
 
-@cache
-def _session_query(idle: float) -> CompiledQuery[tables.Session]:
-    return CompiledQuery(
-        lambda alias: (
-            tables.Session._default_manager.using(alias)
-            .filter(
-                digest=Parameter("digest"),
-                server=Parameter("server"),
-                principal=Parameter("principal"),
-                expires_at__gt=Now(),
-                seen_at__gt=seconds_ago(idle),
-            )
-            .annotate(is_stale=Q(seen_at__lt=seconds_ago(RESOLUTION_SECONDS)))
-            .order_by()
+class _SessionKey(NamedTuple):
+    digest: str
+    server: str
+    principal: str
+
+
+def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecord | None:
+    """Return the live session of this id, server and caller, ``None`` if there is none.
+
+    It was live at most ``CONFIRM_SECONDS`` ago, and its caller is the one that opened it.
+
+    Raises:
+        Error: the database could not be asked.
+        Busy: too many requests ask it.
+    """
+    return session_cache.fetch(_SessionKey(_digest(plaintext), server, principal))
+
+
+def _read_sessions(
+    keys: Collection[_SessionKey],
+) -> dict[_SessionKey, Confirmed[SessionRecord]]:
+    """Return those sessions that are live, and note that they are in use."""
+    idle = get_settings().session_idle
+    digests = padded([*{key.digest for key in keys}])
+    wanted = set(keys)
+    found = {}
+    query = _live_sessions(idle, len(digests))
+    named = {f"digest {n}": digest for n, digest in enumerate(digests)}
+    for server, principal, now, ends_at, seen_at, is_stale, *columns in query.rows(
+        write_alias(), named
+    ):
+        record = SessionRecord(*columns)
+        key = _SessionKey(record.digest, server, principal)
+        if key not in wanted:
+            # Another caller has its id.
+            continue
+        if is_stale:
+            note_seen(record.pk)
+        left = min((ends_at - now).total_seconds(), (seen_at - now).total_seconds() + idle)
+        found[key] = Confirmed(record, frozenset((session_tag(record.pk),)), left)
+    return found
+
+
+session_cache: RefreshAheadCache[_SessionKey, SessionRecord] = RefreshAheadCache(
+    "sessions", _read_sessions
+)
+
+
+def session_tag(pk: int) -> str:
+    """Return the tag of what a process caches of a session."""
+    return f"session:{pk}"
+
+
+@lru_cache(maxsize=64)
+def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
+    def build(alias: str) -> Any:
+        found = tables.Session._default_manager.using(alias).filter(
+            digest__in=[Parameter(f"digest {n}") for n in range(count)],
+            expires_at__gt=Now(),
+            seen_at__gt=seconds_ago(idle),
         )
-    )
+        return found.order_by().values_list(
+            "server",
+            "principal",
+            Now(),
+            "expires_at",
+            "seen_at",
+            ExpressionWrapper(
+                Q(seen_at__lt=seconds_ago(RESOLUTION_SECONDS)), output_field=BooleanField()
+            ),
+            "pk",
+            "digest",
+            "protocol_version",
+            Cast("client_info", TextField()),
+            Cast("capabilities", TextField()),
+            "log_level",
+            "is_initialized",
+            "created_at",
+        )
+
+    return CompiledQuery(build)
 
 
 def mark_seen(pk: int) -> bool:
@@ -330,16 +419,10 @@ def live_sessions(pks: Iterable[int]) -> set[int]:
     return set(found.values_list("pk", flat=True))
 
 
-def end_session(session: tables.Session) -> None:
-    """End a session; its rows are deleted later, when no process writes to them any more."""
-    end_sessions([session.pk])
-
-
-def update_session(session: tables.Session, **values: Any) -> None:
-    """Set fields of a session on the instance and in the database."""
-    rows(tables.Session).filter(pk=session.pk).update(**values)
-    for name, value in values.items():
-        setattr(session, name, value)
+def update_session(pk: int, **values: Any) -> None:
+    """Set fields of a session, for all requests that follow, in any process."""
+    rows(tables.Session).filter(pk=pk).update(**values)
+    transaction.on_commit(partial(forget, session_tag(pk)), using=write_alias())
 
 
 class _InitializedSessions:
@@ -374,7 +457,7 @@ def _initialized_sessions(count: int) -> CompiledUpdate:
     )
 
 
-def add_subscription(session: tables.Session, uri: str) -> bool:
+def add_subscription(session_pk: int, uri: str) -> bool:
     """Store a subscription to a resource; return whether it is new.
 
     Raises:
@@ -382,21 +465,21 @@ def add_subscription(session: tables.Session, uri: str) -> bool:
     """
     digest = _digest(uri)
     found = rows(tables.Subscription)
-    mine = found.filter(session=session)
+    mine = found.filter(session=session_pk)
     if mine.filter(digest=digest).exists():
         return False
     held = mine.aggregate(count=Count("pk"), size=Sum(Length("uri"), default=0))
     if held["count"] >= MAX_SUBSCRIPTIONS or held["size"] + len(uri) > MAX_SUBSCRIBED_CHARACTERS:
         raise TooManySubscriptions
     found.bulk_create(
-        [tables.Subscription(session=session, uri=uri, digest=digest)], ignore_conflicts=True
+        [tables.Subscription(session_id=session_pk, uri=uri, digest=digest)], ignore_conflicts=True
     )
     return True
 
 
-def remove_subscription(session: tables.Session, uri: str) -> bool:
+def remove_subscription(session_pk: int, uri: str) -> bool:
     """Delete a subscription; return whether there was one."""
-    ended, _ = rows(tables.Subscription).filter(session=session, digest=_digest(uri)).delete()
+    ended, _ = rows(tables.Subscription).filter(session=session_pk, digest=_digest(uri)).delete()
     return bool(ended)
 
 
@@ -410,9 +493,13 @@ def end_sessions(pks: Iterable[int], **changes: Any) -> int:
     ended = live.update(expires_at=Now(), **changes)
     if ended:
         notify_get_streams(named)
-        gone = [TopicKey("", "session", str(pk)) for pk in named]
-        transaction.on_commit(partial(notify, *gone), using=write_alias())
+        transaction.on_commit(partial(_notify_ended, named), using=write_alias())
     return ended
+
+
+def _notify_ended(pks: Sequence[int]) -> None:
+    forget(*map(session_tag, pks))
+    notify(*(TopicKey("", "session", str(pk)) for pk in pks))
 
 
 def _digest(text: str) -> str:
@@ -428,6 +515,10 @@ class ClientSession(SessionInfo, Protocol):
     @property
     def revision(self) -> Revision:
         """The negotiated revision."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the id, by which logs and traces name the session; may be empty."""
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow."""
@@ -455,6 +546,7 @@ class MemorySession:
     client_info: Mapping[str, Any]
     capabilities: Mapping[str, Any]
     log_level: str | None = None
+    digest: str = ""
     uris: dict[str, None] = field(default_factory=dict)
     on_change: Callable[[], None] = _do_nothing
     """Called, in any thread, when the subscriptions change."""

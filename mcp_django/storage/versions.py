@@ -45,8 +45,8 @@ class TopicKey:
     """Something that changes, to which listeners subscribe.
 
     It is a list of one server (``tools``, ``resources``, ``prompts``), one of its resources
-    (``resource``), a row of this package (``session``, ``stream``), or the access of a caller
-    (``credential``, ``user``).
+    (``resource``), a row of this package (``session``, ``stream``), the access of a caller
+    (``credential``, ``user``), or a tag of what processes cache (``tag``).
     """
 
     server: str
@@ -61,8 +61,8 @@ class TopicKey:
 
     @property
     def has_version(self) -> bool:
-        """Whether its changes are counted; sessions and streams have rows with more details."""
-        return self.kind not in ("session", "stream")
+        """Whether its changes are counted; the others have rows with more details."""
+        return self.kind not in ("session", "stream", "tag")
 
     @property
     def is_numbered(self) -> bool:
@@ -77,6 +77,8 @@ class TopicKey:
 
 # Changes with every revocation, so that one row tells whether to read the rows of callers.
 REVOKED = TopicKey("", "sent-away")
+# Its subscribers are notified of every tag; see ``storage.cache``.
+TAGS = TopicKey("", "tag")
 # Changes with every override in the admin. Its row is never deleted: a process that was suspended
 # for longer would miss the changes.
 OVERRIDES = TopicKey("", "managed")

@@ -576,9 +576,9 @@ def note_use(row: Model, column: str = "last_used_at") -> None:
         _store(_LastUses(type(row), column), row.pk)
 
 
-def note_seen(session: Model) -> None:
+def note_seen(session_pk: int) -> None:
     """Store soon that a session is seen now."""
-    _store(_LastUses(type(session), "seen_at"), session.pk)
+    _store(_LastUses(tables.Session, "seen_at"), session_pk)
 
 
 def _store(kind: _LastUses, pk: Any) -> None:

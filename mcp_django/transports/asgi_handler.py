@@ -35,6 +35,7 @@ from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request, request_id_of
+from mcp_django.storage.cache import receive_forgotten
 from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
@@ -78,6 +79,7 @@ class FastASGIHandler(BaseHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one request; ``view`` is the view that the URLconf resolved for it."""
+        receive_forgotten()
         exchange = exchange_of(scope, view)
         in_flight = InFlight(view=view, cancellation=exchange.cancellation)
         reader = BodyReader(view.mcp_server, scope, exchange, receive)
@@ -213,6 +215,7 @@ class RawASGIMount:
             )
         if hasattr(send, "__self__"):
             set_no_delay(send)
+        receive_forgotten()
         exchange = exchange_of(scope)
         reader = BodyReader(self._server, scope, exchange, receive)
         try:

@@ -168,7 +168,7 @@ class _CancellationPoller:
         if not isinstance(session, StoredSession):
             yield
             return
-        pk = session.row.pk
+        pk = session.record.pk
         self._hold(pk)
         try:
             yield

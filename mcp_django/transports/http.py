@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
+from django.db import InterfaceError, OperationalError
 
 from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import presumed_caller
@@ -250,6 +251,9 @@ def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
             record_step_up(received.server, received.exchange, received.principal, exc)
         if isinstance(exc, AccessRefused):
             return challenge_reply(exc, received.server, received.exchange)
+        if isinstance(exc, (InterfaceError, OperationalError)):
+            logger.warning("A request could not be authorized (%s).", exc)
+            exc = Busy("The database is unavailable; try again in a moment.")
         if isinstance(exc, Busy):
             return error_reply(exc, request_id_of(received.message))
     except Exception as failure:  # noqa: BLE001 - logged below

@@ -225,7 +225,7 @@ class SessionRequest:
             return error_reply(exc, request.id, session.revision)
         if isinstance(opened, bytes):
             return json_reply(200, opened)
-        cancellation.register_call(session.row.pk, opened)
+        cancellation.register_call(session.record.pk, opened)
         if isinstance(opened.result, TaskWait):
             return self._await(session, opened)
         if self.streams_to and opened.wants_stream:
@@ -278,9 +278,9 @@ class SessionRequest:
             number = client_requests.stream_of_request_id(message.id)
             if number is not None:
                 said = client_requests.decode_answer(message)
-                client_requests.deliver_answer(session.row.pk, number, str(message.id), said)
+                client_requests.deliver_answer(session.record.pk, number, str(message.id), said)
         elif isinstance(message, Notification):
-            version, digest = session.row.protocol_version, session.row.digest
+            version, digest = session.record.protocol_version, session.record.digest
             with telemetry.trace_notification(
                 message, version=version, transport="http", session=digest
             ):
@@ -289,12 +289,12 @@ class SessionRequest:
 
     def _notified(self, session: StoredSession, message: Notification) -> Reply | Pending:
         if message.method == "notifications/cancelled":
-            cancellation.cancel_request(session.row.pk, message)
-        if message.method != "notifications/initialized" or session.row.is_initialized:
+            cancellation.cancel_request(session.record.pk, message)
+        if message.method != "notifications/initialized" or session.record.is_initialized:
             return accepted()
         return Pending(
             kind=sessions.INITIALIZED_SESSIONS,
-            row=session.row.pk,
+            row=session.record.pk,
             reply=accepted(),
             fail=partial(_failed, "session", None, None),
         )
@@ -329,7 +329,7 @@ class SessionRequest:
         if not last:
             return _streaming(partial(listen.get_stream_events, self, session, slot))
         found = durable_streams.decode_event_id(last)
-        kind = streams.find_stream_kind(session.row.pk, found.stream) if found else None
+        kind = streams.find_stream_kind(session.record.pk, found.stream) if found else None
         if found is None or kind != ("get" if found.is_of_get_stream else "post"):
             return jsonrpc_error_reply(
                 400, "Last-Event-ID is not an event of this session, or the event has expired."
@@ -339,7 +339,7 @@ class SessionRequest:
         watched = partial(listen.watch_access, self.server, self.principal)
         rest = partial(
             durable_streams.resume_stream,
-            session.row.pk,
+            session.record.pk,
             found.stream,
             after_seq=found.position,
             watched=watched,
@@ -358,9 +358,9 @@ class SessionRequest:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
-        sessions.end_session(session.row)
-        lasted = (timezone.now() - session.row.created_at).total_seconds()
-        version = session.row.protocol_version
+        sessions.end_sessions([session.record.pk])
+        lasted = (timezone.now() - session.record.created_at).total_seconds()
+        version = session.record.protocol_version
         telemetry.record_session_end(lasted, version=version, transport="http")
         return Reply(status=204)
 
@@ -392,7 +392,7 @@ def _pending_stream(
     answered: RequestId | list[RequestId],
 ) -> Pending:
     """Return a stream of messages that answers these requests, with its row."""
-    row = streams.new_stream(session.row.pk, request_id=json.dumps(answered))
+    row = streams.new_stream(session.record.pk, request_id=json.dumps(answered))
     request_id = None if isinstance(answered, list) else answered
 
     def fail(exc: Exception) -> Reply:
@@ -401,12 +401,12 @@ def _pending_stream(
             return _unknown_session(request_id)
         return _failed("stream", request_id, None, exc)
 
-    answers = client_requests.StoredAnswers(session.row.pk, row.pk)
+    answers = client_requests.StoredAnswers(session.record.pk, row.pk)
     return Pending(
         kind=streams.NEW_STREAMS,
         row=row,
         reply=_streaming(
-            lambda: durable_streams.run_stream(session.row.pk, row.pk, call, run(answers))
+            lambda: durable_streams.run_stream(session.record.pk, row.pk, call, run(answers))
         ),
         fail=fail,
     )
@@ -460,7 +460,7 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         if isinstance(member, Request):
             opened = authorized[index] if index in authorized else _open(posted, session, member)
             if isinstance(opened, Call):
-                cancellation.register_call(session.row.pk, opened)
+                cancellation.register_call(session.record.pk, opened)
                 running.append(opened)
             else:
                 finished.append(opened)

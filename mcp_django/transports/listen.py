@@ -531,7 +531,7 @@ class _GetStream:
         self._session = session
         self._hub = get_hub()
         self._resumed = resumed
-        self._pk = session.row.pk
+        self._pk = session.record.pk
         self._number = randbits(63)
         self._opening: asyncio.Task[GetStreamState | None] | None = None
         self._snapshot: GetStreamState | None = None

@@ -167,7 +167,7 @@ def test_terminating_ends_it_with_a_line_in_its_history() -> None:
 
 def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone() -> None:
     one, two, over = opened(), opened(), opened()
-    sessions.end_session(over)
+    sessions.end_sessions([over.pk])
     client = superuser()
     assert "2 sessions were terminated." in text_of(
         client.post(
@@ -201,7 +201,7 @@ def test_the_states_are_told_apart() -> None:
     rows(Session).filter(pk=silent.pk).update(
         seen_at=seconds_ago(10**6), expires_at=seconds_from_now(10**6)
     )
-    sessions.end_session(over)
+    sessions.end_sessions([over.pk])
     client = superuser()
 
     def found(query: str) -> set[int]:

@@ -175,7 +175,7 @@ def test_what_is_evicted_while_it_is_looked_up_does_not_come_back() -> None:
         statements.append(sql)
         if sql.startswith("UPDATE") and len(statements) < 5:
             statements.extend(["evicted"] * 5)
-            sessions.end_session(row)
+            sessions.end_sessions([row.pk])
         return execute(sql, *rest)
 
     with connection.execute_wrapper(evict_then):
@@ -190,10 +190,10 @@ def test_the_addresses_of_a_session_and_its_subscriptions_are_bounded(
     monkeypatch.setattr(sessions, "MAX_SUBSCRIBED_CHARACTERS", 30)
     row, _ = open_session(network=HERE)
     assert HERE not in row.network
-    assert sessions.add_subscription(row, "a://" + "x" * 16)
+    assert sessions.add_subscription(row.pk, "a://" + "x" * 16)
     with pytest.raises(sessions.TooManySubscriptions):
-        sessions.add_subscription(row, "b://" + "x" * 16)
-    assert sessions.add_subscription(row, "b://12345")
+        sessions.add_subscription(row.pk, "b://" + "x" * 16)
+    assert sessions.add_subscription(row.pk, "b://12345")
     assert Subscription.objects.filter(session=row).count() == 2
 
 

@@ -30,6 +30,7 @@ from tests.sessions.handshakes import (
     request,
 )
 from tests.spec import spec
+from tests.transports.mounts import in_thread
 
 SUPPORTED = {"supported": VERSIONS}
 
@@ -236,5 +237,9 @@ async def test_a_session_remembers_what_the_client_said(mount: str) -> None:
     assert (row.protocol_version, row.client_info) == (C, CLIENT)
     assert row.capabilities == {"elicitation": {}, "roots": {"listChanged": True}}
     assert (row.server, row.principal, row.is_initialized) == ("open", "anonymous", True)
-    found = sessions.StoredSession(row)
+    record = await in_thread(
+        lambda: sessions.find_session(peer.id, server="open", principal="anonymous")
+    )
+    assert record is not None
+    found = sessions.StoredSession(record)
     assert found.revision.version == C

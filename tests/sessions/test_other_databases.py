@@ -14,7 +14,8 @@ from tests.processes import REPOSITORY
 
 HERE = Path(__file__).parent
 TASKS = HERE.parent / "tasks" / "test_store.py"
-FILES = sorted([*HERE.glob("test_*_store.py"), HERE / "test_pruning.py", TASKS])
+OTHERS = [HERE / "test_confirmed.py", HERE / "test_pruning.py", TASKS]
+FILES = sorted([*HERE.glob("test_*_store.py"), *OTHERS])
 POSTGRES_ALONE = [HERE / "test_locked_rows.py"]
 QUIET = ("-q", "-p", "no:cacheprovider")
 JOURNAL = ("", "_values", "_waiting", "_writing")

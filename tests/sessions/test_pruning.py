@@ -47,7 +47,7 @@ def finished(session: Session, *, ago: float) -> int:
 def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
     open_stream(session.pk)
     open_get_stream(session.pk, 1)
-    sessions.add_subscription(session, "a:1")
+    sessions.add_subscription(session.pk, "a:1")
     inbox.put_message(session.pk, "answer", "ask-1")
     versions.increment_versions([versions.TopicKey("store", "tools")])
     finished(session, ago=-1)
@@ -81,7 +81,7 @@ def test_a_session_goes_with_all_that_belongs_to_it(
     for one in (session, kept):
         open_stream(one.pk)
         finished(one, ago=-60)
-        sessions.add_subscription(one, "a:1")
+        sessions.add_subscription(one.pk, "a:1")
         inbox.put_message(one.pk, "answer", "ask-1")
     changes = {name: seconds_ago(seconds) for name, seconds in columns.items()}
     Session.objects.filter(pk=session.pk).update(**changes)
@@ -92,7 +92,7 @@ def test_a_session_goes_with_all_that_belongs_to_it(
 
 
 def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session: Session) -> None:
-    sessions.end_session(session)
+    sessions.end_sessions([session.pk])
     assert prune() == NOTHING
     Session.objects.update(expires_at=seconds_ago(cleanup.GRACE_SECONDS + 1))
     assert prune() == {**NOTHING, "sessions": 1}

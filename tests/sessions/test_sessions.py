@@ -38,6 +38,7 @@ from tests.sessions.handshakes import (
     request,
 )
 from tests.spec import spec
+from tests.transports.mounts import in_thread
 
 STREAMING_VERSIONS = (B, C, D)
 VISIBLE = re.compile(r"[\x21-\x7e]{32,}")
@@ -165,10 +166,16 @@ async def test_an_id_is_in_no_log_and_no_representation(
         await peer.send(request("tools/call", {"name": "nothing"}))
         await peer.send(request("ping"), mcp_session_id=f"{peer.id}x")
         row = await Session.objects.aget()
+        record = await in_thread(
+            lambda: sessions.find_session(peer.id, server="open", principal="anonymous")
+        )
+        assert record is not None
         await peer.delete()
         await peer.send(request("ping"))
     assert peer.id not in caplog.text
-    assert peer.id not in f"{row!r} {row} {sessions.StoredSession(row)!r}"
+    shown = f"{row!r} {row} {sessions.StoredSession(record)!r} {record!r}"
+    assert peer.id not in shown
+    assert row.digest not in shown
 
 
 # Whose it is --------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from tests.spec import spec
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
-def find(plaintext: str, principal: str = "anonymous", server: str = "store") -> Session | None:
+def find(
+    plaintext: str, principal: str = "anonymous", server: str = "store"
+) -> sessions.SessionRecord | None:
     return sessions.find_session(plaintext, server=server, principal=principal)
 
 
@@ -47,7 +49,7 @@ def test_a_session_is_found_by_its_own_caller_on_its_own_server() -> None:
     found = find(plaintext, "ada")
     assert found is not None
     assert (found.pk, found.protocol_version) == (session.pk, "2025-11-25")
-    assert found.capabilities == {"sampling": {}}
+    assert sessions.StoredSession(found).capabilities == {"sampling": {}}
     assert find(plaintext, "eve") is None
     assert find(plaintext, "ada", server="staff") is None
     assert find(plaintext + "x", "ada") is None
@@ -106,11 +108,11 @@ def test_a_session_in_constant_use_is_written_once_a_minute(
 @spec("SES-4", "SES-5")
 def test_an_ended_session_is_not_found_again() -> None:
     session, plaintext = open_session()
-    sessions.end_session(session)
+    sessions.end_sessions([session.pk])
     assert find(plaintext) is None
     assert not sessions.mark_seen(session.pk)
     # Use of an object that a request still holds does not bring it back.
-    sessions.update_session(session, log_level="debug")
+    sessions.update_session(session.pk, log_level="debug")
     assert find(plaintext) is None
 
 
@@ -146,13 +148,13 @@ def test_subscriptions_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 2)
     session, _ = open_session()
     for uri in ("a:1", "a:1", "a:2"):
-        sessions.add_subscription(session, uri)
+        sessions.add_subscription(session.pk, uri)
     assert subscriptions(session) == ["a:1", "a:2"]
     with pytest.raises(sessions.TooManySubscriptions):
-        sessions.add_subscription(session, "a:3")
-    sessions.remove_subscription(session, "a:1")
-    sessions.remove_subscription(session, "a:1")
-    sessions.add_subscription(session, "a:3")
+        sessions.add_subscription(session.pk, "a:3")
+    sessions.remove_subscription(session.pk, "a:1")
+    sessions.remove_subscription(session.pk, "a:1")
+    sessions.add_subscription(session.pk, "a:3")
     assert subscriptions(session) == ["a:2", "a:3"]
 
 
@@ -161,6 +163,6 @@ def test_a_subscription_that_is_there_is_no_subscription_more(
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
     session, _ = open_session()
-    sessions.add_subscription(session, "a:1")
-    sessions.add_subscription(session, "a:1")
+    sessions.add_subscription(session.pk, "a:1")
+    sessions.add_subscription(session.pk, "a:1")
     assert subscriptions(session) == ["a:1"]

@@ -120,9 +120,9 @@ def test_a_stream_finds_out_what_its_session_wants(session: Session) -> None:
     sight = read_get_stream(session.pk, number)
     assert sight is not None
     assert (sight.is_initialized, sight.uris) == (False, [])
-    sessions.update_session(session, is_initialized=True)
+    sessions.update_session(session.pk, is_initialized=True)
     for uri in ("store://b", "store://a"):
-        sessions.add_subscription(session, uri)
+        sessions.add_subscription(session.pk, uri)
     sight = read_get_stream(session.pk, number)
     assert sight is not None
     assert (sight.is_initialized, sight.uris) == (True, ["store://b", "store://a"])
@@ -133,7 +133,7 @@ def test_an_open_stream_keeps_its_session_from_idling(session: Session) -> None:
     Session.objects.update(seen_at=seconds_ago(100))
     assert read_get_stream(session.pk, number) is not None
     assert Session.objects.filter(seen_at__gt=seconds_ago(50)).exists()
-    sessions.end_session(session)
+    sessions.end_sessions([session.pk])
     assert read_get_stream(session.pk, number) is None
 
 
@@ -153,7 +153,7 @@ def test_an_attempt_that_is_repeated_changes_nothing(session: Session) -> None:
 
 
 def test_a_stream_of_an_ended_session_is_not_stored(session: Session) -> None:
-    sessions.end_session(session)
+    sessions.end_sessions([session.pk])
     assert open_get_stream(session.pk, 1) is None
     assert not Stream.objects.exists()
 
@@ -190,7 +190,7 @@ def test_what_changed_in_a_transaction_is_looked_for_after_it(
     monkeypatch.setattr(sessions, "notify", lambda *found: rung.extend(found))
     opened(session)
     with transaction.atomic():
-        sessions.end_session(session)
+        sessions.end_sessions([session.pk])
         assert not rung
         transaction.set_rollback(not keep)
     assert looks_asked_for(session) == int(keep)

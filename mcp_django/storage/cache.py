@@ -1,0 +1,467 @@
+"""What the database confirmed within the last second, such as the session of a request.
+
+A ``RefreshAheadCache`` holds values of one kind. A value may be used for ``CONFIRM_SECONDS`` after
+the database was asked for it. While values are used, a thread of the process confirms them, all
+together, before they are too old, so that in steady state no request asks the database. A request
+that needs a value which is not known asks for it together with other requests.
+
+A change names tags, such as ``session:7``: ``forget`` drops every value with one of them, in this
+process and, by pub/sub, in all others. An answer that was on its way meanwhile is not stored.
+
+The process owns the caches and the thread, and ``clear_caches`` empties them; a forked child begins
+with empty ones. Nothing but speed depends on the thread: without it, as under a WSGI server without
+threads, each request asks by itself. In an open transaction of the site nothing is cached, since
+what it reads may be rolled back. In a test no thread is used. With ``CONFIRM_SECONDS`` at 0 each
+request asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
+
+from django.core.signals import setting_changed
+from django.db import Error
+from django.dispatch import receiver
+
+from mcp_django.conf import get_settings
+from mcp_django.exceptions import Busy
+from mcp_django.storage.databases import (
+    IDLE_SECONDS,
+    close_kept_connections,
+    has_kept_connections,
+    has_open_transaction,
+    in_batches,
+    is_under_test,
+    keep_connections,
+    run_with_fresh_connections,
+)
+from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
+from mcp_django.storage.versions import TAGS
+
+logger = logging.getLogger("mcp_django")
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+# The maximum number of values of a kind; those that were confirmed least recently are dropped.
+MAX_ENTRIES: Final = 10_000
+# The part of ``CONFIRM_SECONDS`` after which used values are confirmed.
+ROUND: Final = 0.4
+MIN_ROUND: Final = 0.01
+# The maximum number of values that one statement asks for.
+CHUNK: Final = 500
+# How long questions gather before they are asked together.
+GATHER_SECONDS: Final = 0.001
+# How long a request waits for the thread before it asks by itself.
+ASK_SECONDS: Final = 1.0
+# How often a value is asked for that is changed again and again meanwhile.
+ATTEMPTS: Final = 3
+# The maximum number of questions that wait for the thread.
+MAX_WAITING: Final = 10_000
+
+
+class Confirmed(NamedTuple, Generic[V]):
+    """A value as the database has it."""
+
+    value: V
+    tags: frozenset[str]
+    """What it depends on; see ``forget``."""
+    seconds: float = math.inf
+    """How long it may be used at most, if that is less than ``CONFIRM_SECONDS``."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[V]):
+    confirmed: Confirmed[V]
+    until: float
+    """When it becomes too old, by ``monotonic``."""
+    until_time: float
+    """The same by ``time.time``: the other clock may stand still while a machine is suspended."""
+    is_used: bool = False
+    """Whether it was used since the last confirmation."""
+
+
+class RefreshAheadCache(Generic[K, V]):
+    """Values of one kind that the database confirmed recently; thread-safe.
+
+    ``read_many`` asks the database for some keys, and returns what it found; it has to read where
+    the rows are written, so that a replica that lags behind does not bring back what was revoked.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read_many: Callable[[Collection[K]], Mapping[K, Confirmed[V]]],
+        *,
+        size: int = MAX_ENTRIES,
+    ) -> None:
+        self.name = name
+        self._read_many = read_many
+        self._size = size
+        self._reset()
+        _caches.add(self)
+
+    def _reset(self) -> None:
+        # Protects all of the following against concurrent changes; ``get`` does not need it.
+        self._lock = threading.Lock()
+        # By key, in the order of the confirmations.
+        self._entries: dict[K, _Entry[V]] = {}
+        self._keys: defaultdict[str, set[K]] = defaultdict(set)
+        """The keys of the values that have a tag."""
+        self._clear_forgotten()
+
+    def _clear_forgotten(self) -> None:
+        self._count = 0
+        """How often anything was forgotten."""
+        self._forgotten: dict[str, int] = {}
+        """What was forgotten while questions were on their way, with the count at that time."""
+        self._asking = 0
+        """How many questions are on their way."""
+        self._cleared_at = 0
+        """The count when everything was forgotten."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # For requests ---------------------------------------------------------------------------------
+
+    def get(self, key: K) -> V | None:
+        """Return the value if it is known, else ``None``; never waits and never asks."""
+        entry = self._entries.get(key)
+        if entry is None or entry.until <= monotonic() or entry.until_time <= time.time():
+            return None
+        entry.is_used = True
+        return entry.confirmed.value
+
+    def fetch(self, key: K) -> V | None:
+        """Return the value from a thread that may use the database; ``None`` if there is none.
+
+        Raises:
+            Error: the database could not be asked.
+            Busy: too many requests wait for an answer.
+        """
+        if not get_settings().confirm_seconds or has_open_transaction():
+            found = self._read_many([key]).get(key)
+            return None if found is None else found.value
+        known = self.get(key)
+        if known is not None:
+            return known
+        if not is_under_test():
+            answer: Future[V | None] = Future()
+            _thread.ask(self, key, partial(_deliver, answer))
+            try:
+                return answer.result(ASK_SECONDS)
+            except TimeoutError:
+                logger.warning("The thread that reads %s does not respond.", self.name)
+        return self.read([key]).get(key)
+
+    # Asking the database --------------------------------------------------------------------------
+
+    def read(self, keys: Iterable[K]) -> dict[K, V]:
+        """Ask the database for some keys now, and return the values of those that it has.
+
+        Raises:
+            Error: the database could not be asked.
+        """
+        found: dict[K, V] = {}
+        left = list(keys)
+        for _ in range(ATTEMPTS):
+            left = self._read_once(left, found)
+            if not left:
+                break
+        return found
+
+    def _read_once(self, keys: Collection[K], found: dict[K, V]) -> list[K]:
+        """Add values to those that were ``found``; return the keys of those that changed meanwhile.
+
+        What changed is among the values as well, since the question may have come after the change.
+        """
+        with self._lock:
+            count = self._count
+            self._asking += 1
+        # As old as the question, not as the answer.
+        asked, asked_time = monotonic(), time.time()
+        changed = []
+        try:
+            answers = self._read_many(keys)
+            with self._lock:
+                for key in keys:
+                    self._drop(key)
+                    confirmed = answers.get(key)
+                    if confirmed is None:
+                        found.pop(key, None)
+                        continue
+                    found[key] = confirmed.value
+                    if self._is_overtaken(confirmed, count):
+                        changed.append(key)
+                    else:
+                        self._keep(key, confirmed, asked, asked_time)
+        finally:
+            with self._lock:
+                self._asking -= 1
+                if not self._asking:
+                    self._forgotten.clear()
+        return changed
+
+    def _is_overtaken(self, confirmed: Confirmed[V], count: int) -> bool:
+        """Return whether a value was forgotten after that count."""
+        if not self._forgotten and self._cleared_at <= count:
+            return False
+        latest = (self._forgotten.get(tag, 0) for tag in confirmed.tags)
+        return max(latest, default=0) > count or self._cleared_at > count
+
+    def _keep(self, key: K, confirmed: Confirmed[V], asked: float, asked_time: float) -> None:
+        seconds = min(get_settings().confirm_seconds, confirmed.seconds)
+        self._entries[key] = _Entry(confirmed, asked + seconds, asked_time + seconds)
+        for tag in confirmed.tags:
+            self._keys[tag].add(key)
+        while len(self._entries) > self._size:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: K) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        for tag in entry.confirmed.tags:
+            keys = self._keys[tag]
+            keys.discard(key)
+            if not keys:
+                del self._keys[tag]
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def forget(self, tags: Iterable[str]) -> None:
+        """Drop every value with one of the tags, also those on their way."""
+        with self._lock:
+            self._count += 1
+            for tag in tags:
+                if self._asking:
+                    self._forgotten[tag] = self._count
+                for key in list(self._keys.get(tag, ())):
+                    self._drop(key)
+            if len(self._forgotten) > self._size:
+                # The questions on their way take too long to remember everything.
+                self._forgotten.clear()
+                self._cleared_at = self._count
+
+    def clear(self) -> None:
+        """Drop all values, also those on their way."""
+        with self._lock:
+            self._entries.clear()
+            self._keys.clear()
+            self._count += 1
+            self._cleared_at = self._count
+
+    # Confirming -----------------------------------------------------------------------------------
+
+    def confirm(self) -> int:
+        """Ask the database for all values that were used since the last time; return how many.
+
+        Values that were not used for so long that they are too old are dropped.
+
+        Raises:
+            Error: the database could not be asked.
+        """
+        used = []
+        long_ago = monotonic() - get_settings().confirm_seconds
+        with self._lock:
+            for key, entry in list(self._entries.items()):
+                if entry.until < long_ago:
+                    self._drop(key)
+                elif entry.is_used:
+                    used.append(key)
+        for part in in_batches(used, CHUNK):
+            self.read(part)
+        return len(used)
+
+
+_caches: WeakSet[RefreshAheadCache[Any, Any]] = WeakSet()
+
+
+def _deliver(answer: Future[V | None], value: V | None, exc: BaseException | None) -> None:
+    if exc is None:
+        answer.set_result(value)
+    else:
+        answer.set_exception(exc)
+
+
+def forget(*tags: str) -> None:
+    """Drop every value with one of these tags, in every process; after the commit. Never raises.
+
+    In other processes it takes effect when pub/sub delivers it, at the latest after
+    ``CONFIRM_SECONDS``.
+    """
+    if not tags or not get_settings().confirm_seconds:
+        return
+    forget_here(*tags)
+    notify_other_processes(*(replace(TAGS, uri=tag) for tag in tags))
+
+
+def forget_here(*tags: str) -> None:
+    """Drop every value with one of these tags in this process."""
+    for cache in list(_caches):
+        cache.forget(tags)
+
+
+def clear_caches() -> None:
+    """Drop all values of this process, as in a new one."""
+    for cache in list(_caches):
+        cache.clear()
+
+
+def receive_forgotten() -> None:
+    """Let the running event loop receive what other processes forget; again, it does nothing.
+
+    Only with a channel layer: without one, processes notice changes when they confirm.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _receiving and get_settings().confirm_seconds:
+        _receiving.add(loop)
+        if shared_layer() is not None:
+            get_hub().subscribe([TAGS], lambda topic: forget_here(topic.uri))
+
+
+_receiving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+
+
+@receiver(setting_changed, dispatch_uid="mcp_django.cache")
+def _setting_changed(*, setting: str, **kwargs: Any) -> None:
+    if setting == "MCP_DJANGO":
+        clear_caches()
+
+
+# The thread ---------------------------------------------------------------------------------------
+
+
+class _Question(NamedTuple):
+    """A value that a request waits for."""
+
+    cache: RefreshAheadCache[Any, Any]
+    key: Any
+    deliver: Callable[[Any, BaseException | None], None]
+    """Gives the request the value, or the exception."""
+
+
+class _AskingThread:
+    """The thread that asks the database for all caches of the process."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_failing = False
+
+    def ask(
+        self,
+        cache: RefreshAheadCache[Any, Any],
+        key: Any,
+        deliver: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Ask for a value soon, together with other ones.
+
+        Raises:
+            Busy: too many questions wait.
+        """
+        if self._questions.qsize() >= MAX_WAITING:
+            raise Busy("The database is busy; try again in a moment.", data={"retryAfter": 1})
+        self._questions.put(_Question(cache, key, deliver))
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="mcp-confirm", args=(self._questions,), daemon=True
+                )
+                self._thread.start()
+
+    def _run(self, questions: queue.SimpleQueue[_Question]) -> None:
+        keep_connections()
+        next_round = 0.0
+        while True:
+            pause: float | None = None
+            is_busy = any(_caches)
+            if is_busy:
+                pause = max(0.0, next_round - monotonic())
+            elif has_kept_connections():
+                pause = IDLE_SECONDS
+            try:
+                first = questions.get(timeout=pause)
+            except queue.Empty:
+                if not is_busy:
+                    close_kept_connections()
+            else:
+                self._answer(first, questions)
+            if monotonic() >= next_round:
+                self._confirm()
+                # Without a limit, a thread with a setting of 0 would not pause.
+                next_round = monotonic() + max(MIN_ROUND, ROUND * get_settings().confirm_seconds)
+
+    def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question]) -> None:
+        """Ask all questions that wait, each value of a cache once."""
+        time.sleep(GATHER_SECONDS)
+        waiting = [first]
+        while len(waiting) < CHUNK:
+            try:
+                waiting.append(questions.get_nowait())
+            except queue.Empty:
+                break
+        by_cache: dict[RefreshAheadCache[Any, Any], list[_Question]] = {}
+        for question in waiting:
+            by_cache.setdefault(question.cache, []).append(question)
+        for cache, asked in by_cache.items():
+            known = {question.key: cache.get(question.key) for question in asked}
+            unknown = [key for key, value in known.items() if value is None]
+            failure: Exception | None = None
+            try:
+                if unknown:
+                    known |= run_with_fresh_connections(partial(cache.read, unknown))
+            except Exception as exc:  # noqa: BLE001 - each request gets it
+                failure = exc
+            for question in asked:
+                question.deliver(known[question.key], failure)
+
+    def _confirm(self) -> None:
+        try:
+            for cache in list(_caches):
+                run_with_fresh_connections(cache.confirm)
+        except Error as exc:
+            # What cannot be confirmed becomes too old, so that requests ask, and get the error.
+            if not self._is_failing:
+                logger.warning("Sessions and callers cannot be confirmed (%s).", exc)
+            self._is_failing = True
+        except Exception:
+            logger.exception("The values of a cache cannot be confirmed.")
+        else:
+            self._is_failing = False
+
+
+_thread = _AskingThread()
+
+
+def _begin_anew() -> None:
+    """Begin with empty caches and no thread in a forked child."""
+    for cache in list(_caches):
+        cache._reset()
+    _thread._reset()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

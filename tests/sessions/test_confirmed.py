@@ -1,0 +1,252 @@
+"""Sessions that are in use cost no statement, and what ends them is noticed in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from mcp_django.models import Session
+from mcp_django.protocol.errors import BUSY
+from mcp_django.storage import cache, pubsub, sessions
+from mcp_django.storage.databases import seconds_from_now
+from mcp_django.storage.inbox import worker_id
+from mcp_django.storage.pubsub import get_hub
+from mcp_django.storage.sessions import session_cache, session_tag
+from mcp_django.storage.versions import TAGS
+from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.drivers import PATIENCE
+from tests.servers import person, token_for
+from tests.sessions.handshakes import Peer, code_of, notification, opened, request
+from tests.sessions.test_bell import Layer
+from tests.spec import spec
+from tests.transports.mounts import in_thread
+
+pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
+
+
+async def hot(mount: str, database: Database) -> Peer:
+    """A client whose session needs no statement, as its last request shows."""
+    peer = await opened(mount)
+    assert await peer.result("ping") == {}
+    with database.quiet():
+        assert await peer.result("ping") == {}
+    return peer
+
+
+async def status(peer: Peer) -> int:
+    answer = await peer.send(request("ping"))
+    return answer.status
+
+
+async def confirm() -> int:
+    """Confirm what was used, as the thread of a process that serves does."""
+    return await in_thread(session_cache.confirm)
+
+
+@spec("SES-3")
+async def test_a_session_in_use_needs_no_statement(
+    mount: str, database: Database, clock: Clock
+) -> None:
+    peer = await hot(mount, database)
+    for _ in range(5):
+        clock.move(0.4)
+        assert await confirm() == 1
+        with database.quiet():
+            assert await peer.result("ping") == {}
+            assert (await peer.send(notification("notifications/unknown"))).status == 202
+    # A process without requests asks nothing.
+    await confirm()
+    with database.quiet():
+        assert await confirm() == 0
+
+
+# What ends a session ------------------------------------------------------------------------------
+
+
+def end(pk: int) -> None:
+    sessions.end_sessions([pk])
+
+
+def save(pk: int) -> None:
+    session = Session.objects.get(pk=pk)
+    session.expires_at = session.created_at
+    session.save()
+
+
+def delete(pk: int) -> None:
+    Session.objects.get(pk=pk).delete()
+
+
+def delete_many(pk: int) -> None:
+    Session.objects.filter(pk=pk).delete()
+
+
+@spec("SES-4")
+@pytest.mark.parametrize("change", [end, save, delete, delete_many])
+async def test_a_session_that_ends_is_unknown_at_once(
+    mount: str, database: Database, change: Callable[[int], None]
+) -> None:
+    peer = await hot(mount, database)
+    await in_thread(change, (await Session.objects.aget()).pk)
+    assert await status(peer) == 404
+
+
+@spec("SES-4", "SES-5")
+async def test_a_session_that_its_client_ends_is_unknown_at_once(
+    mount: str, database: Database
+) -> None:
+    peer = await hot(mount, database)
+    assert (await peer.delete()).status == 204
+    assert await status(peer) == 404
+
+
+async def test_what_sends_no_signal_is_noticed_within_a_second(
+    mount: str, database: Database, clock: Clock
+) -> None:
+    peer = await hot(mount, database)
+    await Session.objects.aupdate(expires_at=F("created_at"))
+    clock.move(0.99)
+    with database.quiet():
+        assert await status(peer) == 200
+    clock.move(0.01)
+    assert await status(peer) == 404
+
+
+async def test_a_confirmation_notices_it_as_well(mount: str, database: Database) -> None:
+    peer = await hot(mount, database)
+    await Session.objects.aupdate(seen_at=F("created_at") - timedelta(hours=2))
+    await confirm()
+    assert await status(peer) == 404
+
+
+async def test_a_session_is_not_used_beyond_its_end(
+    mount: str, database: Database, clock: Clock
+) -> None:
+    peer = await hot(mount, database)
+    await Session.objects.aupdate(expires_at=seconds_from_now(PATIENCE))
+    await confirm()
+    clock.move(0.4)
+    assert await status(peer) == 200
+    found = await in_thread(lambda: session_cache._read_many(list(session_cache._entries)))
+    [confirmed] = found.values()
+    assert 0 < confirmed.seconds <= PATIENCE
+
+
+async def test_other_processes_are_told_which_session_has_ended(
+    mount: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hot(mount, database)
+    session = await Session.objects.aget()
+    sent: list[Any] = []
+    monkeypatch.setattr(pubsub, "send_to_layer", lambda topics, loop: sent.extend(topics))
+    await in_thread(sessions.end_sessions, [session.pk])
+    assert replace(TAGS, uri=session_tag(session.pk)) in sent
+
+
+class TagLayer(Layer):
+    """A layer with the message of another process, which comes when the test says so."""
+
+    def __init__(self, *tags: str) -> None:
+        super().__init__()
+        self.may_come, self.was_handled = asyncio.Event(), asyncio.Event()
+        self._count = 0
+        topics = [["", "tag", tag] for tag in tags]
+        self._message = {"from": worker_id() + 1, "topics": topics}
+
+    async def receive(self, channel: str) -> Any:
+        """Return the message, or wait."""
+        self._count += 1
+        if self._count > 1:
+            # Asked for only after the first one was handled.
+            self.was_handled.set()
+            await asyncio.Event().wait()
+        await self.may_come.wait()
+        return self._message
+
+
+@pytest.mark.parametrize("streaming", ["raw", "lane"], indirect=True)
+async def test_a_process_without_streams_receives_what_others_forget(
+    streaming: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await opened(streaming)
+    layer = TagLayer(session_tag((await Session.objects.aget()).pk))
+    for module in (pubsub, cache):
+        monkeypatch.setattr(module, "shared_layer", lambda: layer)
+    # The first request of this loop was without a layer.
+    cache._receiving.clear()
+    assert await peer.result("ping") == {}
+    with database.quiet():
+        assert await peer.result("ping") == {}
+    await Session.objects.aupdate(expires_at=F("created_at"))
+    layer.may_come.set()
+    async with asyncio.timeout(PATIENCE):
+        await layer.was_handled.wait()
+    assert await status(peer) == 404
+    supervisor = get_hub()._supervisor
+    assert supervisor is not None
+    supervisor.cancel()
+    await asyncio.wait([supervisor], timeout=PATIENCE)
+
+
+# Who uses it --------------------------------------------------------------------------------------
+
+
+@spec("SES-6", "SES-8")
+async def test_the_id_of_a_session_in_use_is_unknown_to_others(
+    mount: str, database: Database
+) -> None:
+    peer = await hot(mount, database)
+    _, plaintext = await in_thread(lambda: token_for(person("eve")))
+    thief = Peer(mount, token=f"Bearer {plaintext}")
+    thief.headers |= {"mcp_session_id": peer.id, "mcp_protocol_version": peer.version}
+    assert await status(thief) == 404
+    with database.quiet():
+        assert await status(peer) == 200
+    assert await status(thief) == 404
+
+
+@spec("LOG-2")
+async def test_the_next_request_has_the_new_log_level(streaming: str, database: Database) -> None:
+    peer = await hot(streaming, database)
+    assert await peer.result("logging/setLevel", {"level": "error"}) == {}
+    await peer.result("ping")
+    [record] = [entry.confirmed.value for entry in session_cache._entries.values()]
+    assert record.log_level == "error"
+
+
+# Without a database -------------------------------------------------------------------------------
+
+
+async def test_without_a_database_nothing_old_is_used(
+    mount: str, database: Database, clock: Clock, caplog: Any
+) -> None:
+    peer = await hot(mount, database)
+    database.is_away = True
+    clock.move(0.9)
+    assert await status(peer) == 200
+    clock.move(0.1)
+    with caplog.at_level(logging.WARNING):
+        answer = await peer.send(request("ping"))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert code_of(answer) == BUSY
+    clock.move(5)
+    assert await status(peer) == 503
+    database.is_away = False
+    assert await status(peer) == 200
+    assert peer.id not in caplog.text
+
+
+async def test_a_machine_that_was_suspended_uses_no_session_of_before(
+    mount: str, database: Database, clock: Clock
+) -> None:
+    peer = await hot(mount, database)
+    await Session.objects.aupdate(expires_at=F("created_at"))
+    clock.suspend(60)
+    assert await status(peer) == 404
