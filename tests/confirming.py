@@ -72,7 +72,7 @@ class Database:
 
 
 @pytest.fixture(name="database")
-def _database(monkeypatch: pytest.MonkeyPatch) -> Database:
+def _database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """What is asked, in any thread."""
     found = Database()
     execute = CursorWrapper._execute_with_wrappers
@@ -82,4 +82,5 @@ def _database(monkeypatch: pytest.MonkeyPatch) -> Database:
         return execute(self, sql, *args, **kwargs)
 
     monkeypatch.setattr(CursorWrapper, "_execute_with_wrappers", noted)
-    return found
+    yield found
+    found.is_away = False

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import MethodNotFound, TooManyRequests
+from mcp_django.exceptions import InvalidParams, MethodNotFound, TooManyRequests
 from mcp_django.execution import call_log, quotas, telemetry
 from mcp_django.execution.call import Answer, Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
 from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import authorize_connection
+from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.methods import REQUESTS, REQUESTS_AT, Method
 
 if TYPE_CHECKING:
@@ -73,17 +74,25 @@ METHODS_WITH_PLANS = {one.name: one for one in (tools.CALL, resources.READ, prom
 # Lists are current, and an extension has to be in use.
 CHECKED = frozenset(one.name for one in REQUESTS.values() if one.is_list or one.extension)
 # Other methods that never need the database or the cache.
-LOOP_METHODS = frozenset({"server/discover"})
+LOOP_METHODS = frozenset({"server/discover", "ping"})
 
 
 def runs_on_loop(call: Call) -> bool:
     """Return whether the call can be admitted and run on an event loop.
 
-    Only for a caller of whom nothing has to be looked up, with its ``catalog`` and ``name`` set.
+    Only for a caller of whom nothing has to be looked up, with its ``catalog`` set.
     """
     method = METHODS_WITH_PLANS.get(call.request.method)
     if method is None:
         return call.request.method in LOOP_METHODS
+    if not call.name:
+        # Requests of a session name the component only in their parameters.
+        try:
+            params = read_params(call.request.params, method.params)
+        except InvalidParams:
+            # The admission rejects it.
+            return True
+        call.name = getattr(params, method.name_parameter)
     call.plan = plan_for(call, method, call.name)
     return call.plan.where == "loop"
 

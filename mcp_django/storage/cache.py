@@ -36,9 +36,9 @@ from weakref import WeakSet
 from django.core.signals import setting_changed
 from django.db import Error
 from django.dispatch import receiver
+from django.utils.asyncio import async_unsafe
 
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import Busy
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
     close_kept_connections,
@@ -51,6 +51,7 @@ from mcp_django.storage.databases import (
 )
 from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
 from mcp_django.storage.versions import TAGS
+from mcp_django.storage.writer import LoopResults, busy_error, give_up
 
 logger = logging.getLogger("mcp_django")
 
@@ -147,6 +148,8 @@ class RefreshAheadCache(Generic[K, V]):
         entry.is_used = True
         return entry.confirmed.value
 
+    # An event loop must not wait for the thread.
+    @async_unsafe
     def fetch(self, key: K) -> V | None:
         """Return the value from a thread that may use the database; ``None`` if there is none.
 
@@ -168,6 +171,25 @@ class RefreshAheadCache(Generic[K, V]):
             except TimeoutError:
                 logger.warning("The thread that reads %s does not respond.", self.name)
         return self.read([key]).get(key)
+
+    async def afetch(self, key: K) -> V | None:
+        """Return the value from an event loop; ``None`` if there is none, or no thread may ask.
+
+        Raises:
+            Error: the database could not be asked.
+            Busy: too many requests wait for an answer, or the thread does not respond.
+        """
+        known = self.get(key)
+        if known is not None or is_under_test() or not get_settings().confirm_seconds:
+            return known
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[V | None] = loop.create_future()
+        _thread.ask(self, key, partial(LoopResults.of(loop).post, answer))
+        timer = loop.call_later(ASK_SECONDS, give_up, answer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
     # Asking the database --------------------------------------------------------------------------
 
@@ -380,7 +402,7 @@ class _AskingThread:
             Busy: too many questions wait.
         """
         if self._questions.qsize() >= MAX_WAITING:
-            raise Busy("The database is busy; try again in a moment.", data={"retryAfter": 1})
+            raise busy_error()
         self._questions.put(_Question(cache, key, deliver))
         if self._thread is None or not self._thread.is_alive():
             self._start()

@@ -324,10 +324,17 @@ class SessionRecord:
     created_at: datetime
 
 
-class _SessionKey(NamedTuple):
+class SessionKey(NamedTuple):
+    """What a request names a session by; another caller's is not found."""
+
     digest: str
     server: str
     principal: str
+
+
+def session_key(plaintext: str, *, server: str, principal: str) -> SessionKey:
+    """Return the key of the session with this id in ``session_cache``."""
+    return SessionKey(_digest(plaintext), server, principal)
 
 
 def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecord | None:
@@ -339,12 +346,12 @@ def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecor
         Error: the database could not be asked.
         Busy: too many requests ask it.
     """
-    return session_cache.fetch(_SessionKey(_digest(plaintext), server, principal))
+    return session_cache.fetch(session_key(plaintext, server=server, principal=principal))
 
 
 def _read_sessions(
-    keys: Collection[_SessionKey],
-) -> dict[_SessionKey, Confirmed[SessionRecord]]:
+    keys: Collection[SessionKey],
+) -> dict[SessionKey, Confirmed[SessionRecord]]:
     """Return those sessions that are live, and note that they are in use."""
     idle = get_settings().session_idle
     digests = padded([*{key.digest for key in keys}])
@@ -356,7 +363,7 @@ def _read_sessions(
         write_alias(), named
     ):
         record = SessionRecord(*columns)
-        key = _SessionKey(record.digest, server, principal)
+        key = SessionKey(record.digest, server, principal)
         if key not in wanted:
             # Another caller has its id.
             continue
@@ -367,7 +374,7 @@ def _read_sessions(
     return found
 
 
-session_cache: RefreshAheadCache[_SessionKey, SessionRecord] = RefreshAheadCache(
+session_cache: RefreshAheadCache[SessionKey, SessionRecord] = RefreshAheadCache(
     "sessions", _read_sessions
 )
 

@@ -180,7 +180,7 @@ class BatchWriter:
         try:
             return future.result(seconds)
         except TimeoutError:
-            raise _busy() from None
+            raise busy_error() from None
         finally:
             item.is_abandoned = True
 
@@ -197,7 +197,7 @@ class BatchWriter:
         waiter: asyncio.Future[Any] = loop.create_future()
         item = _QueuedRow(kind, row, partial(LoopResults.of(loop).post, waiter))
         self._put(item)
-        timer = loop.call_later(seconds, _give_up, waiter)
+        timer = loop.call_later(seconds, give_up, waiter)
         try:
             return await waiter
         finally:
@@ -223,7 +223,7 @@ class BatchWriter:
     def _put(self, item: _QueuedRow) -> None:
         if len(self._urgent) >= MAX_WAITING:
             self.refused += 1
-            raise _busy()
+            raise busy_error()
         self._urgent.append(item)
         self._wake(_URGENT)
 
@@ -505,12 +505,14 @@ def _set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -
         future.set_exception(exc)
 
 
-def _give_up(waiter: asyncio.Future[Any]) -> None:
+def give_up(waiter: asyncio.Future[Any]) -> None:
+    """Let a caller that waits on an event loop get ``busy_error``, if it waits still."""
     if not waiter.done():
-        waiter.set_exception(_busy())
+        waiter.set_exception(busy_error())
 
 
-def _busy() -> Busy:
+def busy_error() -> Busy:
+    """Return the error of a caller for whom the database takes too long."""
     return Busy("The database is busy; try again in a moment.", data={"retryAfter": 1})
 
 

@@ -54,6 +54,7 @@ from mcp_django.transports.exchange import (
 from mcp_django.transports.http import (
     BodyReader,
     ParsedRequest,
+    ask_for_session,
     parse_request,
     serve_in_thread,
     serve_on_loop,
@@ -287,7 +288,11 @@ async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     if isinstance(received, Reply):
         await send_reply(received, send)
         return
-    outcome = serve_on_loop(received) or await _serve_in_thread(received)
+    outcome = serve_on_loop(received)
+    if outcome is None and received.unknown is not None:
+        outcome = await ask_for_session(received)
+    if outcome is None:
+        outcome = await _serve_in_thread(received)
     if isinstance(outcome, Work):
         outcome = await arun_work(outcome)
     elif isinstance(outcome, Pending):

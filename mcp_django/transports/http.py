@@ -55,6 +55,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
+from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
@@ -79,7 +80,7 @@ from mcp_django.transports.exchange import (
     jsonrpc_error_reply,
     record_step_up,
 )
-from mcp_django.transports.http_session import SessionRequest
+from mcp_django.transports.http_session import NeedsThread, SessionRequest
 from mcp_django.transports.request_checks import (
     MAX_INLINE_BYTES,
     ClientDisconnected,
@@ -106,6 +107,8 @@ class ParsedRequest:
     """The caller, once authenticated."""
     call: Call | None = None
     """The call, if it was found on the event loop and is to be admitted in a thread."""
+    unknown: SessionKey | None = None
+    """The key of the session, if that has to be asked for first."""
 
     @property
     def pool(self) -> Literal["tool", "short"]:
@@ -184,13 +187,26 @@ def serve_in_thread(received: ParsedRequest) -> Outcome:
     return outcome
 
 
+async def ask_for_session(received: ParsedRequest) -> Outcome | None:
+    """Ask for the session that ``serve_on_loop`` did not know, and serve the request after that.
+
+    ``None`` if the request has to be served in a thread.
+    """
+    assert received.unknown is not None
+    try:
+        record = await session_cache.afetch(received.unknown)
+    except Exception as exc:  # noqa: BLE001 - of the database
+        return _refusal(received, exc)
+    return None if record is None else serve_on_loop(received)
+
+
 def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     """Authorize and admit a request on an event loop; ``None`` if it has to be done in a thread.
 
     Which of both is decided beforehand: on the loop if nothing has to be looked up. That is so for
     a request without credentials to a server that is open to all, if its catalog is current, no
-    component has a permission, and the plan of the called one needs no thread. ``received`` keeps
-    what is known for the thread.
+    component has a permission, the plan of the called one needs no thread, and the session of the
+    request is known. ``received`` keeps what is known for the thread.
     """
     server, exchange, message = received.server, received.exchange, received.message
     lines = exchange.headers.lines
@@ -204,7 +220,6 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
         # The headers by which the database knows a caller.
         or b"authorization" in lines
         or b"cookie" in lines
-        or b"mcp-session-id" in lines
     ):
         return None
     catalog = received.catalog = server.fresh_catalog()
@@ -212,20 +227,43 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     if received.principal is None:
         return None
     try:
-        outcome = _route(received)
-        if isinstance(outcome, Handshake):
-            return None
-        if isinstance(outcome, Call):
-            if not runs_on_loop(outcome):
-                received.call = outcome
-                return None
-            outcome = _admitted(outcome, exchange)
-    except SynchronousOnlyOperation:
-        # The site's own code used the database, for example to validate an argument.
+        outcome = _outcome_on_loop(received)
+    except (NeedsThread, SynchronousOnlyOperation):
+        # Or the site's own code used the database, for example to validate an argument.
         return None
     except Exception as exc:  # noqa: BLE001 - also from the site's own code
         outcome = _refusal(received, exc)
     return outcome if b"origin" not in lines else _with_cors(exchange, outcome)
+
+
+def _outcome_on_loop(received: ParsedRequest) -> Outcome:
+    """Return the outcome of a request whose caller is known.
+
+    Raises:
+        NeedsThread: it has to be served in a thread.
+    """
+    exchange, message = received.exchange, received.message
+    has_session = b"mcp-session-id" in exchange.headers.lines
+    if has_session and not isinstance(message, Request):
+        raise NeedsThread
+    found = _route(received)
+    if isinstance(found, Call):
+        if not runs_on_loop(found):
+            received.call = found
+            raise NeedsThread
+        return _admitted(found, exchange)
+    if not isinstance(found, Handshake):
+        return found
+    if not has_session or not isinstance(message, Request) or message.method == "initialize":
+        raise NeedsThread
+    request = _session_request(received)
+    received.unknown = key = request.session_key
+    record = None if key is None else session_cache.get(key)
+    if record is None:
+        raise NeedsThread
+    received.unknown = None
+    assert received.catalog is not None
+    return request.post_on_loop(message, received.catalog, StoredSession(record))
 
 
 def _answered(

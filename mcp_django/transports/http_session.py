@@ -21,7 +21,7 @@ from django.utils import timezone
 from mcp_django.auth.limits import anonymous_network
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
@@ -45,7 +45,7 @@ from mcp_django.execution.handlers.session import (
     negotiate,
     session_envelope,
 )
-from mcp_django.execution.pipeline import WORK_METHODS, admit
+from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
 from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool
@@ -64,7 +64,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
 from mcp_django.storage.inbox import ensure_heartbeat
-from mcp_django.storage.sessions import StoredSession
+from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache, session_key
 from mcp_django.transports import (
     answer,
     cancellation,
@@ -95,6 +95,10 @@ from mcp_django.transports.outgoing import Messages, Outgoing, failure
 logger = logging.getLogger("mcp_django")
 
 Member = Request | Notification | Response | DecodingFailure
+
+
+class NeedsThread(Exception):
+    """The request cannot be processed on an event loop."""
 
 
 class SessionRequest:
@@ -133,8 +137,34 @@ class SessionRequest:
         if isinstance(message, Batch):
             return _answer_batch(self, session, message)
         if isinstance(message, Request):
-            return self._request(session, message)
+            try:
+                return self._request(session, self.call_for(session, message))
+            except MCPError as exc:
+                return error_reply(exc, message.id, session.revision)
         return self.process_message(session, message)
+
+    def post_on_loop(self, request: Request, catalog: Catalog, session: StoredSession) -> Outcome:
+        """Process a request on an event loop, in a session that is known there.
+
+        Raises:
+            NeedsThread: it has to be processed in a thread.
+        """
+        try:
+            call = self.call_for(session, request)
+            call.catalog = catalog
+            if not runs_on_loop(call):
+                raise NeedsThread
+            return self._request(session, call)
+        except MCPError as exc:
+            return error_reply(exc, request.id, session.revision)
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        """The key of the session that the request names; ``None`` if it does not name one."""
+        named = self.exchange.headers.getlist(SESSION_ID)
+        if len(named) != 1:
+            return None
+        return session_key(named[0], server=self.server.name, principal=self.principal.key)
 
     def _initialize(self, request: Request) -> Reply | Pending:
         if SESSION_ID in self.exchange.headers and not isinstance(self.session(None), Reply):
@@ -190,11 +220,9 @@ class SessionRequest:
                 "Send initialize first, then the Mcp-Session-Id of its reply with each message."
             )
             return replace(error_reply(exc, request_id), status=400)
-        row = None
-        if len(named) == 1:
-            key = self.principal.key
-            row = sessions.find_session(named[0], server=self.server.name, principal=key)
-        return _unknown_session(request_id) if row is None else StoredSession(row)
+        key = self.session_key
+        record = None if key is None else session_cache.fetch(key)
+        return unknown_session(request_id) if record is None else StoredSession(record)
 
     def call_for(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
@@ -218,25 +246,27 @@ class SessionRequest:
             transport="http",
         )
 
-    def _request(self, session: StoredSession, request: Request) -> Outcome:
-        try:
-            opened = self.open(session, request)
-        except MCPError as exc:
-            return error_reply(exc, request.id, session.revision)
-        if isinstance(opened, bytes):
-            return json_reply(200, opened)
-        cancellation.register_call(session.record.pk, opened)
-        if isinstance(opened.result, TaskWait):
-            return self._await(session, opened)
-        if self.streams_to and opened.wants_stream:
-            return self._stream(session, opened)
-        asked = partial(self._stream, session, opened) if self.streams_to else None
-        return Work(call=opened, headers=BASE_HEADERS, ask=asked)
+    def _request(self, session: StoredSession, call: Call) -> Outcome:
+        """Return the outcome of a call.
+
+        Raises:
+            MCPError: the request is rejected.
+        """
+        admit(call)
+        if isinstance(call.result, dict):
+            return json_reply(200, encode_response(call, call.result))
+        cancellation.register_call(session.record.pk, call)
+        if isinstance(call.result, TaskWait):
+            return self._await(session, call)
+        if self.streams_to and call.wants_stream:
+            return self._stream(session, call)
+        asked = partial(self._stream, session, call) if self.streams_to else None
+        return Work(call=call, headers=BASE_HEADERS, ask=asked)
 
     def open(
         self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
     ) -> bytes | Call:
-        """Dispatch a request; return the response, or the call to run or whose task to wait for.
+        """Dispatch a request of a batch; return the response, or the call to run.
 
         The request's quota usage is added to the ``usage_batch``, if there is one; then the call
         must not run before ``usage_batch.consume``.
@@ -398,7 +428,7 @@ def _pending_stream(
     def fail(exc: Exception) -> Reply:
         if isinstance(exc, IntegrityError):
             # The row of the session was deleted meanwhile.
-            return _unknown_session(request_id)
+            return unknown_session(request_id)
         return _failed("stream", request_id, None, exc)
 
     answers = client_requests.StoredAnswers(session.record.pk, row.pk)
@@ -412,7 +442,8 @@ def _pending_stream(
     )
 
 
-def _unknown_session(request_id: RequestId | None) -> Reply:
+def unknown_session(request_id: RequestId | None) -> Reply:
+    """Return the reply to a request whose session does not exist, or is another caller's."""
     return jsonrpc_error_reply(
         404,
         "The session does not exist or has ended; send initialize again.",

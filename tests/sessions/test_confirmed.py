@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,20 +12,27 @@ from typing import Any
 import pytest
 from django.db.models import F
 
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Session
-from mcp_django.protocol.errors import BUSY
+from mcp_django.protocol.errors import BUSY, INVALID_PARAMS
 from mcp_django.storage import cache, pubsub, sessions
-from mcp_django.storage.databases import seconds_from_now
+from mcp_django.storage.databases import seconds_ago, seconds_from_now
 from mcp_django.storage.inbox import worker_id
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import session_cache, session_tag
 from mcp_django.storage.versions import TAGS
+from mcp_django.storage.writer import RESOLUTION_SECONDS
+from mcp_django.transports import asgi_handler
+from mcp_django.transports.exchange import Outcome
+from mcp_django.transports.http import ParsedRequest
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import PATIENCE
 from tests.servers import person, token_for
-from tests.sessions.handshakes import Peer, code_of, notification, opened, request
+from tests.sessions.handshakes import Peer, code_of, notification, opened, request as message
 from tests.sessions.test_bell import Layer
 from tests.spec import spec
+from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread
 
 pytestmark = [pytest.mark.every_mount, pytest.mark.usefixtures("clock")]
@@ -40,8 +47,12 @@ async def hot(mount: str, database: Database) -> Peer:
     return peer
 
 
+def ping() -> dict[str, Any]:
+    return message("ping")
+
+
 async def status(peer: Peer) -> int:
-    answer = await peer.send(request("ping"))
+    answer = await peer.send(ping())
     return answer.status
 
 
@@ -195,6 +206,99 @@ async def test_a_process_without_streams_receives_what_others_forget(
     await asyncio.wait([supervisor], timeout=PATIENCE)
 
 
+# Where it is looked up ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request of the raw mount may take a thread."""
+
+    async def fail(received: ParsedRequest) -> Outcome:
+        raise AssertionError(f"{received.message} took a thread.")
+
+    monkeypatch.setattr(asgi_handler, "_serve_in_thread", fail)
+
+
+@pytest.fixture
+def serving(
+    monkeypatch: pytest.MonkeyPatch, _stage: None, transactional_db: None
+) -> Iterator[None]:
+    """A thread asks, as in a process that serves."""
+    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
+    monkeypatch.setitem(MOUNTS, "counting", counting.asgi)
+    yield
+    cache.clear_caches()
+    # The connection of the thread is closed after each question.
+    assert cache._thread._questions.empty()
+
+
+counting = MCPServer("counting", permission=AllowAny)
+
+
+@counting.tool(read_only=True)
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def comers_back(count: int) -> list[Peer]:
+    """Clients that have begun their sessions in another process; this one has its catalog."""
+    assert counting.catalog
+    found = []
+    for _ in range(count):
+        peer = Peer("counting", "/mcp")
+        _, plaintext = sessions.open_session(
+            counting.name,
+            "anonymous",
+            user=None,
+            protocol_version=peer.version,
+            client_info={},
+            capabilities={},
+        )
+        peer.headers |= {"mcp_session_id": plaintext, "mcp_protocol_version": peer.version}
+        found.append(peer)
+    return found
+
+
+@pytest.mark.usefixtures("serving")
+async def test_a_known_session_takes_no_thread(
+    database: Database, request: pytest.FixtureRequest
+) -> None:
+    [peer] = await in_thread(comers_back, 1)
+    request.getfixturevalue("no_threads")
+    # The first request waits for the answer on the event loop.
+    assert await peer.result("ping") == {}
+    with database.quiet():
+        arguments = {"a": 2, "b": 40}
+        said = await peer.result("tools/call", {"name": "add", "arguments": arguments})
+    assert said["content"][0]["text"] == "42"
+    # Also one that is answered with an error.
+    answer = await peer.send(message("tools/call", {}))
+    assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)
+
+
+@pytest.mark.usefixtures("serving")
+async def test_an_unknown_session_is_unknown_on_the_loop_too(database: Database) -> None:
+    [peer] = await in_thread(comers_back, 1)
+    peer.headers["mcp_session_id"] = "x" * 43
+    assert await status(peer) == 404
+    database.is_away = True
+    answer = await peer.send(ping())
+    assert (answer.status, code_of(answer)) == (503, BUSY)
+
+
+@pytest.mark.usefixtures("serving")
+async def test_many_clients_that_come_back_at_once_share_few_statements(
+    database: Database, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "SESSIONS_PER_PRINCIPAL": 2000}
+    peers = await in_thread(comers_back, 1000)
+    database.statements.clear()
+    assert await asyncio.gather(*map(status, peers)) == [200] * 1000
+    assert len(database.statements) <= 36, len(database.statements)
+
+
 # Who uses it --------------------------------------------------------------------------------------
 
 
@@ -209,7 +313,11 @@ async def test_the_id_of_a_session_in_use_is_unknown_to_others(
     assert await status(thief) == 404
     with database.quiet():
         assert await status(peer) == 200
+    long_ago = seconds_ago(RESOLUTION_SECONDS + 10)
+    await Session.objects.aupdate(seen_at=long_ago)
     assert await status(thief) == 404
+    # Only its own caller keeps it alive.
+    assert await Session.objects.filter(seen_at__lte=long_ago).aexists()
 
 
 @spec("LOG-2")
@@ -233,7 +341,7 @@ async def test_without_a_database_nothing_old_is_used(
     assert await status(peer) == 200
     clock.move(0.1)
     with caplog.at_level(logging.WARNING):
-        answer = await peer.send(request("ping"))
+        answer = await peer.send(ping())
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert code_of(answer) == BUSY
     clock.move(5)
