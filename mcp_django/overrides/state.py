@@ -3,7 +3,8 @@
 ``ServerCatalog`` caches the catalog of one server until code or the site owner changes something.
 Every change in the admin increments the version of one topic in the database. A process reads that
 version at most once a second, and always before it returns a list: a client that was notified of a
-change requests the list immediately, perhaps from another process.
+change requests the list immediately, perhaps from another process. With ``CONFIRM_SECONDS`` a
+version in use is read in the background (``storage.cache``).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from mcp_django.overrides.texts import (
     read_prompts,
     read_skills,
 )
+from mcp_django.storage.cache import keep_confirmed
 from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
@@ -211,6 +213,19 @@ class VersionCache:
         self._starts = 0
         self.change_count = 0
         """The number of changes published by this process."""
+        self.is_used = False
+        """Whether a request used the version since it was read."""
+
+    def __len__(self) -> int:
+        """Return 0 if no request has used the version for so long that it is too old."""
+        return int(not self.is_pinned and time.monotonic() - self.checked_at < 2 * FRESH_SECONDS)
+
+    def confirm(self) -> int:
+        """Read the version again if it was used; return how often the database was asked."""
+        if not self.is_used or self.is_pinned:
+            return 0
+        self.get_version(is_list=True)
+        return 1
 
     def get_version(self, *, is_list: bool = False) -> Version:
         """Return the version, at most ``FRESH_SECONDS`` old, or read now for a list.
@@ -229,13 +244,15 @@ class VersionCache:
             return UNCOMMITTED
         began = time.monotonic()
         if mark is not None and not is_list and began - self.checked_at < FRESH_SECONDS:
+            self.is_used = True
             return mark
         try:
             mark = self._query_version()
         except Error as exc:
             return self._last_known(exc)
         self._is_unavailable = False
-        self.version, self.checked_at = mark, began
+        self.version, self.checked_at, self.is_used = mark, began, False
+        keep_confirmed(self)
         return mark
 
     def expire(self) -> None:
@@ -395,12 +412,10 @@ class ServerCatalog:
         For an event loop: it never queries the database. A transaction of this thread is not
         considered, since requests on an event loop are not part of one.
         """
-        marks = override_version
-        if not (marks.is_pinned or time.monotonic() - marks.checked_at < FRESH_SECONDS):
-            return None
-        version = marks.version
+        version = override_version.fresh_version()
         if version is None:
             return None
+        override_version.is_used = True
         if version != self._seen:
             known = override_cache.known_overrides(version)
             if known is None:

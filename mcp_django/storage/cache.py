@@ -30,7 +30,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from django.core.signals import setting_changed
@@ -314,6 +314,27 @@ class RefreshAheadCache(Generic[K, V]):
 _caches: WeakSet[RefreshAheadCache[Any, Any]] = WeakSet()
 
 
+class Confirmable(Protocol):
+    """What else the thread confirms while it is used."""
+
+    def __len__(self) -> int:
+        """Return 0 if it was not used for so long that it is too old."""
+
+    def confirm(self) -> int:
+        """Ask the database again, if it was used since the last time; return how often it asked."""
+
+
+_confirmables: list[Confirmable] = []
+
+
+def keep_confirmed(values: Confirmable) -> None:
+    """Let the thread confirm what a request has read now, while requests use it."""
+    if get_settings().confirm_seconds and not is_under_test():
+        if values not in _confirmables:
+            _confirmables.append(values)
+        _thread.wake()
+
+
 def _deliver(answer: Future[V | None], value: V | None, exc: BaseException | None) -> None:
     if exc is None:
         answer.set_result(value)
@@ -385,7 +406,7 @@ class _AskingThread:
         self._reset()
 
     def _reset(self) -> None:
-        self._questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_failing = False
@@ -403,7 +424,14 @@ class _AskingThread:
         """
         if self._questions.qsize() >= MAX_WAITING:
             raise busy_error()
-        self._questions.put(_Question(cache, key, deliver))
+        self._put(_Question(cache, key, deliver))
+
+    def wake(self) -> None:
+        """Let the thread look whether there is something to confirm."""
+        self._put(None)
+
+    def _put(self, question: _Question | None) -> None:
+        self._questions.put(question)
         if self._thread is None or not self._thread.is_alive():
             self._start()
 
@@ -415,12 +443,12 @@ class _AskingThread:
                 )
                 self._thread.start()
 
-    def _run(self, questions: queue.SimpleQueue[_Question]) -> None:
+    def _run(self, questions: queue.SimpleQueue[_Question | None]) -> None:
         keep_connections()
         next_round = 0.0
         while True:
             pause: float | None = None
-            is_busy = any(_caches)
+            is_busy = any(_caches) or any(_confirmables)
             if is_busy:
                 pause = max(0.0, next_round - monotonic())
             elif has_kept_connections():
@@ -430,22 +458,25 @@ class _AskingThread:
             except queue.Empty:
                 if not is_busy:
                     close_kept_connections()
-            else:
+                first = None
+            if first is not None:
                 self._answer(first, questions)
             if monotonic() >= next_round:
                 self._confirm()
                 # Without a limit, a thread with a setting of 0 would not pause.
                 next_round = monotonic() + max(MIN_ROUND, ROUND * get_settings().confirm_seconds)
 
-    def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question]) -> None:
+    def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question | None]) -> None:
         """Ask all questions that wait, each value of a cache once."""
         time.sleep(GATHER_SECONDS)
         waiting = [first]
         while len(waiting) < CHUNK:
             try:
-                waiting.append(questions.get_nowait())
+                question = questions.get_nowait()
             except queue.Empty:
                 break
+            if question is not None:
+                waiting.append(question)
         by_cache: dict[RefreshAheadCache[Any, Any], list[_Question]] = {}
         for question in waiting:
             by_cache.setdefault(question.cache, []).append(question)
@@ -463,8 +494,8 @@ class _AskingThread:
 
     def _confirm(self) -> None:
         try:
-            for cache in list(_caches):
-                run_with_fresh_connections(cache.confirm)
+            for values in (*_caches, *_confirmables):
+                run_with_fresh_connections(values.confirm)
         except Error as exc:
             # What cannot be confirmed becomes too old, so that requests ask, and get the error.
             if not self._is_failing:

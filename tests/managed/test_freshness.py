@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +18,11 @@ from mcp_django import MCPServer
 from mcp_django.models import Component, Topic
 from mcp_django.overrides.state import is_in_transaction, override_cache, override_version
 from mcp_django.server import all_servers
+from mcp_django.storage import cache
 from mcp_django.storage.cleanup import delete_expired
 from mcp_django.storage.databases import seconds_ago
 from mcp_django.storage.versions import OVERRIDES
-from tests.drivers import Answer, message
+from tests.drivers import PATIENCE, Answer, message
 from tests.managed.site import a_second_later, decide, decide_elsewhere, switch_off
 from tests.transports.mounts import wsgi
 
@@ -75,6 +77,33 @@ def test_a_call_asks_the_database_once_a_second_at_most(shed: MCPServer) -> None
     a_second_later()
     assert queries(lambda: ask(CALL)) == 1
     assert queries(lambda: ask(CALL)) == 0
+
+
+def test_a_version_in_use_is_confirmed(shed: MCPServer) -> None:
+    ask(CALL)
+    # It was read, and not used since.
+    assert queries(override_version.confirm) == 0
+    ask(CALL)
+    decide_elsewhere("shed", "spade", is_enabled=False)
+    assert queries(override_version.confirm) == 1
+    assert queries(override_version.confirm) == 0
+    assert "error" in ask(CALL).json()
+
+
+def test_a_thread_confirms_it(
+    shed: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 0.01}
+    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    confirmed = threading.Event()
+
+    def confirm(self: object) -> int:
+        confirmed.set()
+        return 0
+
+    monkeypatch.setattr(type(override_version), "confirm", confirm)
+    ask(CALL)
+    assert confirmed.wait(PATIENCE)
 
 
 def test_a_list_asks_the_database_once_always(shed: MCPServer) -> None:
