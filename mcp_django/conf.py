@@ -389,7 +389,6 @@ class Settings:
     list_filter: Literal["permissions", "scopes"] = "permissions"
     challenge_scopes: Literal["needed", "granted"] = "needed"
     """Whether a challenge for more scopes also lists the scopes that the token has."""
-    token_cache_seconds: Annotated[float, Ge(0)] = 0
     proxies: Annotated[int, Ge(0)] = 0
     """The number of the site's own reverse proxies, which append to ``X-Forwarded-For``."""
     oauth: OAuth = OAuth()
@@ -545,6 +544,8 @@ def _versions(values: Mapping[Any, Any]) -> list[str]:
 
 def _unknown_key(key: str) -> tuple[str, str]:
     hint = _suggest_key(key, KEYS)
+    if key.upper() == "TOKEN_CACHE_SECONDS":
+        hint = "Write 'CONFIRM_SECONDS', for how long a process uses what the database confirmed."
     if key.upper() in _MEMBERS["OAUTH"]:
         hint = f"Write MCP_DJANGO = {{'OAUTH': {{{key.upper()!r}: …}}}}."
     return f"MCP_DJANGO has no key {key!r}.", hint

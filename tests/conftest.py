@@ -91,7 +91,7 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package reads settings, which pytest-django sets up after this file is imported.
     from django.core.cache import cache
 
-    from mcp_django.auth import authentication, limits, limits as brute_force, security_log
+    from mcp_django.auth import limits, limits as brute_force, security_log
     from mcp_django.storage import cache as confirmed
 
     now = time.time()
@@ -99,7 +99,6 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
     brute_force.accepted_credentials.clear()
     security_log.event_limiter.clear()
-    authentication.token_cache.clear()
     confirmed.clear_caches()
 
 

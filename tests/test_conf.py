@@ -40,7 +40,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "AUTH": ([], ()),
     "SCOPES": ({"a": "Do it"}, {"a": "Do it"}),
     "SCOPE_IMPLIES": ({"a": ["b"]}, {"a": ("b",)}),
-    "TOKEN_CACHE_SECONDS": (5, 5),
     "CONFIRM_SECONDS": (2, 2),
     "PROXIES": (1, 1),
     "OAUTH": ({"DCR": "off"}, OAuth(dcr="off")),
@@ -117,7 +116,6 @@ WRONG: list[tuple[str, Any]] = [
     ("SCOPES", {"orders read": "See orders"}),
     ("SCOPES", {"": "Nothing"}),
     ("SCOPE_IMPLIES", {"a": "b"}),
-    ("TOKEN_CACHE_SECONDS", -1),
     ("CONFIRM_SECONDS", -1),
     ("PROXIES", -1),
     ("PROXIES", "one"),
@@ -215,6 +213,10 @@ def test_a_wrong_value_is_named(key: str, value: Any) -> None:
     ("key", "hint"),
     [
         ("PAGESIZE", "Did you mean 'PAGE_SIZE'?"),
+        (
+            "TOKEN_CACHE_SECONDS",
+            "Write 'CONFIRM_SECONDS', for how long a process uses what the database confirmed.",
+        ),
         ("page_size", "Did you mean 'PAGE_SIZE'?"),
         ("THREDS", "Did you mean 'THREADS'?"),
         ("XYZZY", "Known: TITLE, "),

@@ -3,7 +3,7 @@
 ``BENCH_DB`` is the SQLite file with the table ``bench_row``, or the URL of a PostgreSQL database.
 ``BENCH_MIDDLEWARE`` is ``default`` (the middleware of ``startproject``) or ``none``. To try tuning,
 set ``BENCH_CONN_MAX_AGE`` (Django's setting, in seconds), ``BENCH_WAL=1`` (SQLite configured as the
-deployment guide recommends), or ``BENCH_THREADS``, ``BENCH_TOKEN_CACHE_SECONDS`` and
+deployment guide recommends), or ``BENCH_THREADS``, ``BENCH_CONFIRM_SECONDS`` and
 ``BENCH_LOG_CALLS`` (settings of this package). ``benchmarks.site.mcp`` reads ``BENCH_TOOLS``.
 """
 
@@ -120,7 +120,7 @@ STATIC_URL = "static/"
 OAUTH2_PROVIDER = provider_settings()
 MCP_DJANGO = {
     "JWT": [{"ISSUER": ISSUER}],
-    "TOKEN_CACHE_SECONDS": int(os.environ.get("BENCH_TOKEN_CACHE_SECONDS", "0")),
+    "CONFIRM_SECONDS": int(os.environ.get("BENCH_CONFIRM_SECONDS", "0")),
     # Large results are sent whole, and one client opens every stream.
     "MAX_RESULT_BYTES": 64 * 1024 * 1024,
     "STREAMS_PER_PRINCIPAL": 100_000,

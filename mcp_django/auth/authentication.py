@@ -1,28 +1,30 @@
 """Authenticate a request with the configured backends.
 
 An invalid token is an error, never an anonymous request: its owner has to learn that it does not
-work. An authenticated caller may be cached for ``TOKEN_CACHE_SECONDS``, in the process only; this
-is disabled by default. ``LocalCaller`` is the caller of a process that serves one client (stdio),
+work. A caller that the database confirmed a moment ago is not looked up (``caller_cache``).
+``LocalCaller`` is the caller of a process that serves one client (stdio),
 and ``authorization_extensions`` returns the authorization extensions of a server.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
+from django.core.signals import setting_changed
+from django.db import router
+from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.asyncio import async_unsafe
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.auth import limits, security_log
@@ -30,10 +32,12 @@ from mcp_django.auth.backends import (
     BEARER_BACKENDS,
     SESSION_BACKENDS,
     BaseBackend,
+    CallerKey,
     get_backend,
 )
-from mcp_django.auth.credentials import Credentials, client_ip
+from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import (
+    Account,
     Principal,
     anonymous_principal,
     find_user_by_name,
@@ -42,6 +46,9 @@ from mcp_django.auth.principal import (
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
+from mcp_django.storage.cache import Confirmed, RefreshAheadCache
+from mcp_django.storage.databases import is_on_loop, tables
+from mcp_django.storage.revocations import caller_tags
 
 
 @sensitive_variables("credentials")
@@ -63,13 +70,19 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
             return anonymous_principal(may_sign_in=not SESSION_BACKENDS.issuperset(names))
         limits.remember_login(credentials.headers, known.user_key)
         return known
+    key = _key_of(names, credentials)
+    known = _with_own_user(caller_cache.get_in_thread(key)) if key is not None else None
+    if known is not None:
+        limits.keep_accepted(credentials.headers, known.user_key)
+        return known
     fingerprint = limits.check_attempts(credentials)
-    try:
-        identify = partial(_identify_or_reject, names, credentials)
-        principal = _identify_cached(identify, names, credentials)
-    except AuthenticationRequired as exc:
-        _record_rejected(credentials, fingerprint, reason=exc.error)
-        raise
+    principal = _with_own_user(caller_cache.fetch(key)) if key is not None else None
+    if principal is None:
+        try:
+            principal = _identify_or_reject(names, credentials)
+        except AuthenticationRequired as exc:
+            _record_rejected(credentials, fingerprint, reason=exc.error)
+            raise
     limits.remember_accepted(fingerprint, principal.user_key)
     return principal
 
@@ -130,79 +143,150 @@ def reload_user(principal: Principal) -> Principal | None:
     return replace(principal, user=user) if user is not None else None
 
 
-# The token cache ----------------------------------------------------------------------------------
+# Callers that the database confirmed a moment ago ----------------------------------------------
 
-# Saves the lookup of the token. The cost: this process accepts a token that was revoked, or whose
-# user was deactivated, for ``TOKEN_CACHE_SECONDS`` more, but not after it expires. Permissions are
-# loaded for each request, and open streams never use the cache. The cache is in the process and
-# not in Django's cache, because a program that can write there could impersonate any user.
+# What is cached is a decision, not a user: the scopes of the credential, and what permissions
+# depend on (``Account``). A user is loaded if the site's code uses it, and no two requests share
+# one. A credential that is not valid is never cached. Callers are cached only if everything that
+# decides about them is known here; otherwise each request is authenticated (``why_not_cached``).
 
-MAX_CACHED_TOKENS = 10_000
-# The attributes in which Django's ModelBackend caches a user's permissions.
-_PERMISSION_CACHES = ("_perm_cache", "_user_perm_cache", "_group_perm_cache")
-
-
-class TokenCache:
-    """Principals by a digest of token, endpoint and address; the oldest entries are evicted."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: bytes) -> Principal | None:
-        """Return the caller, ``None`` if it is not cached or has expired.
-
-        Each request gets a copy of the user, so it does not see what another request sets on it.
-        """
-        with self._lock:
-            until, principal = self._entries.get(key, (0.0, None))
-        if principal is None or until <= time.monotonic() or _has_expired(principal):
-            return None
-        return replace(principal, user=copy.copy(principal.user))
-
-    def put(self, key: bytes, principal: Principal, *, seconds: float) -> None:
-        """Cache a caller, without the permissions cached on its user."""
-        kept = replace(principal, user=copy.copy(principal.user))
-        for name in _PERMISSION_CACHES:
-            vars(kept.user).pop(name, None)
-        with self._lock:
-            self._entries[key] = (time.monotonic() + seconds, kept)
-            self._entries.move_to_end(key)
-            while len(self._entries) > MAX_CACHED_TOKENS:
-                self._entries.popitem(last=False)
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        with self._lock:
-            self._entries.clear()
+# Each sets the schema or the tenant of a database connection, so a key is not the whole truth.
+TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
+_CONFIRMABLE = frozenset({"tokens", "oauth"})
+_MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 
 
-token_cache = TokenCache()
+@receiver(setting_changed, dispatch_uid="mcp_django.callers")
+def _setting_changed(**kwargs: Any) -> None:
+    why_not_cached.cache_clear()
 
 
-def _identify_cached(
-    identify: Callable[[], Principal], names: Sequence[str], credentials: Credentials
-) -> Principal:
-    """Return the cached caller for this bearer and endpoint, or call ``identify`` and cache it.
+@cache
+def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
+    """Return why callers of these backends are looked up on each request; empty if they are not."""
+    settings = get_settings()
+    if not settings.confirm_seconds:
+        return "CONFIRM_SECONDS is 0"
+    if others := [name for name in backends if name not in _CONFIRMABLE]:
+        return f"AUTH contains {others[0]!r}"
+    if upstream or settings.oauth.upstream:
+        return "OAUTH['UPSTREAM'] is used"
+    if settings.oauth.can_connect:
+        return "OAUTH['CAN_CONNECT'] is set"
+    if list(django_settings.AUTHENTICATION_BACKENDS) != _MODEL_BACKEND:
+        return "AUTHENTICATION_BACKENDS has other backends than ModelBackend"
+    if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
+        return f"{tenants[0]} chooses the tenant of a database connection"
+    return _why_model_is_unknown(get_user_model(), backends)
 
-    A rejection is never cached: the token may be issued a moment later.
+
+def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
+    """Return what a model of the site decides by itself; empty if it does not."""
+    from django.contrib.auth.models import PermissionsMixin
+
+    for name in ("has_perm", "has_perms", "get_all_permissions"):
+        if getattr(user, name, None) is not getattr(PermissionsMixin, name):
+            return f"{user.__name__} has a {name}() of its own"
+    fields = {field.attname for field in user._meta.concrete_fields}
+    for name in ("is_active", "is_staff", "is_superuser"):
+        if name not in fields:
+            return f"{user.__name__}.{name} is not a field"
+    for name in backends:
+        if reason := get_backend(name).why_not_confirmable():
+            return reason
+    return ""
+
+
+def _read_callers(keys: Collection[CallerKey]) -> dict[CallerKey, Confirmed[Principal]]:
+    """Return the callers of those credentials that are valid now."""
+    found: dict[CallerKey, tuple[Principal, Any]] = {}
+    for name in dict.fromkeys(name for key in keys for name in key.backends):
+        wanted = [key for key in keys if name in key.backends and key not in found]
+        found.update(get_backend(name).confirm(wanted) if wanted else {})
+    accounts = _read_accounts({caller.user.pk: caller.user for caller, _ in found.values()})
+    return {
+        key: Confirmed(
+            replace(caller, account=accounts[caller.user.pk]),
+            frozenset({*tags, *caller_tags(caller.credential, caller.user.pk)}),
+        )
+        for key, (caller, tags) in found.items()
+    }
+
+
+def _read_accounts(users: Mapping[Any, Any]) -> dict[Any, Account]:
+    """Return what permissions of these users depend on, as ``ModelBackend`` does: three queries."""
+    from django.contrib.auth.models import Group, Permission
+
+    limited = [pk for pk, user in users.items() if not user.is_superuser]
+    codenames: defaultdict[Any, set[str]] = defaultdict(set)
+    groups: defaultdict[Any, set[str]] = defaultdict(set)
+    if limited:
+        alias = router.db_for_write(get_user_model())
+        permissions = Permission._default_manager.using(alias).order_by()
+        for owner in ("user", "group__user"):
+            held = permissions.filter(**{f"{owner}__in": limited})
+            for pk, app, codename in held.values_list(owner, "content_type__app_label", "codename"):
+                codenames[pk].add(f"{app}.{codename}")
+        members = Group._default_manager.using(alias).filter(user__in=limited).order_by()
+        for pk, name in members.values_list("user", "name"):
+            groups[pk].add(name)
+    return {
+        pk: Account(
+            pk=pk,
+            username=user.get_username(),
+            is_active=user.is_active,
+            is_staff=user.is_staff,
+            is_superuser=user.is_superuser,
+            codenames=frozenset(codenames[pk]),
+            groups=frozenset(groups[pk]),
+        )
+        for pk, user in users.items()
+    }
+
+
+caller_cache: RefreshAheadCache[CallerKey, Principal] = RefreshAheadCache("callers", _read_callers)
+
+
+@sensitive_variables("credentials", "bearer")
+def _key_of(names: Sequence[str], credentials: Credentials) -> CallerKey | None:
+    """Return the key of a caller that may be cached, else ``None``."""
+    backends = tuple(names)
+    bearer = credentials.bearer
+    if bearer is None or why_not_cached(backends, credentials.upstream):
+        return None
+    request = credentials.request()
+    issuers = get_backend("oauth").issuers(request) if "oauth" in backends else ()
+    return CallerKey(
+        digest=tables.token_digest(bearer),
+        is_site_token=bearer.startswith(tables.TOKEN_PREFIX),
+        server=credentials.server,
+        resource=credentials.resource,
+        issuer=issuers[0] if issuers else "",
+        backends=backends,
+    )
+
+
+def _with_own_user(caller: Principal | None) -> Principal | None:
+    """Return a cached caller for one request, ``None`` if its credential has expired."""
+    if caller is None or _has_expired(caller):
+        return None
+    return replace(caller, user=SimpleLazyObject(partial(_load_user, caller.user)))
+
+
+def _load_user(confirmed: Any) -> Any:
+    """Return the user as it is now; on an event loop a copy, which is up to a second old.
+
+    Raises:
+        AuthenticationRequired: the user was deleted or deactivated meanwhile.
     """
-    seconds = get_settings().token_cache_seconds
-    if not seconds or credentials.bearer is None:
-        return identify()
-    key = _cache_key(names, credentials)
-    principal = token_cache.get(key)
-    if principal is None:
-        principal = identify()
-        token_cache.put(key, principal, seconds=seconds)
-    return principal
-
-
-def _cache_key(names: Sequence[str], credentials: Credentials) -> bytes:
-    # A token may be restricted to servers and networks.
-    address = str(client_ip(credentials.request()))
-    parts = (credentials.bearer, credentials.resource, credentials.server, address, *names)
-    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).digest()
+    if is_on_loop():
+        return copy.copy(confirmed)
+    model = type(confirmed)
+    users = model._default_manager.using(router.db_for_write(model))
+    user = users.filter(pk=confirmed.pk, is_active=True).first()
+    if user is None:
+        raise AuthenticationRequired("The user is not active any more.", error="invalid_token")
+    return user
 
 
 def _has_expired(principal: Principal) -> bool:

@@ -224,6 +224,13 @@ def remember_accepted(fingerprint: bytes, owner: str) -> None:
     accepted_credentials.add(fingerprint, owner)
 
 
+def keep_accepted(headers: Headers, owner: str) -> None:
+    """Remember a credential that is accepted without a look-up, unless it is remembered already."""
+    fingerprint = _fingerprint(headers)
+    if fingerprint not in accepted_credentials:
+        accepted_credentials.add(fingerprint, owner)
+
+
 def remember_login(headers: Headers, owner: str) -> None:
     """Remember that the cookies of a request belong to a user."""
     accepted_credentials.add(_fingerprint(headers), owner)

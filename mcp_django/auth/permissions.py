@@ -43,8 +43,7 @@ class IsStaff(IsAuthenticated):
 
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the caller is an active member of staff."""
-        user = principal.user
-        return bool(super().has_permission(principal) and user.is_active and user.is_staff)
+        return principal.is_staff
 
 
 class HasCodename(BasePermission):
@@ -63,7 +62,7 @@ class HasCodename(BasePermission):
 
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the user has the permission."""
-        return bool(principal.user.has_perm(self.codename))
+        return principal.has_perm(self.codename)
 
 
 class InGroups(BasePermission):
@@ -76,17 +75,8 @@ class InGroups(BasePermission):
         return f"group {' or '.join(sorted(self.names))}"
 
     def has_permission(self, principal: Principal) -> bool:
-        """Return whether the user is in one of the groups; one query for each user object."""
-        user = principal.user
-        if not user.is_authenticated or not user.is_active:
-            return False
-        if user.is_superuser:
-            return True
-        known = getattr(user, "_mcp_group_names", None)
-        if known is None:
-            # Cached on the user object, as Django caches permissions.
-            known = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
-        return not self.names.isdisjoint(known)
+        """Return whether the user is in one of the groups; one query at most for each user."""
+        return principal.is_in_group(self.names)
 
 
 def parse_permissions(declared: Any) -> tuple[BasePermission, ...]:

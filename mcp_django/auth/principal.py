@@ -21,6 +21,20 @@ ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A user as the database confirmed it a moment ago, with what permissions depend on."""
+
+    pk: Any
+    username: str
+    is_active: bool
+    is_staff: bool
+    is_superuser: bool
+    codenames: frozenset[str]
+    """The user's own permissions and those of the groups, as ``app_label.codename``."""
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller of a request, the backend that authenticated it, and its credential's scopes.
 
@@ -45,16 +59,51 @@ class Principal:
     may_sign_in: bool = True
     """For a caller without credentials: whether the server accepts any that it could present."""
     expires_at: datetime | None = None
+    account: Account | None = field(default=None, repr=False)
+    """The user as the database confirmed it a moment ago; then ``user`` is loaded only if it is
+    used. ``None`` if the user was loaded for this request."""
 
     @property
     def user_key(self) -> str:
         """The key of the user, whatever the client."""
-        return key_of(self.user) if self.user.is_authenticated else ANONYMOUS
+        if self.account is not None:
+            return _key_of_pk(self.account.pk)
+        return key_of(self.user)
 
     @property
     def is_authenticated(self) -> bool:
         """Whether a credential was accepted."""
-        return bool(self.user.is_authenticated)
+        return self.account is not None or bool(self.user.is_authenticated)
+
+    @property
+    def username(self) -> str:
+        """The name of the user, empty for an anonymous caller."""
+        if self.account is not None:
+            return self.account.username
+        return self.user.get_username()  # type: ignore[no-any-return]
+
+    @property
+    def is_staff(self) -> bool:
+        """Whether the user is active and may use the admin."""
+        user = self.account or self.user
+        return bool(self.is_authenticated and user.is_active and user.is_staff)
+
+    def has_perm(self, codename: str) -> bool:
+        """Return whether the user has a permission (``app_label.codename``)."""
+        account = self.account
+        if account is None:
+            return bool(self.user.has_perm(codename))
+        return account.is_active and (account.is_superuser or codename in account.codenames)
+
+    def is_in_group(self, names: frozenset[str]) -> bool:
+        """Return whether the user is active and in one of the groups, or a superuser."""
+        user = self.account or self.user
+        if not self.is_authenticated or not user.is_active:
+            return False
+        if user.is_superuser:
+            return True
+        groups = _group_names(user) if self.account is None else self.account.groups
+        return not names.isdisjoint(groups)
 
 
 def principal_for(user: Any, **details: Any) -> Principal:
@@ -66,7 +115,20 @@ def principal_for(user: Any, **details: Any) -> Principal:
 
 def key_of(user: Any) -> str:
     """Return the key of a user in tables and counters, of at most 128 characters."""
-    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else ANONYMOUS
+    return _key_of_pk(user.pk) if user.is_authenticated else ANONYMOUS
+
+
+def _key_of_pk(pk: Any) -> str:
+    return f"user:{_encode_pk(pk)}"
+
+
+def _group_names(user: Any) -> frozenset[str]:
+    """Return the names of a user's groups; one query for each user object."""
+    known: frozenset[str] | None = getattr(user, "_mcp_group_names", None)
+    if known is None:
+        # Cached on the user object, as Django caches permissions.
+        known = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
+    return known
 
 
 def find_user_by_name(name: str) -> Any:

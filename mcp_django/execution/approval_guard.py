@@ -155,7 +155,7 @@ class ApprovalGuard:
         row = approval_rows.create_pending(
             subject,
             user_key=principal.user_key,
-            user_name=principal.user.get_username()[:MAX_NAME],
+            user_name=principal.username[:MAX_NAME],
             client=_client_name(call),
             arguments=self._tool.mask(arguments, limits=PERSON),
             preview=self._preview(call),

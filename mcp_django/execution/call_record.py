@@ -32,7 +32,7 @@ from django.http import Http404
 from django.utils import timezone
 from django.utils.encoding import force_bytes
 
-from mcp_django.auth.principal import ANONYMOUS, Principal
+from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.core.resource import ResourceTemplate
@@ -342,7 +342,7 @@ def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict
     """Return the columns of the row: all of them, or those before the run without ``meaning``."""
     principal, envelope = call_record.principal, call_record.envelope
     about, component = call_record.about, call_record.component
-    client, user = envelope.client_info, principal.user
+    client = envelope.client_info
     origin, acting = call_record.origin
     values, names, digest = summarize_arguments(call_record.arguments)
     found = {
@@ -351,8 +351,8 @@ def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict
         "kind": about.kind if about else call_record.kind,
         "component": about.key if about else _clean_text(_requested_name(call_record), 500),
         "origin": origin,
-        "user_key": principal.user_key[:128] if user.is_authenticated else ANONYMOUS,
-        "user_name": _clean_text(user.get_username(), 255) if user.is_authenticated else "",
+        "user_key": principal.user_key[:128],
+        "user_name": _clean_text(principal.username, 255) if principal.is_authenticated else "",
         "acting_user": _clean_text(acting, 255) if acting else "",
         "client_id": _clean_text(principal.client_id, 255) if principal.client_id else "",
         "client": _client_label(client) if client else "",

@@ -8,6 +8,7 @@ tokens and ID tokens.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -16,11 +17,17 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
-from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+from oauth2_provider.models import (
+    AbstractAccessToken,
+    AbstractApplication,
+    get_access_token_model,
+    get_application_model,
+    get_refresh_token_model,
+)
 from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
-from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends import BaseBackend, CallerKey
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.principal import Principal, key_of, principal_for
@@ -71,6 +78,34 @@ class OAuthBackend(BaseBackend):
         note_use(token, "updated")
         return _principal(token, audience=resource, issuer=issuer_of(request))
 
+    def confirm(self, keys: Collection[CallerKey]) -> dict[CallerKey, tuple[Principal, Any]]:
+        """Return the users of valid tokens, with one query."""
+        checksums = {key.digest for key in keys if not key.is_site_token}
+        if not checksums:
+            return {}
+        model = get_access_token_model()
+        # Not from a replica, which may not know yet what was revoked.
+        rows = _tokens(model, checksums).using(router.db_for_write(model))
+        tokens = {token.token_checksum: token for token in rows}
+        found: dict[CallerKey, tuple[Principal, Any]] = {}
+        for key in keys:
+            token = tokens.get(key.digest)
+            if token is not None and _is_valid_for(token, key.resource, None):
+                note_use(token, "updated")
+                tags = (f"oauth-token:{token.pk}", f"client:{token.application_id}")
+                found[key] = _principal(token, audience=key.resource, issuer=key.issuer), tags
+        return found
+
+    def why_not_confirmable(self) -> str:
+        """Return which model of the site decides by itself; empty if none does."""
+        for model, base, name in (
+            (get_application_model(), AbstractApplication, "is_usable"),
+            (get_access_token_model(), AbstractAccessToken, "is_expired"),
+        ):
+            if getattr(model, name) is not getattr(base, name):
+                return f"{model.__name__} has an {name}() of its own"
+        return ""
+
     def is_current(self, principal: Principal) -> bool:
         """Return whether the principal's credential is still valid, with one query.
 
@@ -97,23 +132,27 @@ def _find_token(checksum: str, upstream: str) -> Any:
     model = get_access_token_model()
     if not get_settings().oauth.upstream:
         return _token_query(model).first(router.db_for_read(model), checksum=checksum)
-    return bindings.annotate_tokens(_tokens(model, checksum), upstream).first()
+    return bindings.annotate_tokens(_tokens(model, [checksum]), upstream).first()
 
 
-def _tokens(model: Any, checksum: str) -> Any:
+def _tokens(model: Any, checksums: Collection[str]) -> Any:
     related = ("user", "application", "refresh_token")
-    return model._default_manager.select_related(*related).filter(token_checksum=checksum)
+    return model._default_manager.select_related(*related).filter(token_checksum__in=checksums)
 
 
 @cache
 def _token_query(model: Any) -> CompiledQuery[Any]:
     return CompiledQuery(
-        lambda alias: _tokens(model, Parameter("checksum")).using(alias).order_by()
+        lambda alias: _tokens(model, [Parameter("checksum")]).using(alias).order_by()
     )
 
 
-def _is_valid_for(token: Any, resource: str, request: HttpRequest) -> bool:
-    """Return whether a token is valid for this resource now."""
+def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> bool:
+    """Return whether a token is valid for this resource now.
+
+    Without a request, the application is not asked; callers of a site with an application model
+    that has a rule of its own are not cached.
+    """
     application, user = token.application, token.user
     return bool(
         not token.is_expired()
@@ -123,7 +162,7 @@ def _is_valid_for(token: Any, resource: str, request: HttpRequest) -> bool:
         and user.is_active
         and application is not None
         and _may_call(application)
-        and application.is_usable(_as_oauthlib(resource, request))
+        and (request is None or application.is_usable(_as_oauthlib(resource, request)))
         and oauth2_settings.DCR_REGISTRATION_SCOPE not in token.scope.split()
     )
 

@@ -6,8 +6,10 @@ create different migrations for each site.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, router, transaction
 from django.db.models.signals import post_delete, post_save
@@ -15,6 +17,8 @@ from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.models.tokens import user_foreign_key
+from mcp_django.storage.cache import forget
+from mcp_django.storage.databases import after_commit
 
 # Client profiles ----------------------------------------------------------------------------------
 
@@ -104,6 +108,32 @@ def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> 
     from mcp_django.oauth import grants
 
     grants.revoke_machine_tokens(instance.client_id)
+
+
+def _model_of_toolkit(name: str) -> str:
+    """Return the name of a model that the site may have swapped."""
+    setting = f"OAUTH2_PROVIDER_{name.upper()}_MODEL"
+    default = "".join(part.capitalize() for part in name.split("_"))
+    return str(getattr(settings, setting, f"oauth2_provider.{default}"))
+
+
+@receiver([post_save, post_delete], sender=_model_of_toolkit("access_token"))
+def _access_token_changed(instance: Any, *, using: str, created: bool = False, **_: Any) -> None:
+    # An expired one is not accepted anyway, and many of them are deleted at a time.
+    if not created and not instance.is_expired():
+        after_commit(partial(forget, f"oauth-token:{instance.pk}"), using=using)
+
+
+@receiver([post_save, post_delete], sender=_model_of_toolkit("refresh_token"))
+def _refresh_token_changed(instance: Any, *, using: str, created: bool = False, **_: Any) -> None:
+    if not created and instance.access_token_id is not None:
+        after_commit(partial(forget, f"oauth-token:{instance.access_token_id}"), using=using)
+
+
+@receiver([post_save, post_delete], sender=_model_of_toolkit("application"))
+def _application_changed(instance: Any, *, using: str, created: bool = False, **_: Any) -> None:
+    if not created:
+        after_commit(partial(forget, f"client:{instance.pk}"), using=using)
 
 
 # Consents of users --------------------------------------------------------------------------------

@@ -148,6 +148,10 @@ class RefreshAheadCache(Generic[K, V]):
         entry.is_used = True
         return entry.confirmed.value
 
+    def get_in_thread(self, key: K) -> V | None:
+        """Do the same as ``get``, in a thread that may have an open transaction of the site."""
+        return None if has_open_transaction() else self.get(key)
+
     # An event loop must not wait for the thread.
     @async_unsafe
     def fetch(self, key: K) -> V | None:

@@ -117,6 +117,19 @@ def has_open_transaction() -> bool:
     )
 
 
+def after_commit(callback: Callable[[], object], *, using: str) -> None:
+    """Call a function after the commit of the current transaction; immediately if there is none.
+
+    Also immediately if the site commits by itself (``AUTOCOMMIT`` at ``False``), since nothing
+    tells when. The exceptions of the function are logged.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block or connection.get_autocommit():
+        transaction.on_commit(callback, using=using, robust=True)
+    else:
+        callback()
+
+
 def is_test_transaction(block: Any) -> bool:
     """Return whether a transaction is the one around a test, which Django itself ignores."""
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)

@@ -1,21 +1,22 @@
-"""Revoked access: notify every process, so that open streams check their callers immediately.
+"""Revoked access: what each process forgets, and which open streams check their callers.
 
-A notification says only that there is something to check: a process with an open stream checks
-whether its caller is still authorized. A lost notification only delays; streams check again every
-minute anyway.
+A change of a user, a token, a permission or a session names tags (``storage.cache``), so that no
+process uses what it knew before. A revocation also notifies open streams: it says only that there
+is something to check, and a process with an open stream checks whether its caller is still
+authorized. A lost notification only delays; streams check again every minute anyway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db import transaction
-from django.db.models.signals import post_delete, post_save
+from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from mcp_django.storage.cache import forget
-from mcp_django.storage.databases import tables
+from mcp_django.storage.databases import after_commit, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.sessions import session_tag
 from mcp_django.storage.versions import REVOKED, TopicKey
@@ -28,11 +29,13 @@ def notify_revoked(*credentials: str) -> None:
     ignored. Never raises.
     """
     if changed := [TopicKey("", "credential", one) for one in credentials if one]:
+        forget(*(_credential_tag(one.uri) for one in changed))
         publish(*changed, REVOKED)
 
 
 def notify_user(pk: Any) -> None:
     """Notify every stream of a user, to check it again; after the commit. Never raises."""
+    forget(_user_tag(pk))
     publish(TopicKey("", "user", str(pk)), REVOKED)
 
 
@@ -50,40 +53,106 @@ def revocation_topics(credential: str, user: Any) -> list[TopicKey]:
 # ``update`` sends none; streams then notice within a minute, requests after ``CONFIRM_SECONDS``.
 
 
+# Every caller that is cached has this tag.
+PERMISSIONS = "permissions"
+
+
+def caller_tags(credential: str, user_pk: Any) -> list[str]:
+    """Return the tags of what is cached of a caller."""
+    return [PERMISSIONS, _user_tag(user_pk), *([_credential_tag(credential)] if credential else [])]
+
+
+def _user_tag(pk: Any) -> str:
+    return f"user:{pk}"
+
+
+def _credential_tag(credential: str) -> str:
+    return f"credential:{credential}"
+
+
 def connect_receivers() -> None:
     """Connect the signal receivers; calling it again changes nothing."""
     user, uid = get_user_model(), "mcp_django.departures"
-    post_save.connect(_user_saved, sender=user, dispatch_uid=uid)
-    post_delete.connect(_user_deleted, sender=user, dispatch_uid=uid)
-    post_save.connect(_token_saved, sender=tables.AccessToken, dispatch_uid=uid)
-    post_delete.connect(_token_deleted, sender=tables.AccessToken, dispatch_uid=uid)
-    for changed in (post_save, post_delete):
-        changed.connect(_session_changed, sender=tables.Session, dispatch_uid=uid)
+    for signal, receiver, sender in (
+        (post_save, _user_saved, user),
+        (post_delete, _user_deleted, user),
+        (post_save, _token_saved, tables.AccessToken),
+        (post_delete, _token_deleted, tables.AccessToken),
+        (post_save, _session_changed, tables.Session),
+        (post_delete, _session_changed, tables.Session),
+        *_permission_receivers(user),
+    ):
+        signal.connect(receiver, sender=sender, dispatch_uid=uid)
 
 
-def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> None:
+def _permission_receivers(user: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the receivers of what gives permissions to users, by signal and sender."""
+    names = {field.name for field in user._meta.many_to_many}
+    for name in names & {"groups", "user_permissions"}:
+        yield m2m_changed, _members_changed, getattr(user, name).through
+    if "groups" not in names:
+        return
+    group = user._meta.get_field("groups").related_model
+    permission = group._meta.get_field("permissions").related_model
+    yield m2m_changed, _permissions_changed, group.permissions.through
+    for model in (group, permission):
+        yield post_save, _permissions_changed, model
+        yield post_delete, _permissions_changed, model
+
+
+def _user_saved(
+    instance: Any, *, created: bool, using: str, update_fields: Any, **kwargs: Any
+) -> None:
+    # A login changes nothing that counts.
+    if created or update_fields == {"last_login"}:
+        return
     known = "is_active" not in instance.get_deferred_fields()
-    if not created and known and not instance.is_active:
-        _after_commit(partial(notify_user, instance.pk), using)
+    is_revoked = known and not instance.is_active
+    notified = partial(notify_user if is_revoked else _forget_user, instance.pk)
+    after_commit(notified, using=using)
+
+
+def _forget_user(pk: Any) -> None:
+    forget(_user_tag(pk))
 
 
 def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
     # Read the primary key now: after the delete it is ``None``.
-    _after_commit(partial(notify_user, instance.pk), using)
+    after_commit(partial(notify_user, instance.pk), using=using)
 
 
 def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
-    if not created and instance.revoked_at is not None:
-        _after_commit(partial(notify_revoked, instance.credential), using)
+    if not created:
+        is_revoked = instance.revoked_at is not None
+        ended = notify_revoked if is_revoked else _forget_credential
+        after_commit(partial(ended, instance.credential), using=using)
+
+
+def _forget_credential(credential: str) -> None:
+    forget(_credential_tag(credential))
 
 
 def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
-    _after_commit(partial(notify_revoked, instance.credential), using)
+    after_commit(partial(notify_revoked, instance.credential), using=using)
+
+
+def _members_changed(
+    instance: Any, *, action: str, reverse: bool, pk_set: Any, using: str, **kwargs: Any
+) -> None:
+    """Forget the users who were given a group or a permission, or lost it."""
+    if not action.startswith("post_"):
+        return
+    if not reverse:
+        tags = [_user_tag(instance.pk)]
+    else:
+        # Of a group or permission that is cleared, the users are not known any more.
+        tags = [PERMISSIONS] if pk_set is None else [_user_tag(pk) for pk in pk_set]
+    after_commit(partial(forget, *tags), using=using)
+
+
+def _permissions_changed(*, using: str, **kwargs: Any) -> None:
+    after_commit(partial(forget, PERMISSIONS), using=using)
 
 
 def _session_changed(instance: tables.Session, *, using: str, **kwargs: Any) -> None:
-    _after_commit(partial(forget, session_tag(instance.pk)), using)
-
-
-def _after_commit(callback: Any, using: str) -> None:
-    transaction.on_commit(callback, using=using, robust=True)
+    after_commit(partial(forget, session_tag(instance.pk)), using=using)

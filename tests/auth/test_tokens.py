@@ -296,11 +296,11 @@ def test_an_address_behind_proxies_is_the_one_they_saw() -> None:
         assert post("/mcp", LIST, token=plaintext, **forged).status_code == 401
 
 
-def test_a_kept_look_at_a_token_widens_it_to_no_server_and_no_network() -> None:
+def test_a_cached_caller_widens_a_token_to_no_server_and_no_network() -> None:
     user = person(is_staff=True)
     _, bound = token_for(user, servers=["staff"], networks=["10.0.0.0/8"])
     inside, outside = Client(REMOTE_ADDR="10.0.0.1"), Client(REMOTE_ADDR="11.0.0.1")
-    with override_settings(MCP_DJANGO={"TOKEN_CACHE_SECONDS": 60}):
+    with override_settings(MCP_DJANGO={"CONFIRM_SECONDS": 60}):
         assert post("/staff/mcp", LIST, token=bound, client=inside).status_code == 200
         assert post("/staff/mcp", LIST, token=bound, client=outside).status_code == 401
         assert post("/mcp", LIST, token=bound, client=inside).status_code == 401

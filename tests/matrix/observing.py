@@ -16,10 +16,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from mcp_django import signals
-from mcp_django.auth import authentication, limits, security_log
+from mcp_django.auth import limits, security_log
 from mcp_django.execution.call_log import anonymous_limiter
 from mcp_django.execution.otel import Instruments
 from mcp_django.models import Approval, Call, Task
+from mcp_django.storage.cache import clear_caches
 from mcp_django.storage.call_rows import CallLog
 from tests.drivers import PATIENCE
 from tests.matrix.links import Answer
@@ -163,7 +164,7 @@ def _reset() -> None:
     cache.clear()
     limits.accepted_credentials.clear()
     security_log.event_limiter.clear()
-    authentication.token_cache.clear()
+    clear_caches()
     anonymous_limiter.clear()
     for model in (Approval, Task, Group):
         if model.objects.exists():

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
@@ -34,8 +35,33 @@ SESSION_BACKENDS = frozenset({"session", SHORT_NAMES["session"]})
 """The backend that uses only the login cookie of a browser."""
 
 
+class CallerKey(NamedTuple):
+    """A bearer, and what else decides whom it identifies."""
+
+    digest: str
+    """The SHA-256 of the bearer."""
+    is_site_token: bool
+    server: str
+    resource: str
+    issuer: str
+    """The issuer of the tokens of this site."""
+    backends: tuple[str, ...]
+
+
 class BaseBackend:
     """Identifies the caller of a request. Runs in a worker thread and may use the database."""
+
+    def confirm(self, keys: Collection[CallerKey]) -> Mapping[CallerKey, tuple[Principal, Any]]:
+        """Return the callers of the bearers that are valid now, with a few queries for all.
+
+        Each comes with tags (``storage.cache``) of the rows that it depends on, beside its user and
+        its credential. By default there are none, so that each request is authenticated.
+        """
+        return {}
+
+    def why_not_confirmable(self) -> str:
+        """Return why its callers have to be authenticated on each request; empty if not."""
+        return ""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """Return the caller, or ``None`` if the request has no credential for this backend.

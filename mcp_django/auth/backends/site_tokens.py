@@ -5,6 +5,7 @@ Access tokens are issued once, stored as a digest and looked up on every request
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends import BaseBackend, CallerKey
 from mcp_django.auth.credentials import Credentials, client_ip
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
@@ -57,21 +58,42 @@ class TokenBackend(BaseBackend):
         ):
             return None
         note_use(token)
-        return principal_for(
-            token.user,
-            # Each token is a client: it cannot use the session of a token with other scopes.
-            key=f"{key_of(token.user)}@token:{token.pk}",
-            backend="tokens",
-            scopes=frozenset(token.scopes),
-            client_id=f"token:{token.pk}",
-            credential=token.credential,
-            expires_at=token.expires_at,
-        )
+        return _principal(token)
+
+    def confirm(self, keys: Collection[CallerKey]) -> dict[CallerKey, tuple[Principal, Any]]:
+        """Return the users of valid tokens, with one query; none of tokens bound to networks."""
+        digests = {key.digest for key in keys if key.is_site_token}
+        if not digests:
+            return {}
+        # Not from a replica, which may not know yet what was revoked.
+        rows = AccessToken.objects.using(router.db_for_write(AccessToken)).select_related("user")
+        tokens = {token.digest: token for token in rows.filter(digest__in=digests)}
+        found: dict[CallerKey, tuple[Principal, Any]] = {}
+        for key in keys:
+            token = tokens.get(key.digest)
+            is_valid = token is not None and token.is_usable and not token.networks
+            if token is not None and is_valid and token.allows(server=key.server, address=None):
+                note_use(token)
+                found[key] = _principal(token), ()
+        return found
 
     def is_current(self, principal: Principal) -> bool:
         """Return whether the token is still valid."""
         token = AccessToken.objects.select_related("user").filter(pk=principal.credential).first()
         return token is not None and token.is_usable
+
+
+def _principal(token: AccessToken) -> Principal:
+    return principal_for(
+        token.user,
+        # Each token is a client: it cannot use the session of a token with other scopes.
+        key=f"{key_of(token.user)}@token:{token.pk}",
+        backend="tokens",
+        scopes=frozenset(token.scopes),
+        client_id=f"token:{token.pk}",
+        credential=token.credential,
+        expires_at=token.expires_at,
+    )
 
 
 # The session cookie of a browser ------------------------------------------------------------------

@@ -1,0 +1,152 @@
+"""OAuth tokens that the database confirmed a moment ago: what they cost, and what ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_refresh_token_model,
+)
+
+from mcp_django.auth import authentication
+from mcp_django.auth.authentication import caller_cache, why_not_cached
+from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.oauth.exchanges import call, refresh
+from tests.oauth.test_ended_access import WAYS, SignedIn
+from tests.servers import person, token_for
+from tests.spec import spec
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clock")]
+
+
+@pytest.fixture
+def one(settings: Any) -> SignedIn:
+    """A user whose client has a token."""
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "CONFIRM_SECONDS": 1}
+    return SignedIn()
+
+
+def heat(one: SignedIn, database: Database) -> None:
+    """Use the token until it is known, as the last call shows."""
+    assert call(one.access).status_code == 200
+    assert len(caller_cache) == 1
+    before = _asked_of_callers(database)
+    assert call(one.access).status_code == 200
+    assert _asked_of_callers(database) == before
+
+
+def _asked_of_callers(database: Database) -> int:
+    table = get_access_token_model()._meta.db_table
+    return sum(table in sql for sql in database.statements)
+
+
+def test_a_token_in_use_needs_no_statement(one: SignedIn, database: Database, clock: Clock) -> None:
+    heat(one, database)
+    for _ in range(3):
+        clock.move(0.4)
+        assert caller_cache.confirm() == 1
+        before = _asked_of_callers(database)
+        assert call(one.access).status_code == 200
+        assert _asked_of_callers(database) == before
+
+
+def lock_out(one: SignedIn) -> None:
+    """Change a client in the admin to one whose tokens may not call servers."""
+    one.app.authorization_grant_type = "implicit"
+    one.app.save()
+
+
+CHANGES: dict[str, Callable[[SignedIn], Any]] = {
+    **WAYS,
+    "access token deleted": lambda one: get_access_token_model().objects.all().delete(),
+    "access token revoked": lambda one: get_access_token_model().objects.get().revoke(),
+    "refresh token revoked": lambda one: get_refresh_token_model().objects.get().revoke(),
+    "client deleted": lambda one: get_application_model().objects.all().delete(),
+    "client changed": lock_out,
+}
+
+
+@spec("AUT-1", "AUT-3", "AUT-23")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_token_whose_access_ends_is_refused_at_once(
+    one: SignedIn, database: Database, change: str
+) -> None:
+    heat(one, database)
+    CHANGES[change](one)
+    assert call(one.access).status_code == 401
+
+
+@spec("AUT-1")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: get_access_token_model().objects.update(expires=timezone.now()),
+        lambda: get_application_model().objects.update(authorization_grant_type="implicit"),
+    ],
+)
+def test_what_sends_no_signal_is_noticed_within_a_second(
+    one: SignedIn, database: Database, clock: Clock, change: Callable[[], Any]
+) -> None:
+    heat(one, database)
+    change()
+    clock.move(0.99)
+    assert call(one.access).status_code == 200
+    clock.move(0.01)
+    assert call(one.access).status_code == 401
+
+
+def test_a_token_is_not_used_beyond_its_end(
+    one: SignedIn, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heat(one, database)
+    ended = timezone.now() + timedelta(days=365)
+    monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ended))
+    monkeypatch.setattr(get_access_token_model(), "is_expired", lambda self: True)
+    assert call(one.access).status_code == 401
+
+
+@spec("AUT-9", "AUT-11")
+def test_a_token_in_use_is_not_valid_at_another_server(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    assert call(one.access, path="/billing/mcp", tool="invoices").status_code == 401
+
+
+def test_after_a_refresh_the_new_token_is_used(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    answer = refresh(one.app, one.refresh)
+    assert answer.status_code == 200
+    assert call(answer.json()["access_token"]).status_code == 200
+
+
+def test_tokens_of_both_kinds_are_confirmed_together(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    _, plaintext = token_for(person("bob"))
+    assert call(plaintext).status_code == call(plaintext).status_code == 200
+    assert call(one.access).status_code == 200
+    assert caller_cache.confirm() == 2
+
+
+@pytest.mark.parametrize(("model", "name"), [("application", "is_usable"), ("token", "is_expired")])
+def test_models_of_the_site_are_asked_each_time(
+    one: SignedIn, monkeypatch: pytest.MonkeyPatch, model: str, name: str
+) -> None:
+    models = {"application": get_application_model(), "token": get_access_token_model()}
+    monkeypatch.setattr(models[model], name, lambda self, *args: name == "is_usable")
+    why_not_cached.cache_clear()
+    assert f"has an {name}() of its own" in why_not_cached(("tokens", "oauth"))
+    why_not_cached.cache_clear()
+
+
+def test_when_a_token_in_use_was_used_last_is_stored(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    long_ago = timezone.now() - timedelta(minutes=30)
+    get_access_token_model().objects.update(updated=long_ago)
+    assert caller_cache.confirm() == 1
+    assert get_access_token_model().objects.get().updated > long_ago
