@@ -444,8 +444,9 @@ class _InitializedSessions:
     def write(self, pks: Sequence[int], *, again: bool) -> Sequence[None]:
         """Mark sessions as initialized, and notify their GET streams after the commit."""
         every = padded(pks)
-        _initialized_sessions(len(every)).update(self.alias(), numbered(every))
-        notify_get_streams(pks)
+        # A client may repeat it, and what a process has cached of a session may not know it yet.
+        if _initialized_sessions(len(every)).update(self.alias(), numbered(every)):
+            notify_get_streams(pks)
         return [None] * len(pks)
 
 

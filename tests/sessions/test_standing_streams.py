@@ -675,7 +675,11 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
 
 
 @spec("VER-16")
-async def test_being_ready_is_news_once(streaming: str) -> None:
+@pytest.mark.parametrize("confirm_seconds", [0, 1])
+async def test_being_ready_is_news_once(
+    streaming: str, settings: Any, confirm_seconds: int
+) -> None:
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": confirm_seconds}
     peer = await seated(streaming)
     async with reading(peer) as reader:
         await change(CHAIRS[0])
