@@ -70,7 +70,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
             return anonymous_principal(may_sign_in=not SESSION_BACKENDS.issuperset(names))
         limits.remember_login(credentials.headers, known.user_key)
         return known
-    key = _key_of(names, credentials)
+    key = caller_key(names, credentials)
     known = _with_own_user(caller_cache.get_in_thread(key)) if key is not None else None
     if known is not None:
         limits.keep_accepted(credentials.headers, known.user_key)
@@ -159,6 +159,7 @@ _MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 @receiver(setting_changed, dispatch_uid="mcp_django.callers")
 def _setting_changed(**kwargs: Any) -> None:
     why_not_cached.cache_clear()
+    _places.clear()
 
 
 @cache
@@ -248,22 +249,80 @@ caller_cache: RefreshAheadCache[CallerKey, Principal] = RefreshAheadCache("calle
 
 
 @sensitive_variables("credentials", "bearer")
-def _key_of(names: Sequence[str], credentials: Credentials) -> CallerKey | None:
-    """Return the key of a caller that may be cached, else ``None``."""
+def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | None:
+    """Return the key of a caller in ``caller_cache``, ``None`` if it may not be cached.
+
+    Raises:
+        AuthenticationRequired: the credential is malformed.
+    """
     backends = tuple(names)
     bearer = credentials.bearer
     if bearer is None or why_not_cached(backends, credentials.upstream):
         return None
-    request = credentials.request()
-    issuers = get_backend("oauth").issuers(request) if "oauth" in backends else ()
+    resource, issuer = _place_of(credentials, "oauth" in backends)
     return CallerKey(
         digest=tables.token_digest(bearer),
         is_site_token=bearer.startswith(tables.TOKEN_PREFIX),
         server=credentials.server,
-        resource=credentials.resource,
-        issuer=issuers[0] if issuers else "",
+        resource=resource,
+        issuer=issuer,
         backends=backends,
     )
+
+
+# The process owns it; a changed setting clears it. It is small: a client may send any host.
+_places: dict[tuple[Any, ...], tuple[str, str]] = {}
+MAX_PLACES = 1000
+_HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
+
+
+def _place_of(credentials: Credentials, has_oauth: bool) -> tuple[str, str]:  # noqa: FBT001
+    """Return the resource that a request is for, and the issuer of the tokens of this site.
+
+    Both depend on URL, headers and settings only, and computing them takes a Django request.
+    """
+    lines = credentials.headers.lines
+    hosts = tuple(lines.get(name) for name in _HOST_HEADERS)
+    url = (credentials.scheme, credentials.path, credentials.declared_resource)
+    raw = (credentials.server, *url, *hosts, has_oauth)
+    found = _places.get(raw)
+    if found is None:
+        issuers = get_backend("oauth").issuers(credentials.request()) if has_oauth else ()
+        found = credentials.resource, issuers[0] if issuers else ""
+        if credentials.scheme and credentials.path and hosts[0]:
+            if len(_places) >= MAX_PLACES:
+                _places.clear()
+            _places[raw] = found
+    return found
+
+
+def known_caller(key: CallerKey) -> Principal | None:
+    """Return a caller that was confirmed a moment ago, on an event loop; never asks."""
+    return _with_own_user(caller_cache.get(key))
+
+
+# How many credentials of callers that were never accepted a process asks for from event loops in a
+# minute, if none of them is valid. After that they are asked for in threads, where the attempts of
+# each address are counted.
+unknown_callers = limits.PerMinute(100)
+
+
+async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
+    """Ask for a caller from an event loop; ``None`` if that has to be done in a thread.
+
+    Raises:
+        Error: the database could not be asked.
+        Busy: too many requests wait for an answer.
+    """
+    is_proven = limits.presumed_caller(headers) != limits.UNPROVEN
+    if not is_proven and not unknown_callers.has_room():
+        return None
+    found = _with_own_user(await caller_cache.afetch(key))
+    if found is not None:
+        limits.keep_accepted(headers, found.user_key)
+    elif not is_proven:
+        unknown_callers.allows()
+    return found
 
 
 def _with_own_user(caller: Principal | None) -> Principal | None:

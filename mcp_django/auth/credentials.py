@@ -39,6 +39,10 @@ class Credentials:
     """The name of the server that is called; empty if it is not known yet."""
     declared_resource: str = ""
     """The URL that the server declares as its own; empty if it declares none."""
+    scheme: str = ""
+    """The scheme of the request, where the transport knows it."""
+    path: str = ""
+    """The path of the request, where the transport knows it."""
     upstream: str = ""
     """The provider at which users also have to authorize the site, if the server needs one."""
 

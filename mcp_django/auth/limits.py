@@ -102,6 +102,10 @@ class PerMinute:
             self._counts[key] += 1
             return True
 
+    def has_room(self) -> bool:
+        """Return whether one more event may happen, without counting it."""
+        return time.monotonic() >= self._ends or self._counts.total() < self.total
+
     def clear(self) -> None:
         """Reset all counts."""
         with self._lock:

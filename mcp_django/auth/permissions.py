@@ -79,6 +79,17 @@ class InGroups(BasePermission):
         return principal.is_in_group(self.names)
 
 
+_OWN = frozenset({AllowAny, IsAuthenticated, IsStaff, HasCodename, InGroups})
+
+
+def needs_only_account(permission: BasePermission) -> bool:
+    """Return whether a permission decides by what is cached of a caller (``Account``).
+
+    A permission of the site may use the database, and therefore needs a thread.
+    """
+    return type(permission) in _OWN
+
+
 def parse_permissions(declared: Any) -> tuple[BasePermission, ...]:
     """Return what was declared as permission objects; ``None`` requires no permission.
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS
+from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import Settings, get_settings
 from mcp_django.core.catalog import Catalog, Server
@@ -229,8 +230,13 @@ def _bind_steps(steps: Sequence[Callable[..., Any]], method: ComponentMethod) ->
 
 
 def _needs_thread(component: Component) -> bool:
-    """Return whether a sync function runs, or a count is kept in the cache of the site."""
-    return not component.function.is_async or bool(component.rates)
+    """Return whether a sync function or a permission of the site runs, or a use is counted."""
+    permissions = parse_permissions(component.permission)
+    return (
+        not component.function.is_async
+        or bool(component.rates)
+        or not all(map(needs_only_account, permissions))
+    )
 
 
 def admit_component(method: ComponentMethod, call: Call) -> Answer:
@@ -259,13 +265,16 @@ def admit_component(method: ComponentMethod, call: Call) -> Answer:
     return call.result
 
 
-# Callers without credentials ----------------------------------------------------------------------
+# Who may connect ----------------------------------------------------------------------------------
 
 
 class _Access(NamedTuple):
-    """Who may use a server without credentials."""
+    """Who may use a server, as far as it can be decided on an event loop."""
 
     is_open: bool
+    """Whether it is open to all, and so is each component."""
+    needs_only_accounts: bool
+    """Whether what is cached of a caller decides."""
     may_sign_in: bool
     permission: Any
     settings: Settings
@@ -276,6 +285,16 @@ _ACCESS = "access"
 
 def open_principal(server: Server, catalog: Catalog) -> Principal | None:
     """Return the anonymous principal, if nothing has to be checked of it; otherwise ``None``."""
+    access = _access(server, catalog)
+    return anonymous_principal(may_sign_in=access.may_sign_in) if access.is_open else None
+
+
+def connects_on_loop(server: Server, catalog: Catalog) -> bool:
+    """Return whether an event loop can decide if a caller that is cached may connect."""
+    return _access(server, catalog).needs_only_accounts
+
+
+def _access(server: Server, catalog: Catalog) -> _Access:
     access: _Access | None = catalog.plans.get(_ACCESS)
     if (
         access is None
@@ -283,11 +302,12 @@ def open_principal(server: Server, catalog: Catalog) -> Principal | None:
         or access.settings is not get_settings()
     ):
         access = catalog.plans[_ACCESS] = _access_to(server, catalog)
-    return anonymous_principal(may_sign_in=access.may_sign_in) if access.is_open else None
+    return access
 
 
 def _access_to(server: Server, catalog: Catalog) -> _Access:
     backends = server.auth
+    guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
     return _Access(
         is_open=(
             catalog.is_enabled
@@ -295,6 +315,7 @@ def _access_to(server: Server, catalog: Catalog) -> _Access:
             and is_open(server)
             and BEARER_BACKENDS.issuperset(backends)
         ),
+        needs_only_accounts=all(map(needs_only_account, guards)),
         may_sign_in=not SESSION_BACKENDS.issuperset(backends),
         permission=server.permission,
         settings=get_settings(),

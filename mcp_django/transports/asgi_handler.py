@@ -54,7 +54,7 @@ from mcp_django.transports.exchange import (
 from mcp_django.transports.http import (
     BodyReader,
     ParsedRequest,
-    ask_for_session,
+    ask_and_serve,
     parse_request,
     serve_in_thread,
     serve_on_loop,
@@ -236,9 +236,10 @@ def exchange_of(scope: Scope, view: Any = None) -> Exchange:
     ``view`` is the view that the URLconf resolved, or ``None`` if there is no URLconf.
     """
     headers = Headers(scope["headers"])
+    needs_scheme = b"origin" in headers.lines or b"authorization" in headers.lines
     return Exchange(
         verb=scope["method"],
-        scheme=_scheme_of(scope, headers) if b"origin" in headers.lines else "",
+        scheme=_scheme_of(scope, headers) if needs_scheme else "",
         headers=headers,
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
@@ -289,8 +290,8 @@ async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
         await send_reply(received, send)
         return
     outcome = serve_on_loop(received)
-    if outcome is None and received.unknown is not None:
-        outcome = await ask_for_session(received)
+    while outcome is None and received.unknown is not None:
+        outcome = await ask_and_serve(received)
     if outcome is None:
         outcome = await _serve_in_thread(received)
     if isinstance(outcome, Work):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
-from mcp_django.auth.authentication import authenticate
-from mcp_django.auth.backends import BEARER_BACKENDS
+from mcp_django.auth.authentication import authenticate, caller_key
+from mcp_django.auth.backends import BEARER_BACKENDS, CallerKey
 from mcp_django.auth.challenges import build_challenge, metadata_url
 from mcp_django.auth.credentials import Credentials, without_credentials
 from mcp_django.auth.limits import UNPROVEN, presumed_caller
@@ -65,7 +65,7 @@ class Exchange:
     Its headers contain credentials, so it has no ``repr`` that shows them.
 
     ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account; it may
-    be empty if the request has no Origin, since only that is compared with it.
+    be empty if the request has neither Origin nor Authorization, which need it.
     """
 
     verb: str
@@ -305,8 +305,19 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
         request=exchange.request,
         server=server.name,
         declared_resource=server.resource_url,
+        scheme=exchange.scheme,
+        path=exchange.path,
         upstream=server.upstream,
     )
+
+
+def key_of_caller(server: Server, exchange: Exchange) -> CallerKey | None:
+    """Return the key of the caller of a request, ``None`` if it may not be cached.
+
+    Raises:
+        AuthenticationRequired: the credential is malformed.
+    """
+    return caller_key(server.auth, _credentials_of(server, exchange))
 
 
 def has_malformed_credential(server: Server, exchange: Exchange) -> bool:

@@ -21,6 +21,8 @@ from typing import Any, Literal, TypeVar
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InterfaceError, OperationalError
 
+from mcp_django.auth.authentication import ask_for_caller, known_caller
+from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
@@ -31,7 +33,7 @@ from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
-from mcp_django.execution.plan import open_principal
+from mcp_django.execution.plan import connects_on_loop, open_principal
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
@@ -78,6 +80,7 @@ from mcp_django.transports.exchange import (
     is_caller_unverified,
     json_reply,
     jsonrpc_error_reply,
+    key_of_caller,
     record_step_up,
 )
 from mcp_django.transports.http_session import NeedsThread, SessionRequest
@@ -107,8 +110,11 @@ class ParsedRequest:
     """The caller, once authenticated."""
     call: Call | None = None
     """The call, if it was found on the event loop and is to be admitted in a thread."""
-    unknown: SessionKey | None = None
-    """The key of the session, if that has to be asked for first."""
+    unknown: CallerKey | SessionKey | None = None
+    """The key of the caller or session that has to be asked for first."""
+    refused: AccessRefused | None = None
+    """The error of a call that was rejected on the event loop, and is to be answered in a thread,
+    which may record it."""
 
     @property
     def pool(self) -> Literal["tool", "short"]:
@@ -187,26 +193,32 @@ def serve_in_thread(received: ParsedRequest) -> Outcome:
     return outcome
 
 
-async def ask_for_session(received: ParsedRequest) -> Outcome | None:
-    """Ask for the session that ``serve_on_loop`` did not know, and serve the request after that.
+async def ask_and_serve(received: ParsedRequest) -> Outcome | None:
+    """Ask for what ``serve_on_loop`` did not know, and serve the request after that.
 
-    ``None`` if the request has to be served in a thread.
+    ``None`` if the request has to be served in a thread, unless something else is unknown now.
     """
-    assert received.unknown is not None
+    key, received.unknown = received.unknown, None
+    found: Any
     try:
-        record = await session_cache.afetch(received.unknown)
+        if isinstance(key, SessionKey):
+            found = await session_cache.afetch(key)
+        else:
+            assert key is not None
+            found = await ask_for_caller(key, received.exchange.headers)
     except Exception as exc:  # noqa: BLE001 - of the database
         return _refusal(received, exc)
-    return None if record is None else serve_on_loop(received)
+    return None if found is None else serve_on_loop(received)
 
 
 def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     """Authorize and admit a request on an event loop; ``None`` if it has to be done in a thread.
 
-    Which of both is decided beforehand: on the loop if nothing has to be looked up. That is so for
-    a request without credentials to a server that is open to all, if its catalog is current, no
-    component has a permission, the plan of the called one needs no thread, and the session of the
-    request is known. ``received`` keeps what is known for the thread.
+    Which of both is decided beforehand: on the loop if nothing has to be looked up. That is so if
+    the catalog is current, the plan of the called component needs no thread, the session of the
+    request is known, and the caller as well, or it has no credentials, the server is open to all
+    and no component has a permission. ``received`` keeps what is known for the thread, and what
+    has to be asked for.
     """
     server, exchange, message = received.server, received.exchange, received.message
     lines = exchange.headers.lines
@@ -217,23 +229,50 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
         or message is None
         # Each list request looks for new overrides from the admin.
         or (isinstance(message, Request) and message.method in LIST_METHODS)
-        # The headers by which the database knows a caller.
-        or b"authorization" in lines
+        # The database knows whose it is.
         or b"cookie" in lines
     ):
         return None
     catalog = received.catalog = server.fresh_catalog()
-    received.principal = None if catalog is None else open_principal(server, catalog)
-    if received.principal is None:
+    if catalog is None:
         return None
     try:
+        received.principal = _principal_on_loop(received, catalog)
         outcome = _outcome_on_loop(received)
     except (NeedsThread, SynchronousOnlyOperation):
         # Or the site's own code used the database, for example to validate an argument.
         return None
+    except AccessRefused as exc:
+        received.refused = exc
+        return None
     except Exception as exc:  # noqa: BLE001 - also from the site's own code
         outcome = _refusal(received, exc)
     return outcome if b"origin" not in lines else _with_cors(exchange, outcome)
+
+
+def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
+    """Return the caller, if it is known and may connect.
+
+    Raises:
+        NeedsThread: that has to be decided in a thread, or the request is rejected.
+    """
+    server, exchange = received.server, received.exchange
+    principal: Principal | None = None
+    if b"authorization" not in exchange.headers.lines:
+        principal = open_principal(server, catalog)
+    elif connects_on_loop(server, catalog):
+        try:
+            key = key_of_caller(server, exchange)
+            principal = None if key is None else known_caller(key)
+            if principal is None:
+                received.unknown = key
+            else:
+                authorize_connection(server, principal)
+        except AccessRefused:
+            raise NeedsThread from None
+    if principal is None:
+        raise NeedsThread
+    return principal
 
 
 def _outcome_on_loop(received: ParsedRequest) -> Outcome:
@@ -316,6 +355,8 @@ def _readable(exchange: Exchange, refused: Reply) -> Reply:
 
 def _admit_in_thread(received: ParsedRequest) -> Outcome:
     server, exchange, call = received.server, received.exchange, received.call
+    if received.refused is not None:
+        raise received.refused
     if call is None or call.catalog is not server.fresh_catalog():
         _authorize_caller(received)
         found = _route(received)

@@ -18,7 +18,9 @@ from oauth2_provider.models import (
 from mcp_django.auth import authentication
 from mcp_django.auth.authentication import caller_cache, why_not_cached
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
-from tests.oauth.exchanges import call, refresh
+from tests.drivers import send
+from tests.oauth import vault
+from tests.oauth.exchanges import call, message_of, refresh
 from tests.oauth.test_ended_access import WAYS, SignedIn
 from tests.servers import person, token_for
 from tests.spec import spec
@@ -116,6 +118,32 @@ def test_a_token_is_not_used_beyond_its_end(
 def test_a_token_in_use_is_not_valid_at_another_server(one: SignedIn, database: Database) -> None:
     heat(one, database)
     assert call(one.access, path="/billing/mcp", tool="invoices").status_code == 401
+
+
+@spec("AUT-9")
+@pytest.mark.parametrize("mount", ["raw", "view"])
+async def test_a_token_in_use_is_not_valid_at_another_address(
+    one: SignedIn, settings: Any, mount: str
+) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    body = message_of("whoami", {})
+
+    async def status(path: str = "/mcp", **headers: str) -> int:
+        bearer = f"Bearer {one.access}"
+        answer = await send(vault.MOUNTS[mount], path, body, authorization=bearer, **headers)
+        return answer.status
+
+    for _ in range(2):
+        assert await status() == 200
+        assert await status(host="localhost") == 401
+        assert await status(host="testserver:8000") == 401
+        assert await status(x_forwarded_proto="https") == 401
+        assert await status(path="/billing/mcp") == 401
+        # A header that the site does not trust changes nothing.
+        assert await status(x_forwarded_host="localhost") == 200
+    settings.USE_X_FORWARDED_HOST = True
+    assert await status(x_forwarded_host="localhost") == 401
+    assert await status() == 200
 
 
 def test_after_a_refresh_the_new_token_is_used(one: SignedIn, database: Database) -> None:
