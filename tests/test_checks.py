@@ -497,6 +497,33 @@ def test_tenants_and_kept_connections_are_found(
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
+    ("values", "auth", "reason"),
+    [
+        ({"CONFIRM_SECONDS": 1}, ["tokens"], None),
+        ({}, ["tokens", "session"], None),
+        ({"CONFIRM_SECONDS": 1}, ["tokens", "session"], "AUTH contains 'session'"),
+        (
+            {"CONFIRM_SECONDS": 1, "OAUTH": {"CAN_CONNECT": "a.b"}},
+            ["tokens"],
+            "OAUTH['CAN_CONNECT'] is set",
+        ),
+    ],
+)
+def test_callers_that_are_looked_up_on_each_request_are_noted(
+    settings: Any, values: dict[str, Any], auth: list[str], reason: str | None
+) -> None:
+    settings.MCP_DJANGO = values
+    server = MCPServer("noted", auth=auth)
+    found = site.note_uncached_callers(None)
+    assert ids(found) == ([] if reason is None else ["I003"])
+    for note in found:
+        assert note.msg == (
+            f"Callers of the server {server.name!r} are looked up on each request: {reason}."
+        )
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
     ("permission", "options", "general", "expected"),
     [
         (AllowAny, {}, (), ["W020"]),

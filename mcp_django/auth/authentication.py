@@ -47,7 +47,7 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache
-from mcp_django.storage.databases import is_on_loop, tables
+from mcp_django.storage.databases import TENANT_APPS, is_on_loop, tables
 from mcp_django.storage.revocations import caller_tags
 
 
@@ -150,8 +150,6 @@ def reload_user(principal: Principal) -> Principal | None:
 # one. A credential that is not valid is never cached. Callers are cached only if everything that
 # decides about them is known here; otherwise each request is authenticated (``why_not_cached``).
 
-# Each sets the schema or the tenant of a database connection, so a key is not the whole truth.
-TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
 _CONFIRMABLE = frozenset({"tokens", "oauth"})
 _MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 
@@ -168,6 +166,8 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     settings = get_settings()
     if not settings.confirm_seconds:
         return "CONFIRM_SECONDS is 0"
+    if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
+        return f"{tenants[0]} chooses the tenant of a database connection"
     if others := [name for name in backends if name not in _CONFIRMABLE]:
         return f"AUTH contains {others[0]!r}"
     if upstream or settings.oauth.upstream:
@@ -176,8 +176,6 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
         return "OAUTH['CAN_CONNECT'] is set"
     if list(django_settings.AUTHENTICATION_BACKENDS) != _MODEL_BACKEND:
         return "AUTHENTICATION_BACKENDS has other backends than ModelBackend"
-    if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
-        return f"{tenants[0]} chooses the tenant of a database connection"
     return _why_model_is_unknown(get_user_model(), backends)
 
 

@@ -17,6 +17,7 @@ from django.urls import NoReverseMatch, URLResolver, get_resolver, reverse
 from django.utils.module_loading import import_string
 
 from mcp_django.asgi import async_only_middleware
+from mcp_django.auth.authentication import why_not_cached
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
@@ -28,6 +29,7 @@ from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.storage.databases import TENANT_APPS
 
 DISTRIBUTION = "django-mcp-provider"
 OAUTH_APP = "mcp_django.oauth"
@@ -210,10 +212,6 @@ def check_persistent_connections() -> Iterator[Problem]:
             yield f"The database {alias!r} {what}.", hint
 
 
-# Each of them sets the schema or the tenant of a connection for the rest of its session.
-TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
-
-
 @system_check(checks.Warning, "mcp_django.W021")
 def check_tenants() -> Iterator[Problem]:
     """W021: a connection that a thread keeps would still have the tenant of the call before."""
@@ -221,6 +219,15 @@ def check_tenants() -> Iterator[Problem]:
         for app in filter(apps.is_installed, TENANT_APPS):
             what = f"{app} chooses the tenant of a database connection, which threads keep."
             yield what, 'Set MCP_DJANGO["KEEP_CONNECTIONS"] to False.'
+
+
+@system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])
+def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
+    """I003: callers are looked up on each request, although CONFIRM_SECONDS is set."""
+    reason = why_not_cached(tuple(server.auth), server.upstream)
+    if get_settings().confirm_seconds and reason:
+        what = f"Callers of the server {server.name!r} are looked up on each request: {reason}."
+        yield what, "Nothing is needed; docs/security.md tells what a cached caller saves."
 
 
 # Authentication backends --------------------------------------------------------------------------

@@ -142,6 +142,11 @@ class BoundedPool:
                 self._idle.pop().wake.release()
             return self._ended.wait_for(lambda: not self._thread_count, timeout=seconds)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether jobs wait for a thread."""
+        return bool(self._waiting)
+
     # The queue ------------------------------------------------------------------------------------
 
     def _enqueue(self, job: _Job) -> None:

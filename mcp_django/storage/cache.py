@@ -28,11 +28,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
+from django.apps import apps
 from django.core.signals import setting_changed
 from django.db import Error
 from django.dispatch import receiver
@@ -41,6 +42,7 @@ from django.utils.asyncio import async_unsafe
 from mcp_django.conf import get_settings
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
+    TENANT_APPS,
     close_kept_connections,
     has_kept_connections,
     has_open_transaction,
@@ -73,6 +75,16 @@ ASK_SECONDS: Final = 1.0
 ATTEMPTS: Final = 3
 # The maximum number of questions that wait for the thread.
 MAX_WAITING: Final = 10_000
+
+
+def confirm_seconds() -> float:
+    """Return how long a value may be used; 0 if each request asks."""
+    return 0 if _has_tenants() else get_settings().confirm_seconds
+
+
+@cache
+def _has_tenants() -> bool:
+    return any(map(apps.is_installed, TENANT_APPS))
 
 
 class Confirmed(NamedTuple, Generic[V]):
@@ -161,7 +173,7 @@ class RefreshAheadCache(Generic[K, V]):
             Error: the database could not be asked.
             Busy: too many requests wait for an answer.
         """
-        if not get_settings().confirm_seconds or has_open_transaction():
+        if not confirm_seconds() or has_open_transaction():
             found = self._read_many([key]).get(key)
             return None if found is None else found.value
         known = self.get(key)
@@ -184,7 +196,7 @@ class RefreshAheadCache(Generic[K, V]):
             Busy: too many requests wait for an answer, or the thread does not respond.
         """
         known = self.get(key)
-        if known is not None or is_under_test() or not get_settings().confirm_seconds:
+        if known is not None or is_under_test() or not confirm_seconds():
             return known
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[V | None] = loop.create_future()
@@ -251,7 +263,7 @@ class RefreshAheadCache(Generic[K, V]):
         return max(latest, default=0) > count or self._cleared_at > count
 
     def _keep(self, key: K, confirmed: Confirmed[V], asked: float, asked_time: float) -> None:
-        seconds = min(get_settings().confirm_seconds, confirmed.seconds)
+        seconds = min(confirm_seconds(), confirmed.seconds)
         self._entries[key] = _Entry(confirmed, asked + seconds, asked_time + seconds)
         for tag in confirmed.tags:
             self._keys[tag].add(key)
@@ -303,7 +315,7 @@ class RefreshAheadCache(Generic[K, V]):
             Error: the database could not be asked.
         """
         used = []
-        long_ago = monotonic() - get_settings().confirm_seconds
+        long_ago = monotonic() - confirm_seconds()
         with self._lock:
             for key, entry in list(self._entries.items()):
                 if entry.until < long_ago:
@@ -333,7 +345,7 @@ _confirmables: list[Confirmable] = []
 
 def keep_confirmed(values: Confirmable) -> None:
     """Let the thread confirm what a request has read now, while requests use it."""
-    if get_settings().confirm_seconds and not is_under_test():
+    if confirm_seconds() and not is_under_test():
         if values not in _confirmables:
             _confirmables.append(values)
         _thread.wake()
@@ -352,7 +364,7 @@ def forget(*tags: str) -> None:
     In other processes it takes effect when pub/sub delivers it, at the latest after
     ``CONFIRM_SECONDS``.
     """
-    if not tags or not get_settings().confirm_seconds:
+    if not tags or not confirm_seconds():
         return
     forget_here(*tags)
     notify_other_processes(*(replace(TAGS, uri=tag) for tag in tags))
@@ -360,14 +372,14 @@ def forget(*tags: str) -> None:
 
 def forget_here(*tags: str) -> None:
     """Drop every value with one of these tags in this process."""
-    for cache in list(_caches):
-        cache.forget(tags)
+    for one in list(_caches):
+        one.forget(tags)
 
 
 def clear_caches() -> None:
     """Drop all values of this process, as in a new one."""
-    for cache in list(_caches):
-        cache.clear()
+    for one in list(_caches):
+        one.clear()
 
 
 def receive_forgotten() -> None:
@@ -376,7 +388,7 @@ def receive_forgotten() -> None:
     Only with a channel layer: without one, processes notice changes when they confirm.
     """
     loop = asyncio.get_running_loop()
-    if loop not in _receiving and get_settings().confirm_seconds:
+    if loop not in _receiving and confirm_seconds():
         _receiving.add(loop)
         if shared_layer() is not None:
             get_hub().subscribe([TAGS], lambda topic: forget_here(topic.uri))
@@ -387,7 +399,8 @@ _receiving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 @receiver(setting_changed, dispatch_uid="mcp_django.cache")
 def _setting_changed(*, setting: str, **kwargs: Any) -> None:
-    if setting == "MCP_DJANGO":
+    if setting in ("MCP_DJANGO", "INSTALLED_APPS"):
+        _has_tenants.cache_clear()
         clear_caches()
 
 
@@ -468,7 +481,7 @@ class _AskingThread:
             if monotonic() >= next_round:
                 self._confirm()
                 # Without a limit, a thread with a setting of 0 would not pause.
-                next_round = monotonic() + max(MIN_ROUND, ROUND * get_settings().confirm_seconds)
+                next_round = monotonic() + max(MIN_ROUND, ROUND * confirm_seconds())
 
     def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question | None]) -> None:
         """Ask all questions that wait, each value of a cache once."""
@@ -484,13 +497,13 @@ class _AskingThread:
         by_cache: dict[RefreshAheadCache[Any, Any], list[_Question]] = {}
         for question in waiting:
             by_cache.setdefault(question.cache, []).append(question)
-        for cache, asked in by_cache.items():
-            known = {question.key: cache.get(question.key) for question in asked}
+        for asked_of, asked in by_cache.items():
+            known = {question.key: asked_of.get(question.key) for question in asked}
             unknown = [key for key, value in known.items() if value is None]
             failure: Exception | None = None
             try:
                 if unknown:
-                    known |= run_with_fresh_connections(partial(cache.read, unknown))
+                    known |= run_with_fresh_connections(partial(asked_of.read, unknown))
             except Exception as exc:  # noqa: BLE001 - each request gets it
                 failure = exc
             for question in asked:
@@ -516,8 +529,8 @@ _thread = _AskingThread()
 
 def _begin_anew() -> None:
     """Begin with empty caches and no thread in a forked child."""
-    for cache in list(_caches):
-        cache._reset()
+    for one in list(_caches):
+        one._reset()
     _thread._reset()
 
 

@@ -494,6 +494,11 @@ def is_under_test() -> bool:
     return hasattr(mail, "outbox")
 
 
+# Each of these apps sets the schema or the tenant of a connection for the rest of its session, so
+# what a thread of this package reads would be that of any tenant.
+TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
+
+
 # The storage thread -------------------------------------------------------------------------------
 
 # Pub/sub reads and writes rows in one thread per process, so that the event loop never waits for

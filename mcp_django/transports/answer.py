@@ -266,7 +266,7 @@ class InFlight:
     cancellation: Cancellation = field(default_factory=Cancellation)
     work: Work | None = None
     deadline: float | None = None
-    view: object = None
+    view: Any = None
     """The view for which ``FastASGIHandler`` has already checked the request's head."""
     refusal: Reply | None = None
     """The reply to a request that was rejected before its body was read completely."""

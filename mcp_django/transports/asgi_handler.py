@@ -54,6 +54,7 @@ from mcp_django.transports.exchange import (
 from mcp_django.transports.http import (
     BodyReader,
     ParsedRequest,
+    ask_ahead,
     ask_and_serve,
     parse_request,
     serve_in_thread,
@@ -88,9 +89,9 @@ class FastASGIHandler(BaseHandler):
         try:
             in_flight.refusal = await reader.read()
             if in_flight.refusal is not None:
-                await self._answer(scope, b"", caller, in_flight, reader.wrap_send(send))
+                await self._answer(scope, exchange, caller, in_flight, reader.wrap_send(send))
             else:
-                answer = self._answer(scope, exchange.body, caller, in_flight, send)
+                answer = self._answer(scope, exchange, caller, in_flight, send)
                 await run_until_disconnect(receive, answer, in_flight.cancellation)
         except ClientDisconnected:
             in_flight.cancellation.cancel()
@@ -100,13 +101,17 @@ class FastASGIHandler(BaseHandler):
             in_flight.work = None
 
     async def _answer(
-        self, scope: Scope, body: bytes, caller: str, in_flight: InFlight, send: Send
+        self, scope: Scope, exchange: Exchange, caller: str, in_flight: InFlight, send: Send
     ) -> None:
+        body = exchange.body if in_flight.refusal is None else b""
         message = await _decoded(body)
         in_flight.body, in_flight.message = body, message
         work = partial(self._respond, scope, body, in_flight)
+        pool = get_pool(_pool_of(message))
+        if pool.is_crowded:
+            await ask_ahead(in_flight.view.mcp_server, exchange)
         try:
-            job = get_pool(_pool_of(message)).begin(work, key=caller)
+            job = pool.begin(work, key=caller)
             response = await wait_until_deadline(in_flight, job)
         except Busy as exc:
             # The server is not known here: middleware may change the URLconf.

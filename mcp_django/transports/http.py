@@ -25,7 +25,7 @@ from mcp_django.auth.authentication import ask_for_caller, known_caller
 from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import presumed_caller
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, MCPError
@@ -209,6 +209,26 @@ async def ask_and_serve(received: ParsedRequest) -> Outcome | None:
     except Exception as exc:  # noqa: BLE001 - of the database
         return _refusal(received, exc)
     return None if found is None else serve_on_loop(received)
+
+
+async def ask_ahead(server: Server, exchange: Exchange) -> None:
+    """Ask for caller and session of a request that waits for a thread, with those of others.
+
+    The thread then knows them already, and reports what is wrong with them.
+    """
+    try:
+        principal: Principal | None = anonymous_principal()
+        if b"authorization" in exchange.headers.lines:
+            key = key_of_caller(server, exchange)
+            if key is None:
+                return
+            principal = known_caller(key) or await ask_for_caller(key, exchange.headers)
+        if principal is not None:
+            session = SessionRequest(server, exchange, principal).session_key
+            if session is not None:
+                await session_cache.afetch(session)
+    except Exception as exc:  # noqa: BLE001 - also of the database
+        logger.debug("A caller could not be asked for ahead (%s).", type(exc).__name__)
 
 
 def serve_on_loop(received: ParsedRequest) -> Outcome | None:

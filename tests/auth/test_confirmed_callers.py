@@ -20,6 +20,7 @@ from mcp_django.auth.authentication import caller_cache, why_not_cached
 from mcp_django.auth.permissions import InGroups, IsStaff
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import INVALID_PARAMS
+from mcp_django.storage import cache
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import headers_for, message
 from tests.servers import person, through_view, token_for
@@ -336,6 +337,18 @@ def test_where_the_site_decides_each_request_asks(
     User.objects.update(is_active=False)
     assert ask(caller.plaintext) == 401
     assert len(caller_cache) == 0
+
+
+@pytest.mark.parametrize("app", cache.TENANT_APPS)
+def test_where_connections_have_tenants_nothing_is_cached(
+    caller: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch, app: str
+) -> None:
+    monkeypatch.setattr(cache.apps, "is_installed", lambda name: name == app)
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "TITLE": "Tenants"}
+    assert app in why_not_cached(("tokens",))
+    assert cache.confirm_seconds() == 0
+    monkeypatch.undo()
+    cache._has_tenants.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["has_perm", "has_perms", "get_all_permissions"])

@@ -27,6 +27,7 @@ from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - 
 from tests.drivers import PATIENCE, Answer, message, send
 from tests.servers import person, token_for
 from tests.spec import spec
+from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread
 
@@ -257,6 +258,23 @@ async def test_many_callers_that_come_back_at_once_share_few_statements(
     assert [answer.status for answer in answers] == [200] * 1000
     assert threads.taken == []
     assert len(database.statements) <= 36, len(database.statements)
+
+
+@pytest.mark.usefixtures("serving")
+async def test_callers_that_wait_for_a_thread_are_asked_for_meanwhile(
+    database: Database, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "QUEUE": 1000}
+    monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
+    tokens = await in_thread(issue_many, 200)
+    body = message("tools/call", {"name": "whoami", "arguments": {}})
+    database.statements.clear()
+    answers = await asyncio.gather(
+        *(send(MOUNTS["lane"], "/mcp", body, authorization=f"Bearer {one}") for one in tokens)
+    )
+    assert [answer.status for answer in answers] == [200] * 200
+    table = AccessToken._meta.db_table
+    assert sum(f'FROM "{table}"' in sql for sql in database.statements) <= 12
 
 
 @pytest.mark.usefixtures("serving")

@@ -304,14 +304,20 @@ def test_nobody_is_announced_for_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.django_db
-def test_what_says_nothing_about_access_tells_nobody(
-    django_capture_on_commit_callbacks: Any, django_assert_num_queries: Any
+def test_what_says_nothing_about_access_notifies_no_stream(
+    django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(revocations, "publish", lambda *topics: told.append(topics))
     ada = person()
     token, _ = token_for(ada)
-    with django_capture_on_commit_callbacks() as told:
+    with django_capture_on_commit_callbacks(execute=True):
         ada.save()
         person("bob", is_active=False)
         token.name = "other"
         token.save()
     assert told == []
+    with django_capture_on_commit_callbacks(execute=True):
+        ada.is_active = False
+        ada.save()
+    assert told == [(versions.TopicKey("", "user", str(ada.pk)), versions.REVOKED)]
