@@ -135,9 +135,6 @@ class RefreshAheadCache(Generic[K, V]):
         self._entries: dict[K, _Entry[V]] = {}
         self._keys: defaultdict[str, set[K]] = defaultdict(set)
         """The keys of the values that have a tag."""
-        self._clear_forgotten()
-
-    def _clear_forgotten(self) -> None:
         self._count = 0
         """How often anything was forgotten."""
         self._forgotten: dict[str, int] = {}

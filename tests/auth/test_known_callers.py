@@ -20,6 +20,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.models import AccessToken, AuthEvent, Call
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache
+from mcp_django.storage.databases import is_on_loop
 from mcp_django.transports import asgi_handler
 from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
@@ -68,6 +69,7 @@ def _apart() -> Iterator[None]:
     assert known.catalog
     authentication.unknown_callers.clear()
     users.clear()
+    asked_on_loop.clear()
     close_asgiref_connections()
     yield
     close_asgiref_connections()
@@ -187,11 +189,15 @@ async def test_each_call_has_a_user_of_its_own(database: Database) -> None:
 
 
 class OwnRule(BasePermission):
-    """A rule of the site, which asks the database."""
+    """A rule of the site, which may ask anything of anyone."""
 
     def has_permission(self, principal: Principal) -> bool:
-        """Return whether the user exists."""
-        return bool(User.objects.filter(pk=principal.user.pk).exists())
+        """Let everyone pass, and note where that was asked."""
+        asked_on_loop.append(is_on_loop())
+        return True
+
+
+asked_on_loop: list[bool] = []
 
 
 ruled = MCPServer("known-ruled", auth=["tokens"], permission=OwnRule)
@@ -204,9 +210,12 @@ for made in (ruled, guarded, grouped):
 async def test_rules_of_the_site_are_asked_in_a_thread(threads: Threads) -> None:
     _, plaintext = await in_thread(issue, "ada")
     for server in (ruled, guarded):
+        assert server.catalog
         for _ in range(2):
             assert text_of(await ask(plaintext, server=server)) == "42"
     assert len(threads.taken) == 4
+    assert asked_on_loop
+    assert not any(asked_on_loop)
 
 
 async def test_who_may_not_connect_is_refused(threads: Threads) -> None:

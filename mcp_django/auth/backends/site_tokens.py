@@ -71,8 +71,10 @@ class TokenBackend(BaseBackend):
         found: dict[CallerKey, tuple[Principal, Any]] = {}
         for key in keys:
             token = tokens.get(key.digest)
-            is_valid = token is not None and token.is_usable and not token.networks
-            if token is not None and is_valid and token.allows(server=key.server, address=None):
+            if token is None or not token.is_usable:
+                continue
+            # No network contains an address that is not known.
+            if token.allows(server=key.server, address=None):
                 note_use(token)
                 found[key] = _principal(token), ()
         return found
