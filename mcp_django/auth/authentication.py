@@ -139,8 +139,9 @@ def reload_user(principal: Principal) -> Principal | None:
     """
     if not principal.backend or not principal.is_authenticated:
         return principal
-    user = get_user_model()._default_manager.filter(pk=principal.user.pk).first()
-    return replace(principal, user=user) if user is not None else None
+    pk = principal.user.pk if principal.account is None else principal.account.pk
+    user = get_user_model()._default_manager.filter(pk=pk).first()
+    return replace(principal, user=user, account=None) if user is not None else None
 
 
 # Callers that the database confirmed a moment ago ----------------------------------------------

@@ -383,6 +383,21 @@ def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(
     assert User.objects.get().get_full_name() == "Ada Lovelace"
 
 
+def test_an_open_stream_looks_for_itself(caller: Caller, database: Database) -> None:
+    heat(caller, database, "edit")
+    [entry] = caller_cache._entries.values()
+    known = authentication._with_own_user(entry.confirmed.value)
+    assert known is not None
+    assert known.has_perm("auth.change_user")
+    User.groups.through.objects.all().delete()
+    refreshed = authentication.refresh_principal(known)
+    assert refreshed is not None
+    assert not refreshed.has_perm("auth.change_user")
+    assert not refreshed.is_in_group(frozenset({"team"}))
+    User.objects.update(is_active=False)
+    assert authentication.refresh_principal(known) is None
+
+
 def test_counters_of_bad_credentials_are_not_touched(
     caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
