@@ -258,7 +258,8 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
     bearer = credentials.bearer
     if bearer is None or why_not_cached(backends, credentials.upstream):
         return None
-    resource, issuer = _place_of(credentials, "oauth" in backends)
+    # Only OAuth tokens are issued for a resource.
+    resource, issuer = _place_of(credentials) if "oauth" in backends else ("", "")
     return CallerKey(
         digest=tables.token_digest(bearer),
         is_site_token=bearer.startswith(tables.TOKEN_PREFIX),
@@ -275,7 +276,7 @@ MAX_PLACES = 1000
 _HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
 
 
-def _place_of(credentials: Credentials, has_oauth: bool) -> tuple[str, str]:  # noqa: FBT001
+def _place_of(credentials: Credentials) -> tuple[str, str]:
     """Return the resource that a request is for, and the issuer of the tokens of this site.
 
     Both depend on URL, headers and settings only, and computing them takes a Django request.
@@ -283,11 +284,11 @@ def _place_of(credentials: Credentials, has_oauth: bool) -> tuple[str, str]:  # 
     lines = credentials.headers.lines
     hosts = tuple(lines.get(name) for name in _HOST_HEADERS)
     url = (credentials.scheme, credentials.path, credentials.declared_resource)
-    raw = (credentials.server, *url, *hosts, has_oauth)
+    raw = (credentials.server, *url, *hosts)
     found = _places.get(raw)
     if found is None:
-        issuers = get_backend("oauth").issuers(credentials.request()) if has_oauth else ()
-        found = credentials.resource, issuers[0] if issuers else ""
+        [issuer] = get_backend("oauth").issuers(credentials.request())
+        found = credentials.resource, issuer
         if credentials.scheme and credentials.path and hosts[0]:
             if len(_places) >= MAX_PLACES:
                 _places.clear()

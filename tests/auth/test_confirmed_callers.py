@@ -16,8 +16,9 @@ from django.utils import timezone
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth import authentication, limits
-from mcp_django.auth.authentication import caller_cache, why_not_cached
+from mcp_django.auth.authentication import LocalCaller, caller_cache, why_not_cached
 from mcp_django.auth.permissions import InGroups, IsStaff
+from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache
@@ -381,6 +382,19 @@ def test_a_tool_that_saves_its_user_does_not_undo_a_deactivation(
     User.objects.update(is_active=True, last_name="Lovelace")
     assert ask(caller.plaintext, "rename") == "done"
     assert User.objects.get().get_full_name() == "Ada Lovelace"
+
+
+def test_a_local_process_uses_what_was_confirmed_as_well(
+    caller: Caller, database: Database, clock: Clock
+) -> None:
+    local = LocalCaller(token=caller.plaintext, server="keeper")
+    assert local.principal().username == "ada"
+    with database.quiet():
+        assert local.principal().username == "ada"
+    User.objects.update(is_active=False)
+    clock.move(1)
+    with pytest.raises(AuthenticationRequired):
+        local.principal()
 
 
 def test_an_open_stream_looks_for_itself(caller: Caller, database: Database) -> None:
