@@ -117,6 +117,7 @@ WRONG: list[tuple[str, Any]] = [
     ("SCOPES", {"": "Nothing"}),
     ("SCOPE_IMPLIES", {"a": "b"}),
     ("CONFIRM_SECONDS", -1),
+    ("CONFIRM_SECONDS", 11),
     ("PROXIES", -1),
     ("PROXIES", "one"),
     ("OAUTH", {"DCR": "anybody"}),

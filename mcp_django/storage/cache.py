@@ -51,6 +51,7 @@ from mcp_django.storage.databases import (
     keep_connections,
     run_with_fresh_connections,
 )
+from mcp_django.storage.inbox import has_other_workers, is_registered
 from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
 from mcp_django.storage.versions import TAGS
 from mcp_django.storage.writer import LoopResults, busy_error, give_up
@@ -225,6 +226,8 @@ class RefreshAheadCache(Generic[K, V]):
 
         What changed is among the values as well, since the question may have come after the change.
         """
+        # Others have to see this process before it knows anything that they may change.
+        may_keep = is_registered()
         with self._lock:
             count = self._count
             self._asking += 1
@@ -243,7 +246,7 @@ class RefreshAheadCache(Generic[K, V]):
                     found[key] = confirmed.value
                     if self._is_overtaken(confirmed, count):
                         changed.append(key)
-                    else:
+                    elif may_keep:
                         self._keep(key, confirmed, asked, asked_time)
         finally:
             with self._lock:
@@ -371,6 +374,22 @@ def forget_here(*tags: str) -> None:
     """Drop every value with one of these tags in this process."""
     for one in list(_caches):
         one.forget(tags)
+
+
+# How long a notification takes from process to process.
+LAYER_SECONDS: Final = 0.05
+
+
+def seconds_until_forgotten() -> float:
+    """Return for how long another process may use what was forgotten here, after the commit.
+
+    0 if there is none: a process that caches has a heartbeat (``storage.inbox``). Uses the
+    database.
+    """
+    seconds = confirm_seconds()
+    if not seconds or not has_other_workers():
+        return 0
+    return seconds if shared_layer() is None else min(seconds, LAYER_SECONDS)
 
 
 def clear_caches() -> None:

@@ -6,17 +6,20 @@ another process. A row is taken by deleting it, so that each is taken once.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from django.db import Error
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Length, Now
 
 from mcp_django.conf import get_settings
-from mcp_django.storage.databases import atomic, rows, seconds_ago, tables
+from mcp_django.storage.databases import atomic, rows, seconds_ago, tables, write_alias
+from mcp_django.storage.writer import row_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,9 @@ def sessions_with_messages(session_pks: Iterable[int]) -> set[int]:
 
 LEASE_SECONDS = 30
 HEARTBEAT_SECONDS = 10
+# How long a process counts on its last heartbeat for what it caches, for at most
+# ``MAX_CONFIRM_SECONDS`` more.
+REGISTERED_SECONDS = 15
 
 _numbers: dict[int, int] = {}
 _last_heartbeats: dict[int, float] = {}
@@ -131,6 +137,45 @@ def ensure_heartbeat() -> None:
     now = time.monotonic()
     if now - _last_heartbeats.get(worker_id(), -HEARTBEAT_SECONDS) >= HEARTBEAT_SECONDS:
         write_heartbeat()
+
+
+def is_registered() -> bool:
+    """Return whether other processes see that this one is alive, for the next seconds at least.
+
+    If the last heartbeat is not recent, another one is written soon.
+    """
+    age = time.monotonic() - _last_heartbeats.get(worker_id(), -math.inf)
+    if age >= HEARTBEAT_SECONDS:
+        try:
+            row_writer.store(HEARTBEATS, None)
+        except Error:
+            return False
+        age = time.monotonic() - _last_heartbeats.get(worker_id(), -math.inf)
+    return age < REGISTERED_SECONDS
+
+
+class _Heartbeats:
+    """How heartbeats of this process are written behind its requests."""
+
+    lock_seconds = None
+
+    def alias(self) -> str:
+        """Return the alias of the database of the workers."""
+        return write_alias()
+
+    def write(self, rows: Sequence[None], *, again: bool) -> Sequence[None]:
+        """Write a heartbeat, however many are wanted."""
+        ensure_heartbeat()
+        return rows
+
+
+HEARTBEATS = _Heartbeats()
+
+
+def has_other_workers() -> bool:
+    """Return whether another process is alive."""
+    others = rows(tables.Worker).exclude(pk=worker_id())
+    return others.filter(beat_at__gte=seconds_ago(LEASE_SECONDS)).exists()
 
 
 def is_alive(number: int) -> bool:

@@ -220,6 +220,17 @@ class BatchWriter:
         if is_heard or is_full or not self._is_woken:
             self._wake(_HEARD if is_heard else _ADDED)
 
+    def store(self, kind: RowKind, row: Any) -> None:
+        """Queue a row without a caller, or write it now where this thread has to by itself.
+
+        Raises:
+            Error: this thread could not write it.
+        """
+        if self.is_immediate(kind):
+            self.write(kind, row, seconds=get_settings().queue_seconds)
+        else:
+            self.enqueue(kind, row)
+
     def _put(self, item: _QueuedRow) -> None:
         if len(self._urgent) >= MAX_WAITING:
             self.refused += 1
@@ -575,19 +586,12 @@ def note_use(row: Model, column: str = "last_used_at") -> None:
     """Store soon that a token or client is used now, unless that was stored a moment ago."""
     noted = getattr(row, column)
     if noted is None or timezone.now() - noted >= timedelta(seconds=RESOLUTION_SECONDS):
-        _store(_LastUses(type(row), column), row.pk)
+        row_writer.store(_LastUses(type(row), column), row.pk)
 
 
 def note_seen(session_pk: int) -> None:
     """Store soon that a session is seen now."""
-    _store(_LastUses(tables.Session, "seen_at"), session_pk)
-
-
-def _store(kind: _LastUses, pk: Any) -> None:
-    if row_writer.is_immediate(kind):
-        row_writer.write(kind, pk, seconds=get_settings().queue_seconds)
-    else:
-        row_writer.enqueue(kind, pk)
+    row_writer.store(_LastUses(tables.Session, "seen_at"), session_pk)
 
 
 # Results from threads -----------------------------------------------------------------------------

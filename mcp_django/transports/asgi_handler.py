@@ -10,6 +10,7 @@ rejected before its body was read; the body of such a request is empty.
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
@@ -196,7 +197,9 @@ def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
 
 def _to_reply(response: HttpResponseBase) -> Reply:
     body = b"".join(response) if isinstance(response, Iterable) else b""
-    return Reply(status=response.status_code, headers=tuple(_header_list(response)), body=body)
+    hold = getattr(response, "mcp_hold", 0)
+    headers = tuple(_header_list(response))
+    return Reply(status=response.status_code, headers=headers, body=body, hold=hold)
 
 
 # The raw ASGI mount -------------------------------------------------------------------------------
@@ -344,6 +347,8 @@ _ENCODED = {headers: _encoded(headers) for headers in (BASE_HEADERS, SSE_HEADERS
 
 async def send_reply(reply: Reply, send: Send) -> None:
     """Send a complete reply."""
+    if reply.hold:
+        await sleep(reply.hold)
     headers = _ENCODED.get(reply.headers) or _encoded(reply.headers)
     length = (b"content-length", b"%d" % len(reply.body))
     start = {"type": "http.response.start", "status": reply.status, "headers": [*headers, length]}

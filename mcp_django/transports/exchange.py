@@ -103,6 +103,8 @@ class Reply:
     status: int
     headers: HeaderList = ()
     body: bytes = b""
+    hold: float = 0
+    """For how many seconds the transport holds it back."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

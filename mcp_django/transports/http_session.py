@@ -63,6 +63,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
+from mcp_django.storage.cache import seconds_until_forgotten
 from mcp_django.storage.inbox import ensure_heartbeat
 from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache, session_key
 from mcp_django.transports import (
@@ -254,7 +255,9 @@ class SessionRequest:
         """
         admit(call)
         if isinstance(call.result, dict):
-            return json_reply(200, encode_response(call, call.result))
+            reply = json_reply(200, encode_response(call, call.result))
+            reply.hold = _hold(call.request)
+            return reply
         cancellation.register_call(session.record.pk, call)
         if isinstance(call.result, TaskWait):
             return self._await(session, call)
@@ -379,7 +382,7 @@ class SessionRequest:
     # DELETE ---------------------------------------------------------------------------------------
 
     def delete(self) -> Reply:
-        """End a session, in every process.
+        """End a session, in every process; the reply is held back until none uses it any more.
 
         Raises:
             UnsupportedProtocolVersion: the version header names an unsupported revision.
@@ -392,7 +395,15 @@ class SessionRequest:
         lasted = (timezone.now() - session.record.created_at).total_seconds()
         version = session.record.protocol_version
         telemetry.record_session_end(lasted, version=version, transport="http")
-        return Reply(status=204)
+        return Reply(status=204, hold=seconds_until_forgotten())
+
+
+def _hold(request: Request) -> float:
+    """Return how long the reply to a request that changes its session is held back.
+
+    After that, no process uses the session as it was before.
+    """
+    return seconds_until_forgotten() if request.method == "logging/setLevel" else 0
 
 
 def _failed(
@@ -507,7 +518,10 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
     if running and posted.streams_to:
         return _stream_all(session, running, finished)
     finished += map(_run, running)
-    return json_reply(200, b"[" + b",".join(finished) + b"]")
+    reply = json_reply(200, b"[" + b",".join(finished) + b"]")
+    requests = (one for one in batch.members if isinstance(one, Request))
+    reply.hold = max(map(_hold, requests), default=0)
+    return reply
 
 
 def _authorize_members(

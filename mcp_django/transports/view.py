@@ -7,6 +7,7 @@ Django as an asynchronous iterator; WSGI has no streams.
 from __future__ import annotations
 
 from functools import partial
+from time import sleep
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -195,6 +196,10 @@ def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
     assert isinstance(outcome, Reply)
     response = HttpResponse(outcome.body)
     _set_head(response, outcome)
+    if _in_flight_of(request) is not None:
+        response.mcp_hold = outcome.hold  # type: ignore[attr-defined]
+    elif outcome.hold:
+        sleep(outcome.hold)
     return response
 
 

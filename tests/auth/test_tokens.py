@@ -300,7 +300,7 @@ def test_a_cached_caller_widens_a_token_to_no_server_and_no_network() -> None:
     user = person(is_staff=True)
     _, bound = token_for(user, servers=["staff"], networks=["10.0.0.0/8"])
     inside, outside = Client(REMOTE_ADDR="10.0.0.1"), Client(REMOTE_ADDR="11.0.0.1")
-    with override_settings(MCP_DJANGO={"CONFIRM_SECONDS": 60}):
+    with override_settings(MCP_DJANGO={"CONFIRM_SECONDS": 10}):
         assert post("/staff/mcp", LIST, token=bound, client=inside).status_code == 200
         assert post("/staff/mcp", LIST, token=bound, client=outside).status_code == 401
         assert post("/mcp", LIST, token=bound, client=inside).status_code == 401
