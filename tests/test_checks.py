@@ -500,6 +500,12 @@ def test_tenants_and_kept_connections_are_found(
     ("values", "auth", "reason"),
     [
         ({"CONFIRM_SECONDS": 1}, ["tokens"], None),
+        # Reported by another check.
+        (
+            {"CONFIRM_SECONDS": 1},
+            ["tests.nowhere.Backend"],
+            "AUTH contains 'tests.nowhere.Backend'",
+        ),
         ({}, ["tokens", "session"], None),
         ({"CONFIRM_SECONDS": 1}, ["tokens", "session"], "AUTH contains 'session'"),
         (
@@ -520,6 +526,20 @@ def test_callers_that_are_looked_up_on_each_request_are_noted(
         assert note.msg == (
             f"Callers of the server {server.name!r} are looked up on each request: {reason}."
         )
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_backend_that_cannot_be_imported_is_reported_elsewhere(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(backends: tuple[str, ...], upstream: str) -> str:
+        raise ImproperlyConfigured("no toolkit")
+
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
+    server = MCPServer("noted", auth=["oauth"])
+    monkeypatch.setattr(site, "why_not_cached", fail)
+    assert site.note_uncached_callers(None) == []
+    assert server.auth
 
 
 @pytest.mark.usefixtures("servers")

@@ -224,7 +224,10 @@ def check_tenants() -> Iterator[Problem]:
 @system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])
 def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
     """I003: callers are looked up on each request, although CONFIRM_SECONDS is set."""
-    reason = why_not_cached(tuple(server.auth), server.upstream)
+    try:
+        reason = why_not_cached(tuple(server.auth), server.upstream)
+    except ImproperlyConfigured:  # reported by E003
+        return
     if get_settings().confirm_seconds and reason:
         what = f"Callers of the server {server.name!r} are looked up on each request: {reason}."
         yield what, "Nothing is needed; docs/security.md tells what a cached caller saves."

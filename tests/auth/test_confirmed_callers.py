@@ -364,7 +364,7 @@ def test_a_user_model_with_rules_of_its_own_is_asked(
 
 def test_other_backends_are_asked_each_time() -> None:
     assert "'session'" in why_not_cached(("tokens", "session"))
-    assert why_not_cached(("tokens", "oauth")) == ""
+    assert why_not_cached(("tokens",)) == ""
     assert "UPSTREAM" in why_not_cached(("tokens",), "drive")
 
 

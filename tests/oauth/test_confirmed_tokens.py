@@ -165,6 +165,7 @@ def test_tokens_of_both_kinds_are_confirmed_together(one: SignedIn, database: Da
 def test_models_of_the_site_are_asked_each_time(
     one: SignedIn, monkeypatch: pytest.MonkeyPatch, model: str, name: str
 ) -> None:
+    assert why_not_cached(("tokens", "oauth")) == ""
     models = {"application": get_application_model(), "token": get_access_token_model()}
     monkeypatch.setattr(models[model], name, lambda self, *args: name == "is_usable")
     why_not_cached.cache_clear()
