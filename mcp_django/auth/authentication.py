@@ -182,7 +182,7 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
 
 def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
     """Return what a model of the site decides by itself; empty if it does not."""
-    from django.contrib.auth.models import PermissionsMixin
+    from django.contrib.auth.models import Group, Permission, PermissionsMixin
 
     for name in ("has_perm", "has_perms", "get_all_permissions"):
         if getattr(user, name, None) is not getattr(PermissionsMixin, name):
@@ -191,6 +191,10 @@ def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
     for name in ("is_active", "is_staff", "is_superuser"):
         if name not in fields:
             return f"{user.__name__}.{name} is not a field"
+    related = {field.name: field.related_model for field in user._meta.many_to_many}
+    for name, model in (("groups", Group), ("user_permissions", Permission)):
+        if related.get(name) is not model:
+            return f"{user.__name__}.{name} does not lead to {model.__name__}"
     for name in backends:
         if reason := get_backend(name).why_not_confirmable():
             return reason
@@ -199,11 +203,21 @@ def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
 
 def _read_callers(keys: Collection[CallerKey]) -> dict[CallerKey, Confirmed[Principal]]:
     """Return the callers of those credentials that are valid now."""
+    confirmed: dict[CallerKey, Confirmed[Principal]] = {}
+    for alias in dict.fromkeys(key.alias for key in keys):
+        confirmed |= _read_callers_of(alias, [key for key in keys if key.alias == alias])
+    return confirmed
+
+
+def _read_callers_of(
+    alias: str, keys: Collection[CallerKey]
+) -> dict[CallerKey, Confirmed[Principal]]:
+    """Return the callers of one database."""
     found: dict[CallerKey, tuple[Principal, Any]] = {}
     for name in dict.fromkeys(name for key in keys for name in key.backends):
         wanted = [key for key in keys if name in key.backends and key not in found]
-        found.update(get_backend(name).confirm(wanted) if wanted else {})
-    accounts = _read_accounts({caller.user.pk: caller.user for caller, _ in found.values()})
+        found.update(get_backend(name).confirm(wanted, alias) if wanted else {})
+    accounts = _read_accounts(alias, {caller.user.pk: caller.user for caller, _ in found.values()})
     return {
         key: Confirmed(
             replace(caller, account=accounts[caller.user.pk]),
@@ -213,7 +227,7 @@ def _read_callers(keys: Collection[CallerKey]) -> dict[CallerKey, Confirmed[Prin
     }
 
 
-def _read_accounts(users: Mapping[Any, Any]) -> dict[Any, Account]:
+def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
     """Return what permissions of these users depend on, as ``ModelBackend`` does: three queries."""
     from django.contrib.auth.models import Group, Permission
 
@@ -221,14 +235,16 @@ def _read_accounts(users: Mapping[Any, Any]) -> dict[Any, Account]:
     codenames: defaultdict[Any, set[str]] = defaultdict(set)
     groups: defaultdict[Any, set[str]] = defaultdict(set)
     if limited:
-        alias = router.db_for_write(get_user_model())
+        model = get_user_model()
+        own = model._meta.get_field("user_permissions").related_query_name()
+        member = model._meta.get_field("groups").related_query_name()
         permissions = Permission._default_manager.using(alias).order_by()
-        for owner in ("user", "group__user"):
+        for owner in (own, f"group__{member}"):
             held = permissions.filter(**{f"{owner}__in": limited})
             for pk, app, codename in held.values_list(owner, "content_type__app_label", "codename"):
                 codenames[pk].add(f"{app}.{codename}")
-        members = Group._default_manager.using(alias).filter(user__in=limited).order_by()
-        for pk, name in members.values_list("user", "name"):
+        theirs = Group._default_manager.using(alias).filter(**{f"{member}__in": limited})
+        for pk, name in theirs.order_by().values_list(member, "name"):
             groups[pk].add(name)
     return {
         pk: Account(
@@ -267,6 +283,8 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
         resource=resource,
         issuer=issuer,
         backends=backends,
+        # As the router decides for this request; the thread that asks has no request.
+        alias=router.db_for_write(tables.AccessToken),
     )
 
 
@@ -339,9 +357,9 @@ def _load_user(confirmed: Any) -> Any:
         AuthenticationRequired: the user was deleted or deactivated meanwhile.
     """
     if is_on_loop():
-        return copy.copy(confirmed)
-    model = type(confirmed)
-    users = model._default_manager.using(router.db_for_write(model))
+        # Deep, since a field may have a value that can be changed, such as a dictionary.
+        return copy.deepcopy(confirmed)
+    users = type(confirmed)._default_manager.using(confirmed._state.db)
     user = users.filter(pk=confirmed.pk, is_active=True).first()
     if user is None:
         raise AuthenticationRequired("The user is not active any more.", error="invalid_token")

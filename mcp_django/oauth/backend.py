@@ -78,14 +78,15 @@ class OAuthBackend(BaseBackend):
         note_use(token, "updated")
         return _principal(token, audience=resource, issuer=issuer_of(request))
 
-    def confirm(self, keys: Collection[CallerKey]) -> dict[CallerKey, tuple[Principal, Any]]:
+    def confirm(
+        self, keys: Collection[CallerKey], alias: str
+    ) -> dict[CallerKey, tuple[Principal, Any]]:
         """Return the users of valid tokens, with one query."""
         checksums = {key.digest for key in keys if not key.is_site_token}
         if not checksums:
             return {}
         model = get_access_token_model()
-        # Not from a replica, which may not know yet what was revoked.
-        rows = _tokens(model, checksums).using(router.db_for_write(model))
+        rows = _tokens(model, checksums).using(alias)
         tokens = {token.token_checksum: token for token in rows}
         found: dict[CallerKey, tuple[Principal, Any]] = {}
         for key in keys:

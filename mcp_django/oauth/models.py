@@ -6,6 +6,8 @@ create different migrations for each site.
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -118,16 +120,22 @@ def _model_of_toolkit(name: str) -> str:
 
 
 @receiver([post_save, post_delete], sender=_model_of_toolkit("access_token"))
-def _access_token_changed(instance: Any, *, using: str, created: bool = False, **_: Any) -> None:
-    # An expired one is not accepted anyway, and many of them are deleted at a time.
-    if not created and not instance.is_expired():
+def _access_token_changed(
+    instance: Any, *, signal: Any, using: str, created: bool = False, **_: Any
+) -> None:
+    # A field may be deferred, or have a value that the database converts.
+    expires = vars(instance).get("expires")
+    # Many expired ones are deleted at a time, and none of them is accepted anyway.
+    is_over = isinstance(expires, datetime) and expires.timestamp() <= time.time()
+    if not created and not (is_over and signal is post_delete):
         after_commit(partial(forget, f"oauth-token:{instance.pk}"), using=using)
 
 
 @receiver([post_save, post_delete], sender=_model_of_toolkit("refresh_token"))
 def _refresh_token_changed(instance: Any, *, using: str, created: bool = False, **_: Any) -> None:
-    if not created and instance.access_token_id is not None:
-        after_commit(partial(forget, f"oauth-token:{instance.access_token_id}"), using=using)
+    token = vars(instance).get("access_token_id")
+    if not created and token is not None:
+        after_commit(partial(forget, f"oauth-token:{token}"), using=using)
 
 
 @receiver([post_save, post_delete], sender=_model_of_toolkit("application"))

@@ -54,7 +54,7 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.inbox import has_other_workers, is_registered
 from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
 from mcp_django.storage.versions import TAGS
-from mcp_django.storage.writer import LoopResults, busy_error, give_up
+from mcp_django.storage.writer import LoopResults, busy_error
 
 logger = logging.getLogger("mcp_django")
 
@@ -187,11 +187,11 @@ class RefreshAheadCache(Generic[K, V]):
         return self.read([key]).get(key)
 
     async def afetch(self, key: K) -> V | None:
-        """Return the value from an event loop; ``None`` if there is none, or no thread may ask.
+        """Return the value from an event loop; ``None`` if there is none, or no thread answers.
 
         Raises:
             Error: the database could not be asked.
-            Busy: too many requests wait for an answer, or the thread does not respond.
+            Busy: too many requests wait for an answer.
         """
         known = self.get(key)
         if known is not None or is_under_test() or not confirm_seconds():
@@ -199,7 +199,7 @@ class RefreshAheadCache(Generic[K, V]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[V | None] = loop.create_future()
         _thread.ask(self, key, partial(LoopResults.of(loop).post, answer))
-        timer = loop.call_later(ASK_SECONDS, give_up, answer)
+        timer = loop.call_later(ASK_SECONDS, _give_up, answer)
         try:
             return await answer
         finally:
@@ -351,6 +351,12 @@ def keep_confirmed(values: Confirmable) -> None:
         _thread.wake()
 
 
+def _give_up(answer: asyncio.Future[V | None]) -> None:
+    if not answer.done():
+        logger.warning("The thread that reads sessions and callers does not respond.")
+        answer.set_result(None)
+
+
 def _deliver(answer: Future[V | None], value: V | None, exc: BaseException | None) -> None:
     if exc is None:
         answer.set_result(value)
@@ -376,20 +382,15 @@ def forget_here(*tags: str) -> None:
         one.forget(tags)
 
 
-# How long a notification takes from process to process.
-LAYER_SECONDS: Final = 0.05
-
-
 def seconds_until_forgotten() -> float:
     """Return for how long another process may use what was forgotten here, after the commit.
 
     0 if there is none: a process that caches has a heartbeat (``storage.inbox``). Uses the
     database.
     """
+    # Also with a channel layer, which processes without an event loop do not listen to.
     seconds = confirm_seconds()
-    if not seconds or not has_other_workers():
-        return 0
-    return seconds if shared_layer() is None else min(seconds, LAYER_SECONDS)
+    return seconds if seconds and has_other_workers() else 0
 
 
 def clear_caches() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
@@ -82,18 +83,18 @@ def connect_receivers() -> None:
         (post_delete, _session_changed, tables.Session),
         *_permission_receivers(user),
     ):
-        signal.connect(receiver, sender=sender, dispatch_uid=uid)
+        # A proxy or a child of a model sends signals of its own.
+        for model in [one for one in apps.get_models() if issubclass(one, sender)] or [sender]:
+            signal.connect(receiver, sender=model, dispatch_uid=uid)
 
 
 def _permission_receivers(user: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the receivers of what gives permissions to users, by signal and sender."""
-    names = {field.name for field in user._meta.many_to_many}
-    for name in names & {"groups", "user_permissions"}:
-        yield m2m_changed, _members_changed, getattr(user, name).through
-    if "groups" not in names:
-        return
-    group = user._meta.get_field("groups").related_model
-    permission = group._meta.get_field("permissions").related_model
+    group, permission = apps.get_model("auth", "Group"), apps.get_model("auth", "Permission")
+    for field in user._meta.many_to_many:
+        # Other fields of these names decide nothing that is cached.
+        if field.related_model in (group, permission):
+            yield m2m_changed, _members_changed, getattr(user, field.name).through
     yield m2m_changed, _permissions_changed, group.permissions.through
     for model in (group, permission):
         yield post_save, _permissions_changed, model

@@ -330,11 +330,13 @@ class SessionKey(NamedTuple):
     digest: str
     server: str
     principal: str
+    alias: str
+    """The database of the sessions, as the router decides for the request."""
 
 
 def session_key(plaintext: str, *, server: str, principal: str) -> SessionKey:
     """Return the key of the session with this id in ``session_cache``."""
-    return SessionKey(_digest(plaintext), server, principal)
+    return SessionKey(_digest(plaintext), server, principal, write_alias())
 
 
 def find_session(plaintext: str, *, server: str, principal: str) -> SessionRecord | None:
@@ -353,17 +355,23 @@ def _read_sessions(
     keys: Collection[SessionKey],
 ) -> dict[SessionKey, Confirmed[SessionRecord]]:
     """Return those sessions that are live, and note that they are in use."""
+    found: dict[SessionKey, Confirmed[SessionRecord]] = {}
+    for alias in dict.fromkeys(key.alias for key in keys):
+        found |= _read_sessions_of(alias, {key for key in keys if key.alias == alias})
+    return found
+
+
+def _read_sessions_of(
+    alias: str, wanted: set[SessionKey]
+) -> dict[SessionKey, Confirmed[SessionRecord]]:
     idle = get_settings().session_idle
-    digests = padded([*{key.digest for key in keys}])
-    wanted = set(keys)
+    digests = padded([*{key.digest for key in wanted}])
     found = {}
     query = _live_sessions(idle, len(digests))
     named = {f"digest {n}": digest for n, digest in enumerate(digests)}
-    for server, principal, now, ends_at, seen_at, is_stale, *columns in query.rows(
-        write_alias(), named
-    ):
+    for server, principal, now, ends_at, seen_at, is_stale, *columns in query.rows(alias, named):
         record = SessionRecord(*columns)
-        key = SessionKey(record.digest, server, principal)
+        key = SessionKey(record.digest, server, principal, alias)
         if key not in wanted:
             # Another caller has its id.
             continue

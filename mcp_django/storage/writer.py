@@ -197,7 +197,7 @@ class BatchWriter:
         waiter: asyncio.Future[Any] = loop.create_future()
         item = _QueuedRow(kind, row, partial(LoopResults.of(loop).post, waiter))
         self._put(item)
-        timer = loop.call_later(seconds, give_up, waiter)
+        timer = loop.call_later(seconds, _give_up, waiter)
         try:
             return await waiter
         finally:
@@ -516,8 +516,7 @@ def _set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -
         future.set_exception(exc)
 
 
-def give_up(waiter: asyncio.Future[Any]) -> None:
-    """Let a caller that waits on an event loop get ``busy_error``, if it waits still."""
+def _give_up(waiter: asyncio.Future[Any]) -> None:
     if not waiter.done():
         waiter.set_exception(busy_error())
 

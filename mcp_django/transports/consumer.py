@@ -15,6 +15,7 @@ from channels.exceptions import StopConsumer
 
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
+from mcp_django.storage.cache import receive_forgotten
 from mcp_django.transports.asgi_handler import exchange_of, send_reply, send_response
 from mcp_django.transports.http import BodyReader
 from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
@@ -31,6 +32,7 @@ class MCPConsumer(AsyncConsumer):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request; an exception propagates, so the server answers with 500."""
         set_no_delay(send)
+        receive_forgotten()
         exchange = exchange_of(scope)
         self._cancellation = exchange.cancellation
         reader = BodyReader(self._server, scope, exchange, receive)

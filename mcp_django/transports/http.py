@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -112,6 +112,8 @@ class ParsedRequest:
     """The call, if it was found on the event loop and is to be admitted in a thread."""
     unknown: CallerKey | SessionKey | None = None
     """The key of the caller or session that has to be asked for first."""
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """The callers and sessions that were asked for, by their keys."""
     refused: AccessRefused | None = None
     """The error of a call that was rejected on the event loop, and is to be answered in a thread,
     which may record it."""
@@ -208,7 +210,11 @@ async def ask_and_serve(received: ParsedRequest) -> Outcome | None:
             found = await ask_for_caller(key, received.exchange.headers)
     except Exception as exc:  # noqa: BLE001 - of the database
         return _refusal(received, exc)
-    return None if found is None else serve_on_loop(received)
+    if found is None:
+        return None
+    # It need not be in the cache, for example if this process is not registered yet.
+    received.answers[key] = found
+    return serve_on_loop(received)
 
 
 async def ask_ahead(server: Server, exchange: Exchange) -> None:
@@ -283,7 +289,8 @@ def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
     elif connects_on_loop(server, catalog):
         try:
             key = key_of_caller(server, exchange)
-            principal = None if key is None else known_caller(key)
+            if key is not None:
+                principal = received.answers.get(key) or known_caller(key)
             if principal is None:
                 received.unknown = key
             else:
@@ -317,7 +324,9 @@ def _outcome_on_loop(received: ParsedRequest) -> Outcome:
         raise NeedsThread
     request = _session_request(received)
     received.unknown = key = request.session_key
-    record = None if key is None else session_cache.get(key)
+    record = None
+    if key is not None:
+        record = received.answers.get(key) or session_cache.get(key)
     if record is None:
         raise NeedsThread
     received.unknown = None

@@ -12,16 +12,18 @@ import pytest
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import Group, Permission, User
 from django.db import connection, transaction
+from django.test.utils import isolate_apps
 from django.utils import timezone
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth import authentication, limits
 from mcp_django.auth.authentication import LocalCaller, caller_cache, why_not_cached
+from mcp_django.auth.backends import get_backend
 from mcp_django.auth.permissions import InGroups, IsStaff
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import INVALID_PARAMS
-from mcp_django.storage import cache
+from mcp_django.storage import cache, revocations
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import headers_for, message
 from tests.servers import person, through_view, token_for
@@ -350,6 +352,59 @@ def test_where_connections_have_tenants_nothing_is_cached(
     assert cache.confirm_seconds() == 0
     monkeypatch.undo()
     cache._has_tenants.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["groups", "user_permissions"])
+def test_a_user_model_with_other_relations_is_asked(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    field = User._meta.get_field(name)
+    monkeypatch.setitem(vars(field), "related_model", AccessToken)
+    why_not_cached.cache_clear()
+    assert f"User.{name} does not lead to" in why_not_cached(("tokens",))
+    why_not_cached.cache_clear()
+    # Nothing of it is listened to, and the rest is.
+    heard = [sender for _, _, sender in revocations._permission_receivers(User)]
+    assert getattr(User, name).through not in heard
+    assert Group in heard
+
+
+def test_what_a_proxy_of_the_user_changes_is_noticed(
+    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with isolate_apps("tests.auth"):
+
+        class Staff(User):
+            class Meta:
+                proxy = True
+                app_label = "auth"
+
+    monkeypatch.setattr(revocations.apps, "get_models", lambda: [User, Staff])
+    revocations.connect_receivers()
+    heat(caller, database)
+    one = Staff.objects.get()
+    one.is_active = False
+    one.save()
+    assert ask(caller.plaintext) == 401
+
+
+def test_a_database_that_a_router_chooses_for_the_request_is_asked(
+    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heat(caller, database)
+    [key] = caller_cache._entries
+    assert key.alias == "default"
+    elsewhere = key._replace(alias="elsewhere")
+    asked: list[str] = []
+
+    def confirm(keys: Any, alias: str) -> dict[Any, Any]:
+        asked.append(alias)
+        return {}
+
+    monkeypatch.setattr(get_backend("tokens"), "confirm", confirm)
+    assert caller_cache.get(elsewhere) is None
+    assert caller_cache.read([elsewhere, key]) == {}
+    assert asked == ["elsewhere", "default"]
 
 
 @pytest.mark.parametrize("name", ["has_perm", "has_perms", "get_all_permissions"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -61,7 +62,9 @@ async def who(ctx: Context) -> str:
     """Keep the user, and change what the tool got."""
     users.append(ctx.user)
     ctx.user.first_name += "x"
-    return str(ctx.user.first_name)
+    # As a field with a value that can be changed.
+    ctx.user.__dict__.setdefault("notes", []).append("x")
+    return f"{ctx.user.first_name} {len(ctx.user.notes)}"
 
 
 @pytest.fixture(autouse=True)
@@ -178,9 +181,11 @@ async def test_a_rejection_is_decided_once_and_recorded_once(
 
 async def test_each_call_has_a_user_of_its_own(database: Database) -> None:
     _, plaintext = await caller()
+    [entry] = caller_cache._entries.values()
+    vars(entry.confirmed.value.user)["notes"] = []
     with database.quiet():
-        assert text_of(await ask(plaintext, "who")) == "x"
-        assert text_of(await ask(plaintext, "who")) == "x"
+        assert text_of(await ask(plaintext, "who")) == "x 1"
+        assert text_of(await ask(plaintext, "who")) == "x 1"
     assert users[0] is not users[1]
     assert users[0] == users[1]
 
@@ -267,6 +272,37 @@ async def test_many_callers_that_come_back_at_once_share_few_statements(
     assert [answer.status for answer in answers] == [200] * 1000
     assert threads.taken == []
     assert len(database.statements) <= 36, len(database.statements)
+
+
+@pytest.mark.usefixtures("serving")
+async def test_a_process_that_may_keep_nothing_asks_once_for_each_request(
+    threads: Threads, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_django.auth.backends.site_tokens.note_use", lambda token: None)
+    monkeypatch.setattr(cache, "is_registered", lambda: False)
+    _, plaintext = await in_thread(issue, "ada")
+    for _ in range(3):
+        database.statements.clear()
+        assert text_of(await ask(plaintext)) == "42"
+        assert len(database.statements) == 4
+    assert threads.taken == []
+
+
+@pytest.mark.usefixtures("serving")
+async def test_a_thread_that_does_not_respond_costs_time_only(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "ASK_SECONDS", 0.01)
+    _, plaintext = await in_thread(issue, "ada")
+    may_go_on = threading.Event()
+
+    def hang(*args: Any) -> None:
+        assert may_go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(cache._thread, "_answer", hang)
+    assert text_of(await ask(plaintext)) == "42"
+    assert len(threads.taken) == 1
+    may_go_on.set()
 
 
 @pytest.mark.usefixtures("serving")

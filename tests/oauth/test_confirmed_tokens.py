@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 from oauth2_provider.models import (
     get_access_token_model,
@@ -65,11 +66,34 @@ def lock_out(one: SignedIn) -> None:
     one.app.save()
 
 
+def end_by_its_time(one: SignedIn) -> None:
+    """Let the token expire, as in the admin of the toolkit."""
+    token = get_access_token_model().objects.get()
+    token.expires = timezone.now() - timedelta(seconds=1)
+    token.save()
+
+
+def end_by_expression(one: SignedIn) -> None:
+    """Let the database compute when the token has expired."""
+    token = get_access_token_model().objects.get()
+    token.expires = F("expires") - timedelta(days=1)
+    token.save()
+
+
 CHANGES: dict[str, Callable[[SignedIn], Any]] = {
     **WAYS,
     "access token deleted": lambda one: get_access_token_model().objects.all().delete(),
     "access token revoked": lambda one: get_access_token_model().objects.get().revoke(),
     "refresh token revoked": lambda one: get_refresh_token_model().objects.get().revoke(),
+    "access token ended": end_by_its_time,
+    "access token ended by the database": end_by_expression,
+    "deferred access token deleted": lambda one: (
+        get_access_token_model().objects.only("pk").get().delete()
+    ),
+    "deferred refresh token deleted": lambda one: (
+        get_refresh_token_model().objects.only("pk").delete(),
+        get_access_token_model().objects.only("pk").delete(),
+    ),
     "client deleted": lambda one: get_application_model().objects.all().delete(),
     "client changed": lock_out,
 }

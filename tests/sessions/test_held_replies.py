@@ -77,17 +77,6 @@ async def test_under_wsgi_the_thread_waits(mount: str, held: list[float]) -> Non
     assert held == [1]
 
 
-async def test_with_a_channel_layer_it_takes_as_long_as_a_notification(
-    streaming: str, held: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    peer = await opened(streaming)
-    await in_thread(another_process)
-    monkeypatch.setattr(cache, "shared_layer", lambda: "a layer")
-    monkeypatch.setattr(asgi_handler, "receive_forgotten", lambda: None)
-    await end(peer)
-    assert held == [cache.LAYER_SECONDS]
-
-
 async def test_processes_that_are_gone_delay_nothing(streaming: str, held: list[float]) -> None:
     peer = await opened(streaming)
     await in_thread(silence, ELSEWHERE, seconds=inbox.LEASE_SECONDS + 1)

@@ -46,13 +46,19 @@ class CallerKey(NamedTuple):
     issuer: str
     """The issuer of the tokens of this site."""
     backends: tuple[str, ...]
+    alias: str
+    """The database of the tokens and users."""
 
 
 class BaseBackend:
     """Identifies the caller of a request. Runs in a worker thread and may use the database."""
 
-    def confirm(self, keys: Collection[CallerKey]) -> Mapping[CallerKey, tuple[Principal, Any]]:
+    def confirm(
+        self, keys: Collection[CallerKey], alias: str
+    ) -> Mapping[CallerKey, tuple[Principal, Any]]:
         """Return the callers of the bearers that are valid now, with a few queries for all.
+
+        ``alias`` is the database to ask.
 
         Each comes with tags (``storage.cache``) of the rows that it depends on, beside its user and
         its credential. By default there are none, so that each request is authenticated.

@@ -60,13 +60,14 @@ class TokenBackend(BaseBackend):
         note_use(token)
         return _principal(token)
 
-    def confirm(self, keys: Collection[CallerKey]) -> dict[CallerKey, tuple[Principal, Any]]:
+    def confirm(
+        self, keys: Collection[CallerKey], alias: str
+    ) -> dict[CallerKey, tuple[Principal, Any]]:
         """Return the users of valid tokens, with one query; none of tokens bound to networks."""
         digests = {key.digest for key in keys if key.is_site_token}
         if not digests:
             return {}
-        # Not from a replica, which may not know yet what was revoked.
-        rows = AccessToken.objects.using(router.db_for_write(AccessToken)).select_related("user")
+        rows = AccessToken.objects.using(alias).select_related("user")
         tokens = {token.digest: token for token in rows.filter(digest__in=digests)}
         found: dict[CallerKey, tuple[Principal, Any]] = {}
         for key in keys:
