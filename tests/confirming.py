@@ -68,7 +68,7 @@ class Database:
         """Fail if anything is asked."""
         self.statements.clear()
         yield
-        assert self.statements == []
+        assert not self.statements, self.statements
 
 
 @pytest.fixture(name="database")

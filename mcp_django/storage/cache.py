@@ -482,7 +482,7 @@ class _AskingThread:
         next_round = 0.0
         while True:
             pause: float | None = None
-            is_busy = any(_caches) or any(_confirmables)
+            is_busy = not is_under_test() and (any(_caches) or any(_confirmables))
             if is_busy:
                 pause = max(0.0, next_round - monotonic())
             elif has_kept_connections():
@@ -495,7 +495,8 @@ class _AskingThread:
                 first = None
             if first is not None:
                 self._answer(first, questions)
-            if monotonic() >= next_round:
+            # A thread that a test has started does nothing in the next one.
+            if monotonic() >= next_round and not is_under_test():
                 self._confirm()
                 # Without a limit, a thread with a setting of 0 would not pause.
                 next_round = monotonic() + max(MIN_ROUND, ROUND * confirm_seconds())
