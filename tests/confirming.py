@@ -14,6 +14,7 @@ from django.db import OperationalError
 from django.db.backends.utils import CursorWrapper
 
 from mcp_django.storage import cache
+from tests.drivers import PATIENCE
 
 
 class Clock:
@@ -42,6 +43,15 @@ def _clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Clock:
     named = SimpleNamespace(time=lambda: found.time, sleep=time.sleep)
     monkeypatch.setattr(cache, "time", named)
     return found
+
+
+@pytest.fixture(name="serving")
+def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread asks, as in a process that serves."""
+    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
+    yield
+    cache.clear_caches()
 
 
 class Database:

@@ -216,9 +216,9 @@ class VersionCache:
         self.is_used = False
         """Whether a request used the version since it was read."""
 
-    def __len__(self) -> int:
-        """Return 0 if no request has used the version for so long that it is too old."""
-        return int(not self.is_pinned and time.monotonic() - self.checked_at < 2 * FRESH_SECONDS)
+    def is_in_use(self) -> bool:
+        """Return whether a request has used the version so recently that it is not too old."""
+        return not self.is_pinned and time.monotonic() - self.checked_at < 2 * FRESH_SECONDS
 
     def confirm(self) -> int:
         """Read the version again if it was used; return how often the database was asked."""

@@ -54,7 +54,7 @@ from mcp_django.storage.databases import (
 from mcp_django.storage.inbox import has_other_workers, is_registered
 from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
 from mcp_django.storage.versions import TAGS
-from mcp_django.storage.writer import LoopResults, busy_error
+from mcp_django.storage.writer import LoopResults, busy_error, set_outcome
 
 logger = logging.getLogger("mcp_django")
 
@@ -148,6 +148,10 @@ class RefreshAheadCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def is_in_use(self) -> bool:
+        """Return whether there are values."""
+        return bool(self._entries)
+
     # For requests ---------------------------------------------------------------------------------
 
     def get(self, key: K) -> V | None:
@@ -179,7 +183,7 @@ class RefreshAheadCache(Generic[K, V]):
             return known
         if not is_under_test():
             answer: Future[V | None] = Future()
-            _thread.ask(self, key, partial(_deliver, answer))
+            _thread.ask(self, key, partial(set_outcome, answer))
             try:
                 return answer.result(ASK_SECONDS)
             except TimeoutError:
@@ -333,8 +337,8 @@ _caches: WeakSet[RefreshAheadCache[Any, Any]] = WeakSet()
 class Confirmable(Protocol):
     """What else the thread confirms while it is used."""
 
-    def __len__(self) -> int:
-        """Return 0 if it was not used for so long that it is too old."""
+    def is_in_use(self) -> bool:
+        """Return whether there is something that is not too old."""
 
     def confirm(self) -> int:
         """Ask the database again, if it was used since the last time; return how often it asked."""
@@ -355,13 +359,6 @@ def _give_up(answer: asyncio.Future[V | None]) -> None:
     if not answer.done():
         logger.warning("The thread that reads sessions and callers does not respond.")
         answer.set_result(None)
-
-
-def _deliver(answer: Future[V | None], value: V | None, exc: BaseException | None) -> None:
-    if exc is None:
-        answer.set_result(value)
-    else:
-        answer.set_exception(exc)
 
 
 def forget(*tags: str) -> None:
@@ -482,7 +479,8 @@ class _AskingThread:
         next_round = 0.0
         while True:
             pause: float | None = None
-            is_busy = not is_under_test() and (any(_caches) or any(_confirmables))
+            every = (*_caches, *_confirmables)
+            is_busy = not is_under_test() and any(one.is_in_use() for one in every)
             if is_busy:
                 pause = max(0.0, next_round - monotonic())
             elif has_kept_connections():

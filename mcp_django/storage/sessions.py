@@ -19,7 +19,6 @@ from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
-from django.db import transaction
 from django.db.models import (
     BooleanField,
     Count,
@@ -46,6 +45,7 @@ from mcp_django.storage.databases import (
     CompiledQuery,
     CompiledUpdate,
     Parameter,
+    after_commit,
     digest_of_network,
     numbered,
     padded,
@@ -437,7 +437,7 @@ def live_sessions(pks: Iterable[int]) -> set[int]:
 def update_session(pk: int, **values: Any) -> None:
     """Set fields of a session, for all requests that follow, in any process."""
     rows(tables.Session).filter(pk=pk).update(**values)
-    transaction.on_commit(partial(forget, session_tag(pk)), using=write_alias())
+    after_commit(partial(forget, session_tag(pk)), using=write_alias())
 
 
 class _InitializedSessions:
@@ -509,7 +509,7 @@ def end_sessions(pks: Iterable[int], **changes: Any) -> int:
     ended = live.update(expires_at=Now(), **changes)
     if ended:
         notify_get_streams(named)
-        transaction.on_commit(partial(_notify_ended, named), using=write_alias())
+        after_commit(partial(_notify_ended, named), using=write_alias())
     return ended
 
 

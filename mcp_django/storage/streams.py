@@ -26,6 +26,7 @@ from mcp_django.storage.databases import (
     CompiledInsert,
     CompiledQuery,
     CompiledUpdate,
+    after_commit,
     atomic,
     in_batches,
     is_locked,
@@ -464,7 +465,7 @@ def notify_get_streams(session_pks: Iterable[int]) -> None:
 
     Call it after the rows were changed, in the same transaction or later.
     """
-    transaction.on_commit(partial(_notify_get_streams, list(session_pks)), using=write_alias())
+    after_commit(partial(_notify_get_streams, list(session_pks)), using=write_alias())
 
 
 def _notify_get_streams(session_pks: Collection[int]) -> None:

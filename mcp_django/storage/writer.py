@@ -175,7 +175,7 @@ class BatchWriter:
                 raise outcome
             return outcome
         future: Future[Any] = Future()
-        item = _QueuedRow(kind, row, partial(_set_outcome, future))
+        item = _QueuedRow(kind, row, partial(set_outcome, future))
         self._put(item)
         try:
             return future.result(seconds)
@@ -509,7 +509,8 @@ def _is_in_transaction(alias: str) -> bool:
     return bool(connection.in_atomic_block or (is_open and not connection.autocommit))
 
 
-def _set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -> None:
+def set_outcome(future: Future[Any], outcome: Any, exc: BaseException | None) -> None:
+    """Give a caller that waits in a thread the outcome, or raise the exception there."""
     if exc is None:
         future.set_result(outcome)
     else:

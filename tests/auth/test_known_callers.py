@@ -25,7 +25,7 @@ from mcp_django.storage.databases import is_on_loop
 from mcp_django.transports import asgi_handler
 from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
-from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.confirming import Clock, Database, _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.drivers import PATIENCE, Answer, message, send
 from tests.servers import person, token_for
 from tests.spec import spec
@@ -244,15 +244,6 @@ async def test_malformed_credentials_are_refused(changes: dict[str, str]) -> Non
 
 
 # Callers that are not known -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A thread asks, as in a process that serves."""
-    monkeypatch.setattr(cache, "is_under_test", lambda: False)
-    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
-    yield
-    cache.clear_caches()
 
 
 def issue_many(count: int) -> list[str]:

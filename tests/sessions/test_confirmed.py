@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from mcp_django.storage.writer import RESOLUTION_SECONDS
 from mcp_django.transports import asgi_handler
 from mcp_django.transports.exchange import Outcome
 from mcp_django.transports.http import ParsedRequest
-from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.confirming import Clock, Database, _clock, _database, _serving  # noqa: F401 - fixtures
 from tests.drivers import PATIENCE
 from tests.servers import person, token_for
 from tests.sessions.handshakes import Peer, code_of, notification, opened, request as message
@@ -182,7 +182,7 @@ class TagLayer(Layer):
         return self._message
 
 
-@pytest.mark.parametrize("streaming", ["raw", "lane"], indirect=True)
+@pytest.mark.parametrize("streaming", ["raw", "lane", "consumer"], indirect=True)
 async def test_a_process_without_streams_receives_what_others_forget(
     streaming: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,17 +220,11 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def serving(
-    monkeypatch: pytest.MonkeyPatch, _stage: None, transactional_db: None
-) -> Iterator[None]:
-    """A thread asks, as in a process that serves."""
-    monkeypatch.setattr(cache, "is_under_test", lambda: False)
-    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
+def _counting(
+    monkeypatch: pytest.MonkeyPatch, _stage: None, transactional_db: None, serving: None
+) -> None:
+    """A raw mount whose server is open to all, in a process that serves."""
     monkeypatch.setitem(MOUNTS, "counting", counting.asgi)
-    yield
-    cache.clear_caches()
-    # The connection of the thread is closed after each question.
-    assert cache._thread._questions.empty()
 
 
 counting = MCPServer("counting", permission=AllowAny)
@@ -261,7 +255,7 @@ def comers_back(count: int) -> list[Peer]:
     return found
 
 
-@pytest.mark.usefixtures("serving")
+@pytest.mark.usefixtures("_counting")
 async def test_a_known_session_takes_no_thread(
     database: Database, request: pytest.FixtureRequest
 ) -> None:
@@ -278,7 +272,7 @@ async def test_a_known_session_takes_no_thread(
     assert (answer.status, code_of(answer)) == (200, INVALID_PARAMS)
 
 
-@pytest.mark.usefixtures("serving")
+@pytest.mark.usefixtures("_counting")
 async def test_an_unknown_session_is_unknown_on_the_loop_too(database: Database) -> None:
     [peer] = await in_thread(comers_back, 1)
     peer.headers["mcp_session_id"] = "x" * 43
@@ -288,7 +282,7 @@ async def test_an_unknown_session_is_unknown_on_the_loop_too(database: Database)
     assert (answer.status, code_of(answer)) == (503, BUSY)
 
 
-@pytest.mark.usefixtures("serving")
+@pytest.mark.usefixtures("_counting")
 async def test_many_clients_that_come_back_at_once_share_few_statements(
     database: Database, settings: Any
 ) -> None:

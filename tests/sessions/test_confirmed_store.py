@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +16,7 @@ from mcp_django.protocol.envelope import MAX_CAPABILITIES_BYTES, MAX_CLIENT_BYTE
 from mcp_django.storage import cache
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache
 from mcp_django.storage.sessions import SessionRecord
-from tests.confirming import Clock, _clock  # noqa: F401 - a fixture
+from tests.confirming import Clock, _clock, _serving  # noqa: F401 - fixtures
 from tests.drivers import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
@@ -295,15 +295,6 @@ def test_a_forked_child_begins_anew(values: Values, table: Table) -> None:
 # The thread ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A thread asks, as in a process that serves."""
-    monkeypatch.setattr(cache, "is_under_test", lambda: False)
-    yield
-    # The thread waits for values that are too old, and ends with the process.
-    cache.clear_caches()
-
-
 class Door:
     """Where a question waits until the test lets it through."""
 
@@ -327,7 +318,6 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 def test_questions_that_come_together_are_asked_together(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
     values: Values = RefreshAheadCache("values", table.read_many)
     table.rows = {str(n): f"value {n}" for n in range(30)}
     door = Door(table)

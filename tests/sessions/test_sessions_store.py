@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from mcp_django.models import Session
 from mcp_django.storage import sessions
@@ -113,6 +114,18 @@ def test_an_ended_session_is_not_found_again() -> None:
     assert not sessions.mark_seen(session.pk)
     # Use of an object that a request still holds does not bring it back.
     sessions.update_session(session.pk, log_level="debug")
+    assert find(plaintext) is None
+
+
+def test_a_site_that_commits_by_itself_may_change_and_end_sessions() -> None:
+    session, plaintext = open_session()
+    connection.set_autocommit(False)
+    try:
+        sessions.update_session(session.pk, log_level="debug")
+        sessions.end_sessions([session.pk])
+        connection.commit()
+    finally:
+        connection.set_autocommit(True)
     assert find(plaintext) is None
 
 
