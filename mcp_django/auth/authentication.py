@@ -38,6 +38,7 @@ from mcp_django.auth.backends import (
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import (
     Account,
+    Claims,
     Principal,
     anonymous_principal,
     find_user_by_name,
@@ -76,7 +77,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         limits.keep_accepted(credentials.headers, known.user_key)
         return known
     fingerprint = limits.check_attempts(credentials)
-    principal = _with_own_user(caller_cache.fetch(key)) if key is not None else None
+    principal = _ask_for_caller(key, credentials) if key is not None else None
     if principal is None:
         try:
             principal = _identify_or_reject(names, credentials)
@@ -151,7 +152,6 @@ def reload_user(principal: Principal) -> Principal | None:
 # one. A credential that is not valid is never cached. Callers are cached only if everything that
 # decides about them is known here; otherwise each request is authenticated (``why_not_cached``).
 
-_CONFIRMABLE = frozenset({"tokens", "oauth"})
 _MODEL_BACKEND = ["django.contrib.auth.backends.ModelBackend"]
 
 
@@ -169,7 +169,7 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
         return "CONFIRM_SECONDS is 0"
     if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
         return f"{tenants[0]} chooses the tenant of a database connection"
-    if others := [name for name in backends if name not in _CONFIRMABLE]:
+    if others := [name for name in backends if name not in BEARER_BACKENDS]:
         return f"AUTH contains {others[0]!r}"
     if upstream or settings.oauth.upstream:
         return "OAUTH['UPSTREAM'] is used"
@@ -213,18 +213,24 @@ def _read_callers_of(
     alias: str, keys: Collection[CallerKey]
 ) -> dict[CallerKey, Confirmed[Principal]]:
     """Return the callers of one database."""
-    found: dict[CallerKey, tuple[Principal, Any]] = {}
+    found: dict[CallerKey, Confirmed[Principal]] = {}
     for name in dict.fromkeys(name for key in keys for name in key.backends):
         wanted = [key for key in keys if name in key.backends and key not in found]
         found.update(get_backend(name).confirm(wanted, alias) if wanted else {})
-    accounts = _read_accounts(alias, {caller.user.pk: caller.user for caller, _ in found.values()})
-    return {
-        key: Confirmed(
-            replace(caller, account=accounts[caller.user.pk]),
-            frozenset({*tags, *caller_tags(caller.credential, caller.user.pk)}),
-        )
-        for key, (caller, tags) in found.items()
-    }
+    users = (one.value.user for one in found.values())
+    accounts = _read_accounts(alias, {user.pk: user for user in users})
+    return {key: _with_account(one, accounts) for key, one in found.items()}
+
+
+def _with_account(
+    confirmed: Confirmed[Principal], accounts: Mapping[Any, Account]
+) -> Confirmed[Principal]:
+    caller = confirmed.value
+    pk = caller.user.pk
+    return confirmed._replace(
+        value=replace(caller, account=accounts[pk]),
+        tags=confirmed.tags.union(caller_tags(caller.credential, pk)),
+    )
 
 
 def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
@@ -274,8 +280,8 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
     bearer = credentials.bearer
     if bearer is None or why_not_cached(backends, credentials.upstream):
         return None
-    # Only OAuth tokens are issued for a resource.
-    resource, issuer = _place_of(credentials) if "oauth" in backends else ("", "")
+    # Access tokens of the site are not issued for a resource.
+    resource, issuer = _place_of(backends, credentials) if backends != ("tokens",) else ("", "")
     return CallerKey(
         digest=tables.token_digest(bearer),
         is_site_token=bearer.startswith(tables.TOKEN_PREFIX),
@@ -294,19 +300,20 @@ MAX_PLACES = 1000
 _HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
 
 
-def _place_of(credentials: Credentials) -> tuple[str, str]:
-    """Return the resource that a request is for, and the issuer of the tokens of this site.
+def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str, str]:
+    """Return the resource that a request is for, and the issuer of the tokens of this site, if any.
 
     Both depend on URL, headers and settings only, and computing them takes a Django request.
     """
     lines = credentials.headers.lines
     hosts = tuple(lines.get(name) for name in _HOST_HEADERS)
     url = (credentials.scheme, credentials.path, credentials.declared_resource)
-    raw = (credentials.server, *url, *hosts)
+    raw = (backends, credentials.server, *url, *hosts)
     found = _places.get(raw)
     if found is None:
-        [issuer] = get_backend("oauth").issuers(credentials.request())
-        found = credentials.resource, issuer
+        is_own = "oauth" in backends
+        issuers = get_backend("oauth").issuers(credentials.request()) if is_own else ()
+        found = credentials.resource, "".join(issuers)
         if credentials.scheme and credentials.path and hosts[0]:
             if len(_places) >= MAX_PLACES:
                 _places.clear()
@@ -343,11 +350,21 @@ async def ask_for_caller(key: CallerKey, headers: Headers) -> Principal | None:
     return found
 
 
+def _ask_for_caller(key: CallerKey, credentials: Credentials) -> Principal | None:
+    """Ask for a caller from a thread."""
+    for name in key.backends:
+        get_backend(name).prepare(key, credentials)
+    return _with_own_user(caller_cache.fetch(key))
+
+
 def _with_own_user(caller: Principal | None) -> Principal | None:
     """Return a cached caller for one request, ``None`` if its credential has expired."""
     if caller is None or _has_expired(caller):
         return None
-    return replace(caller, user=SimpleLazyObject(partial(_load_user, caller.user)))
+    user, claims = SimpleLazyObject(partial(_load_user, caller.user)), caller.claims
+    if isinstance(claims, Claims):
+        return replace(caller, user=user, claims=Claims(claims.text))
+    return replace(caller, user=user)
 
 
 def _load_user(confirmed: Any) -> Any:

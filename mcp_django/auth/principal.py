@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -32,6 +33,34 @@ class Account:
     codenames: frozenset[str]
     """The user's own permissions and those of the groups, as ``app_label.codename``."""
     groups: frozenset[str]
+
+
+class Claims(Mapping[str, Any]):
+    """The claims of a verified token, read from their JSON when they are used.
+
+    What is cached of a caller has their text only, so that no two requests share a value that can
+    be changed.
+    """
+
+    __slots__ = ("_read", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._read: dict[str, Any] | None = None
+
+    def _claims(self) -> dict[str, Any]:
+        if self._read is None:
+            self._read = json.loads(self.text)
+        return self._read
+
+    def __getitem__(self, name: str) -> Any:
+        return self._claims()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._claims())
+
+    def __len__(self) -> int:
+        return len(self._claims())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
+from mcp_django.storage.cache import Confirmed
 from mcp_django.storage.databases import CompiledQuery, Parameter
 from mcp_django.storage.writer import note_use
 
@@ -80,7 +81,7 @@ class OAuthBackend(BaseBackend):
 
     def confirm(
         self, keys: Collection[CallerKey], alias: str
-    ) -> dict[CallerKey, tuple[Principal, Any]]:
+    ) -> dict[CallerKey, Confirmed[Principal]]:
         """Return the users of valid tokens, with one query."""
         checksums = {key.digest for key in keys if not key.is_site_token}
         if not checksums:
@@ -88,13 +89,14 @@ class OAuthBackend(BaseBackend):
         model = get_access_token_model()
         rows = _tokens(model, checksums).using(alias)
         tokens = {token.token_checksum: token for token in rows}
-        found: dict[CallerKey, tuple[Principal, Any]] = {}
+        found: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
             token = tokens.get(key.digest)
             if token is not None and _is_valid_for(token, key.resource, None):
                 note_use(token, "updated")
-                tags = (f"oauth-token:{token.pk}", f"client:{token.application_id}")
-                found[key] = _principal(token, audience=key.resource, issuer=key.issuer), tags
+                tags = {f"oauth-token:{token.pk}", f"client:{token.application_id}"}
+                principal = _principal(token, audience=key.resource, issuer=key.issuer)
+                found[key] = Confirmed(principal, frozenset(tags))
         return found
 
     def why_not_confirmable(self) -> str:

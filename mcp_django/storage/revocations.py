@@ -63,6 +63,11 @@ def caller_tags(credential: str, user_pk: Any) -> list[str]:
     return [PERMISSIONS, _user_tag(user_pk), *([_credential_tag(credential)] if credential else [])]
 
 
+def identity_tag(pk: Any) -> str:
+    """Return the tag of what is cached of a subject of another issuer."""
+    return f"identity:{pk}"
+
+
 def _user_tag(pk: Any) -> str:
     return f"user:{pk}"
 
@@ -79,6 +84,8 @@ def connect_receivers() -> None:
         (post_delete, _user_deleted, user),
         (post_save, _token_saved, tables.AccessToken),
         (post_delete, _token_deleted, tables.AccessToken),
+        (post_save, _identity_changed, tables.ExternalIdentity),
+        (post_delete, _identity_changed, tables.ExternalIdentity),
         (post_save, _session_changed, tables.Session),
         (post_delete, _session_changed, tables.Session),
         *_permission_receivers(user),
@@ -135,6 +142,14 @@ def _forget_credential(credential: str) -> None:
 
 def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
     after_commit(partial(notify_revoked, instance.credential), using=using)
+
+
+def _identity_changed(
+    instance: tables.ExternalIdentity, *, using: str, created: bool = False, **kwargs: Any
+) -> None:
+    if not created:
+        after_commit(partial(forget, identity_tag(instance.pk)), using=using)
+        after_commit(partial(notify_user, instance.user_id), using=using)
 
 
 def _members_changed(

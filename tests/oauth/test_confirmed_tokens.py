@@ -16,7 +16,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from mcp_django.auth import authentication
+from mcp_django.auth import authentication, outbound
 from mcp_django.auth.authentication import caller_cache, why_not_cached
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import send
@@ -58,6 +58,27 @@ def test_a_token_in_use_needs_no_statement(one: SignedIn, database: Database, cl
         before = _asked_of_callers(database)
         assert call(one.access).status_code == 200
         assert _asked_of_callers(database) == before
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_token_of_this_site_is_never_sent_to_another_issuer(
+    one: SignedIn, settings: Any, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    pytest.importorskip("jwt")
+    asked: list[str] = []
+    monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: asked.append(url) or {})
+    entry = {"ISSUER": "https://idp.example", "URL": "https://idp.example/ask"}
+    settings.MCP_DJANGO = {
+        **settings.MCP_DJANGO,
+        "CONFIRM_SECONDS": seconds,
+        "AUTH": ["oauth", "introspection"],
+        "INTROSPECTION": [{**entry, "CLIENT_ID": "site", "CLIENT_SECRET": "x"}],
+    }
+    for _ in range(3):
+        assert call(one.access).status_code == 200
+    assert asked == []
+    assert call("opaque").status_code == 401
+    assert asked == ["https://idp.example/ask"]
 
 
 def lock_out(one: SignedIn) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal
+from mcp_django.storage.cache import Confirmed
 
 SHORT_NAMES = {
     "oauth": "mcp_django.oauth.backend.OAuthBackend",
@@ -53,15 +54,20 @@ class CallerKey(NamedTuple):
 class BaseBackend:
     """Identifies the caller of a request. Runs in a worker thread and may use the database."""
 
+    def prepare(self, key: CallerKey, credentials: Credentials) -> None:
+        """Check what ``confirm`` needs and does not ask the database for; never raises.
+
+        By default that is nothing.
+        """
+
     def confirm(
         self, keys: Collection[CallerKey], alias: str
-    ) -> Mapping[CallerKey, tuple[Principal, Any]]:
+    ) -> Mapping[CallerKey, Confirmed[Principal]]:
         """Return the callers of the bearers that are valid now, with a few queries for all.
 
-        ``alias`` is the database to ask.
-
-        Each comes with tags (``storage.cache``) of the rows that it depends on, beside its user and
-        its credential. By default there are none, so that each request is authenticated.
+        ``alias`` is the database to ask. Each comes with tags of the rows that it depends on,
+        beside its user and its credential. By default there are none, so that each request is
+        authenticated.
         """
         return {}
 

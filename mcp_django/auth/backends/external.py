@@ -3,35 +3,49 @@
 A token is verified by its signature or by its issuer. Claims are those of RFC 7519, RFC 9068 and
 RFC 7662, and those that Entra, Okta, Keycloak and Cognito use instead. No claim is trusted before
 the token is verified.
+
+What a token says is remembered by the process for a while after it was verified (``Verified``), so
+that only its user is looked up again.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
+import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
+from weakref import WeakSet
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
+from django.core.signals import setting_changed
 from django.db import IntegrityError, router, transaction
 from django.db.models import Q
+from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
+from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends import BaseBackend, CallerKey
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.endpoints import canonicalize_url
-from mcp_django.auth.principal import Principal, key_of, principal_for
+from mcp_django.auth.principal import Claims, Principal, key_of, principal_for
 from mcp_django.conf import ExternalIssuer
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import ExternalIdentity, token_digest
+from mcp_django.models import TOKEN_PREFIX, ExternalIdentity, token_digest
+from mcp_django.storage.cache import Confirmed, confirm_seconds
+from mcp_django.storage.revocations import identity_tag
 from mcp_django.storage.writer import note_use
 
 logger = logging.getLogger("mcp_django.security")
@@ -46,6 +60,9 @@ _OTHER_TOKEN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
 # Claims that name the kind of a token: Keycloak's ``typ``, Cognito's and Hydra's ``token_use``.
 _KIND_CLAIMS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "access_token"}}
 
+# The maximum number of tokens that a backend remembers; those verified first are forgotten.
+MAX_VERIFIED = 10_000
+
 IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
 
 
@@ -54,12 +71,116 @@ def entries_for(entries: Iterable[IssuerT], server: str) -> list[IssuerT]:
     return [entry for entry in entries if not entry.servers or server in entry.servers]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a token says that was verified for one endpoint; not who its user is."""
+
+    entry: ExternalIssuer
+    subject: str
+    client: str
+    """The client that the token was issued to; empty if the token does not name it."""
+    scopes: frozenset[str]
+    groups: frozenset[str]
+    """The groups that the entry maps the token's to."""
+    claims: Mapping[str, Any]
+    credential: str
+    audience: str
+    expires_at: datetime
+    until: float
+    """When it has to be verified again, in seconds since the epoch."""
+    source: object
+    """What it was verified with."""
+
+    def principal(self, user: Any, backend: str) -> Principal:
+        """Return the caller, if the token's subject is this user."""
+        return principal_for(
+            user,
+            key=f"{key_of(user)}@{_key_client(self.entry.issuer, self.client)}",
+            backend=backend,
+            scopes=self.scopes,
+            client_id=self.client,
+            issuer=self.entry.issuer,
+            subject=self.subject,
+            audience=self.audience,
+            claims=self.claims,
+            credential=self.credential,
+            expires_at=self.expires_at,
+        )
+
+
+def read_verified(
+    entry: ExternalIssuer,
+    claims: Mapping[str, Any],
+    resource: str,
+    *,
+    credential: str,
+    expires_at: float,
+    until: float,
+    is_typed: bool,
+    source: object = None,
+) -> Verified:
+    """Return what verified claims say.
+
+    ``expires_at`` and ``until`` are seconds since the epoch; ``is_typed`` means that the token
+    declares itself an access token (RFC 9068).
+
+    Raises:
+        AuthenticationRequired: the token is not an access token for this resource, or has no
+            subject.
+    """
+    _check_kind(claims)
+    _check_audience(entry, claims, resource, is_typed=is_typed)
+    return Verified(
+        entry=entry,
+        subject=_read_subject(claims),
+        client=_client_of(claims),
+        scopes=_scopes_of(entry, claims),
+        groups=_read_groups(entry, claims),
+        claims=MappingProxyType(dict(claims)),
+        credential=credential,
+        audience=resource,
+        expires_at=_to_datetime(expires_at),
+        until=until,
+        source=source,
+    )
+
+
+_backends: WeakSet[ExternalBackend] = WeakSet()
+
+
 class ExternalBackend(BaseBackend):
-    """Base class of the backends for tokens of other issuers."""
+    """Base class of the backends for tokens of other issuers.
+
+    The process owns what they remember, and changed settings clear it. A forked child may use it:
+    the database decides about nothing of it.
+    """
+
+    name: ClassVar[str]
+    """The short name of the backend."""
+
+    def __init__(self) -> None:
+        # By the digest of the token, the server and the resource that it was verified for.
+        self._verified: dict[tuple[str, str, str], Verified] = {}
+        # Protects ``_verified`` against concurrent changes.
+        self._lock = threading.Lock()
+        _backends.add(self)
 
     @abstractmethod
     def entries(self) -> Sequence[ExternalIssuer]:
         """Return the issuers whose tokens the site accepts."""
+
+    @abstractmethod
+    def find_entry(self, bearer: str, server: str) -> ExternalIssuer | None:
+        """Return the issuer's entry for a bearer on this server, ``None`` if there is none."""
+
+    @abstractmethod
+    def verify(self, entry: Any, bearer: str, resource: str) -> Verified | None:
+        """Return what a token says; ``None`` if the issuer does not know it.
+
+        Raises:
+            AuthenticationRequired: the token is not a valid access token for the resource.
+            AuthenticationUnavailable: it cannot be verified at the moment.
+        """
 
     def is_current(self, principal: Principal) -> bool:
         """Return whether the issuer is still trusted and the subject an active user: one query.
@@ -75,18 +196,116 @@ class ExternalBackend(BaseBackend):
         """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
         return [entry.issuer for entry in entries_for(self.entries(), server)]
 
+    @sensitive_variables("bearer")
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """Return the user of the token's subject; ``None`` if no issuer of the site knows it.
 
-def reject_token(entry: ExternalIssuer, reason: str) -> NoReturn:
-    """Reject the request: the token is from this issuer and is not valid.
+        With one query for a known subject, one more if the entry maps groups.
+
+        Raises:
+            AuthenticationRequired: the token is not valid here, or its subject has no active user.
+            AuthenticationUnavailable: the issuer does not respond.
+        """
+        entry, bearer = self._presented(credentials)
+        if entry is None:
+            return None
+        try:
+            verified = self._verify(entry, bearer, credentials)
+        except AuthenticationRequired as exc:
+            logger.info("A token of %s was rejected: %s", entry.issuer, exc)
+            raise
+        if verified is None:
+            return None
+        return verified.principal(find_user(entry, verified.claims), self.name)
+
+    @sensitive_variables("bearer")
+    def _presented(self, credentials: Credentials) -> tuple[Any, str]:
+        """Return the issuer's entry and the token; ``None`` as entry if it is for other backends.
+
+        Raises:
+            AuthenticationRequired: the credential is malformed.
+        """
+        bearer = credentials.bearer
+        if bearer is None or bearer.startswith(TOKEN_PREFIX):
+            return None, ""
+        return self.find_entry(bearer, credentials.server), bearer
+
+    @sensitive_variables("bearer")
+    def _verify(
+        self, entry: ExternalIssuer, bearer: str, credentials: Credentials
+    ) -> Verified | None:
+        """Verify a token, and remember what it says."""
+        resource = credentials.resource
+        verified = self.verify(entry, bearer, resource)
+        if verified is not None and confirm_seconds() and verified.until > time.time():
+            claims = Claims(json.dumps(dict(verified.claims)))
+            place = (token_digest(bearer), credentials.server, resource)
+            with self._lock:
+                self._verified.pop(place, None)
+                self._verified[place] = replace(verified, claims=claims)
+                while len(self._verified) > MAX_VERIFIED:
+                    del self._verified[next(iter(self._verified))]
+        return verified
+
+    def is_proven(self, verified: Verified) -> bool:
+        """Return whether what a token was verified with still holds; by default it does."""
+        return True
+
+    def find_verified(self, key: CallerKey) -> Verified | None:
+        """Return what the bearer of a key says, ``None`` if it has to be verified first."""
+        found = self._verified.get((key.digest, key.server, key.resource))
+        if found is None or found.until <= time.time() or not self.is_proven(found):
+            return None
+        return found
+
+    def confirm(
+        self, keys: Collection[CallerKey], alias: str
+    ) -> dict[CallerKey, Confirmed[Principal]]:
+        """Return the users of verified tokens; one query, and two more if entries map groups."""
+        verified = {key: one for key in keys if (one := self.find_verified(key)) is not None}
+        if not verified:
+            return {}
+        identities = {
+            (identity.issuer, identity.subject): identity
+            for identity in ExternalIdentity.objects.using(alias)
+            .select_related("user")
+            .filter(
+                issuer__in={one.entry.issuer for one in verified.values()},
+                subject__in={one.subject for one in verified.values()},
+                user__is_active=True,
+            )
+        }
+        callers = {
+            key: (one, identities[one.entry.issuer, one.subject])
+            for key, one in verified.items()
+            if (one.entry.issuer, one.subject) in identities
+        }
+        found: dict[CallerKey, Confirmed[Principal]] = {}
+        for key in callers.keys() - _with_other_groups(alias, callers):
+            one, identity = callers[key]
+            note_use(identity)
+            principal = one.principal(identity.user, self.name)
+            tags = frozenset({identity_tag(identity.pk)})
+            found[key] = Confirmed(principal, tags, one.until - time.time())
+        return found
+
+
+@receiver(setting_changed, dispatch_uid="mcp_django.verified")
+def _setting_changed(**kwargs: Any) -> None:
+    for backend in list(_backends):
+        backend._verified.clear()
+
+
+def reject_token(reason: str) -> NoReturn:
+    """Reject the request: the token is from an issuer of the site and is not valid.
 
     Raises:
         AuthenticationRequired: always.
     """
-    logger.info("A token of %s was rejected: %s", entry.issuer, reason)
     raise AuthenticationRequired(reason, error="invalid_token")
 
 
-def _check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
+def _check_kind(claims: Mapping[str, Any]) -> None:
     """Reject everything but an access token that is a bearer token.
 
     Raises:
@@ -94,15 +313,13 @@ def _check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
             whose possession was not proven (RFC 7800).
     """
     if any(claims.get(name) is not None for name in _OTHER_TOKEN_CLAIMS):
-        reject_token(entry, "The token is not an access token, but an ID token or another kind.")
+        reject_token("The token is not an access token, but an ID token or another kind.")
     for name, allowed in _KIND_CLAIMS.items():
         kind = claims.get(name)
         if kind is not None and str(kind).lower() not in allowed:
-            reject_token(
-                entry, "The token is not an access token, but an ID token or another kind."
-            )
+            reject_token("The token is not an access token, but an ID token or another kind.")
     if claims.get("cnf") is not None:
-        reject_token(entry, "The token is bound to a key; this server accepts only bearer tokens.")
+        reject_token("The token is bound to a key; this server accepts only bearer tokens.")
 
 
 def _check_audience(
@@ -118,55 +335,17 @@ def _check_audience(
     """
     if not resource:
         # The URL has no canonical form (an invalid port, a dot segment), so no audience matches it.
-        reject_token(
-            entry, "The request's URL is not a valid resource URL; use the server's own URL."
-        )
+        reject_token("The request's URL is not a valid resource URL; use the server's own URL.")
     named = [one for one in _as_list(claims.get("aud")) if isinstance(one, str)]
     meant = [one for one in named if one in entry.audiences or canonicalize_url(one) == resource]
     if not meant:
-        reject_token(entry, "The token was not issued for this server.")
+        reject_token("The token was not issued for this server.")
     if not is_typed and all(one == _client_of(claims) for one in meant):
-        reject_token(entry, "The token was issued for its own client, as ID tokens are.")
+        reject_token("The token was issued for its own client, as ID tokens are.")
 
 
 def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def build_principal(
-    entry: ExternalIssuer,
-    claims: Mapping[str, Any],
-    credentials: Credentials,
-    *,
-    backend: str,
-    credential: str,
-    expires_at: float,
-    is_typed: bool,
-) -> Principal:
-    """Return the caller that verified claims identify, with one query for a known subject.
-
-    ``is_typed`` means that the token declares itself an access token (RFC 9068).
-
-    Raises:
-        AuthenticationRequired: the token is not an access token for this endpoint, or the subject
-            has no user here, or an inactive one.
-    """
-    _check_kind(entry, claims)
-    _check_audience(entry, claims, credentials.resource, is_typed=is_typed)
-    user, client = find_user(entry, claims), _client_of(claims)
-    return principal_for(
-        user,
-        key=f"{key_of(user)}@{_key_client(entry.issuer, client)}",
-        backend=backend,
-        scopes=_scopes_of(entry, claims),
-        client_id=client,
-        issuer=entry.issuer,
-        subject=str(claims["sub"]),
-        audience=credentials.resource,
-        claims=MappingProxyType(dict(claims)),
-        credential=credential,
-        expires_at=_to_datetime(expires_at),
-    )
 
 
 def _client_of(claims: Mapping[str, Any]) -> str:
@@ -218,9 +397,7 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
         AuthenticationRequired: the user does not exist or is inactive. The response does
             not tell which.
     """
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-        raise _no_account_error()
+    subject = _read_subject(claims)
     identity = _find_identity(entry, subject) or _link_identity(entry, subject, claims)
     if not identity.user.is_active:
         raise _no_account_error()
@@ -228,6 +405,13 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     if entry.groups:
         _sync_groups(entry, identity.user, claims)
     return identity.user
+
+
+def _read_subject(claims: Mapping[str, Any]) -> str:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
+        raise _no_account_error()
+    return subject
 
 
 def _no_account_error() -> AuthenticationRequired:
@@ -242,7 +426,7 @@ def _link_identity(
 ) -> ExternalIdentity:
     """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
-        user = import_string(entry.user)(claims, entry.issuer) if entry.user else None
+        user = import_string(entry.user)(dict(claims), entry.issuer) if entry.user else None
         user = user or _find_or_create_user(entry, claims)
         if user is not None and user.is_active:
             identity, is_new = ExternalIdentity.objects.get_or_create(
@@ -297,9 +481,7 @@ def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
 
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
     """Add and remove the groups that the entry maps; a missing claim removes all of them."""
-    said = _as_list(_read_claim(claims, entry.groups_claim))
-    wanted = {entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups}
-    mapped = set(entry.groups.values())
+    wanted, mapped = _read_groups(entry, claims), set(entry.groups.values())
     held = set(user.groups.filter(name__in=mapped).values_list("name", flat=True))
     if wanted == held:
         return
@@ -309,6 +491,38 @@ def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) ->
     absent = wanted - held - {group.name for group in given}
     if absent:
         logger.warning("%s maps to groups that do not exist: %s", entry.issuer, sorted(absent))
+
+
+def _read_groups(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the groups that the entry maps the token's to."""
+    said = _as_list(_read_claim(claims, entry.groups_claim))
+    return frozenset(
+        entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups
+    )
+
+
+def _with_other_groups(
+    alias: str, callers: Mapping[CallerKey, tuple[Verified, ExternalIdentity]]
+) -> set[CallerKey]:
+    """Return the callers whose users do not have the groups that their tokens are mapped to."""
+    mapped = {key: caller for key, caller in callers.items() if caller[0].entry.groups}
+    if not mapped:
+        return set()
+    names = {name for one, _ in mapped.values() for name in one.entry.groups.values()}
+    groups = Group._default_manager.using(alias).filter(name__in=names).order_by()
+    known = set(groups.values_list("name", flat=True))
+    held: defaultdict[Any, set[str]] = defaultdict(set)
+    member = get_user_model()._meta.get_field("groups").related_query_name()
+    members = groups.filter(
+        **{f"{member}__in": {identity.user_id for _, identity in mapped.values()}}
+    )
+    for pk, name in members.values_list(member, "name"):
+        held[pk].add(name)
+    return {
+        key
+        for key, (one, identity) in mapped.items()
+        if held[identity.user_id].intersection(one.entry.groups.values()) != one.groups & known
+    }
 
 
 def _read_claim(claims: Mapping[str, Any], path: str) -> Any:

@@ -8,7 +8,6 @@ matches: a token is a secret of its issuer.
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import math
 import threading
@@ -22,15 +21,15 @@ from django.views.decorators.debug import sensitive_variables
 from mcp_django.auth import outbound
 from mcp_django.auth.backends.external import (
     ExternalBackend,
-    build_principal,
+    Verified,
     entries_for,
+    read_verified,
     reject_token,
 )
-from mcp_django.auth.credentials import Credentials, read_issuer
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.credentials import read_issuer
 from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
-from mcp_django.models import TOKEN_PREFIX
+from mcp_django.models import token_digest
 from mcp_django.protocol.headers import FORM
 
 logger = logging.getLogger("mcp_django.security")
@@ -48,78 +47,73 @@ _LOCKS = tuple(threading.Lock() for _ in range(32))
 class IntrospectionBackend(ExternalBackend):
     """Verifies bearers with the issuers that ``MCP_DJANGO["INTROSPECTION"]`` lists."""
 
-    @sensitive_variables("bearer")
-    def authenticate(self, credentials: Credentials) -> Principal | None:
-        """Return the user of the token's subject; ``None`` if the issuer does not know the token.
-
-        Raises:
-            AuthenticationRequired: the token is active, but not for this server, or its subject
-                has no active user here.
-            AuthenticationUnavailable: the issuer does not respond.
-        """
-        bearer = credentials.bearer
-        if bearer is None or bearer.startswith(TOKEN_PREFIX):
-            return None
-        entry = _entry_for(bearer, credentials.server)
-        if entry is None:
-            return None
-        digest = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
-        claims = _introspect(entry, bearer, digest)
-        if claims is None:
-            return None
-        expires_at = _check_times(entry, claims)
-        _check_issuer_and_type(entry, claims)
-        return build_principal(
-            entry,
-            claims,
-            credentials,
-            backend="introspection",
-            credential=f"introspection:{digest}",
-            expires_at=expires_at,
-            is_typed=True,
-        )
+    name = "introspection"
 
     def entries(self) -> Sequence[IntrospectionIssuer]:
         """Return the issuers of ``MCP_DJANGO["INTROSPECTION"]``."""
         return get_settings().introspection
 
+    @sensitive_variables("bearer")
+    def find_entry(self, bearer: str, server: str) -> IntrospectionIssuer | None:
+        """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
+        issuer = read_issuer(bearer)
+        for entry in entries_for(self.entries(), server):
+            if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
+                return entry
+        return None
 
-def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
-    """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
-    issuer = read_issuer(bearer)
-    for entry in entries_for(get_settings().introspection, server):
-        if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
-            return entry
-    return None
+    @sensitive_variables("bearer")
+    def verify(self, entry: IntrospectionIssuer, bearer: str, resource: str) -> Verified | None:
+        """Ask the issuer about a token, unless a cached response says what it is."""
+        digest = token_digest(bearer)
+        claims, until = _introspect(entry, bearer, digest)
+        if claims.get("active") is not True:
+            return None
+        expires_at = _check_times(claims)
+        _check_issuer_and_type(entry, claims)
+        return read_verified(
+            entry,
+            claims,
+            resource,
+            credential=f"introspection:{digest}",
+            expires_at=expires_at,
+            until=until,
+            is_typed=True,
+        )
 
 
 @sensitive_variables("bearer")
-def _introspect(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
-    """Return the issuer's response about a token, perhaps cached; ``None`` if it is not active."""
+def _introspect(
+    entry: IntrospectionIssuer, bearer: str, digest: str
+) -> tuple[dict[str, Any], float]:
+    """Return the issuer's response about a token, perhaps cached, and until when it may be used."""
     name = f"{entry.url} {entry.client_id} {digest}"
-    answer = outbound.get_signed("introspection", name)
-    if answer is None:
+    cached = outbound.get_signed("introspection", name)
+    if cached is None:
         lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
         if not lock.acquire(timeout=outbound.TIMEOUT_SECONDS):
             raise _unavailable_error()
         try:
-            answer = outbound.get_signed("introspection", name)
-            if answer is None:
-                answer = _request_introspection(entry, bearer)
-                _cache_response(entry, name, answer)
+            cached = outbound.get_signed("introspection", name)
+            if cached is None:
+                cached = _cache_response(entry, name, _request_introspection(entry, bearer))
         finally:
             lock.release()
-    return answer if answer.get("active") is True else None
+    return cached["answer"], cached["until"]
 
 
-def _cache_response(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None:
+def _cache_response(
+    entry: IntrospectionIssuer, name: str, answer: dict[str, Any]
+) -> dict[str, Any]:
     seconds = entry.cache_seconds
     if answer.get("active") is not True:
         answer, seconds = {"active": False}, INACTIVE_SECONDS
     elif _is_number(answer.get("exp")):
         seconds = min(seconds, answer["exp"] - time.time())
+    cached = {"answer": answer, "until": time.time() + seconds}
     if seconds > 0:
-        outbound.put_signed("introspection", name, answer, seconds=seconds)
+        outbound.put_signed("introspection", name, cached, seconds=seconds)
+    return cached
 
 
 @sensitive_variables("bearer", "form", "headers")
@@ -153,25 +147,25 @@ def _unavailable_error() -> AuthenticationUnavailable:
     )
 
 
-def _check_times(entry: IntrospectionIssuer, claims: dict[str, Any]) -> float:
+def _check_times(claims: dict[str, Any]) -> float:
     """Check the token's times, and return when it expires, in seconds since the epoch."""
     now = time.time()
     expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
     if not _is_number(expires_at) or not _is_number(begins_at):
-        reject_token(entry, "The token's exp or nbf is not a number.")
+        reject_token("The token's exp or nbf is not a number.")
     if expires_at <= now - LEEWAY_SECONDS:
-        reject_token(entry, "The token has expired.")
+        reject_token("The token has expired.")
     if begins_at > now + LEEWAY_SECONDS:
-        reject_token(entry, "The token is not valid yet.")
+        reject_token("The token is not valid yet.")
     return float(expires_at)
 
 
 def _check_issuer_and_type(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
     if claims.get("iss", entry.issuer) != entry.issuer:
-        reject_token(entry, "The token is from another issuer.")
+        reject_token("The token is from another issuer.")
     kind = claims.get("token_type")
     if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
-        reject_token(entry, "The token is not a bearer token.")
+        reject_token("The token is not a bearer token.")
 
 
 def _is_number(value: Any) -> bool:

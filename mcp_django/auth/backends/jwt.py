@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -27,17 +28,17 @@ from jwt.exceptions import (
 )
 
 from mcp_django.auth import outbound
+from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.backends.external import (
     ExternalBackend,
-    build_principal,
+    Verified,
     entries_for,
+    read_verified,
     reject_token,
 )
 from mcp_django.auth.credentials import Credentials, read_issuer
-from mcp_django.auth.principal import Principal
 from mcp_django.conf import JWTIssuer, get_settings
-from mcp_django.exceptions import AuthenticationUnavailable
-from mcp_django.models import TOKEN_PREFIX
+from mcp_django.exceptions import AccessRefused, AuthenticationUnavailable
 
 ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
@@ -46,53 +47,65 @@ REQUIRED = ("iss", "aud", "exp", "sub")
 class JWTBackend(ExternalBackend):
     """Authenticates bearers that are JWTs of the issuers that ``MCP_DJANGO["JWT"]`` lists."""
 
-    @sensitive_variables("bearer")
-    def authenticate(self, credentials: Credentials) -> Principal | None:
-        """Return the user of the token's subject; ``None`` if the token names no listed issuer.
-
-        Raises:
-            AuthenticationRequired: the token names a listed issuer, and is not valid.
-            AuthenticationUnavailable: the issuer's keys cannot be fetched.
-        """
-        bearer = credentials.bearer
-        if bearer is None or bearer.startswith(TOKEN_PREFIX):
-            return None
-        issuer = read_issuer(bearer)
-        entries = entries_for(self.entries(), credentials.server)
-        entry = next((one for one in entries if one.issuer == issuer), None)
-        if entry is None:
-            return None
-        claims, is_typed = _verify(entry, bearer)
-        return build_principal(
-            entry,
-            claims,
-            credentials,
-            backend="jwt",
-            credential=_credential_of(claims, bearer),
-            expires_at=int(claims["exp"]),
-            is_typed=is_typed,
-        )
+    name = "jwt"
 
     def entries(self) -> Sequence[JWTIssuer]:
         """Return the issuers of ``MCP_DJANGO["JWT"]``."""
         return get_settings().jwt
 
+    @sensitive_variables("bearer")
+    def find_entry(self, bearer: str, server: str) -> JWTIssuer | None:
+        """Return the entry of the issuer that a JWT names."""
+        issuer = read_issuer(bearer)
+        entries = entries_for(self.entries(), server)
+        return next((one for one in entries if one.issuer == issuer), None)
+
+    @sensitive_variables("bearer")
+    def prepare(self, key: CallerKey, credentials: Credentials) -> None:
+        """Verify the signature, in the calling thread, so that only the user has to be read."""
+        if self.find_verified(key) is not None:
+            return
+        with suppress(AccessRefused):
+            entry, bearer = self._presented(credentials)
+            if entry is not None:
+                self._verify(entry, bearer, credentials)
+
+    @sensitive_variables("bearer")
+    def verify(self, entry: JWTIssuer, bearer: str, resource: str) -> Verified:
+        """Verify a JWT with the keys of its issuer."""
+        header = _read_header(bearer)
+        typ = str(header.get("typ", "")).lower().removeprefix("application/")
+        if typ != ACCESS_TOKEN and (entry.strict_typ or typ not in {"", "jwt"}):
+            reject_token("The token's typ is not that of an access token.")
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in entry.algorithms:
+            reject_token("The token is signed with an algorithm that is not allowed.")
+        if kid is not None and not isinstance(kid, str):
+            reject_token("The token's kid is not a string.")
+        keys = key_store(entry).find_keys(kid, algorithm)
+        claims = _decode(entry, bearer, keys.find(kid, algorithm), algorithm)
+        expires_at = int(claims["exp"])
+        return read_verified(
+            entry,
+            claims,
+            resource,
+            credential=_credential_of(claims, bearer),
+            expires_at=expires_at,
+            until=min(expires_at, key_store(entry).renewal_of(keys)),
+            is_typed=typ == ACCESS_TOKEN,
+            source=keys,
+        )
+
+    def is_proven(self, verified: Verified) -> bool:
+        """Return whether the keys are still those that the token was verified with."""
+        entry = verified.entry
+        return isinstance(entry, JWTIssuer) and key_store(entry).current is verified.source
+
 
 @sensitive_variables("bearer")
-def _verify(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
-    """Return the claims, and whether the header declares an access token."""
-    header = _read_header(entry, bearer)
-    typ = str(header.get("typ", "")).lower().removeprefix("application/")
-    if typ != ACCESS_TOKEN and (entry.strict_typ or typ not in {"", "jwt"}):
-        reject_token(entry, "The token's typ is not that of an access token.")
-    algorithm, kid = header.get("alg"), header.get("kid")
-    if algorithm not in entry.algorithms:
-        reject_token(entry, "The token is signed with an algorithm that is not allowed.")
-    if kid is not None and not isinstance(kid, str):
-        reject_token(entry, "The token's kid is not a string.")
-    key = key_store(entry).find(kid, algorithm)
+def _decode(entry: JWTIssuer, bearer: str, key: PyJWK | None, algorithm: str) -> dict[str, Any]:
     if key is None:
-        reject_token(entry, "The token is signed with a key that its issuer does not publish.")
+        reject_token("The token is signed with a key that its issuer does not publish.")
     try:
         claims: dict[str, Any] = jwt.decode(
             bearer,
@@ -100,23 +113,23 @@ def _verify(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
             algorithms=[algorithm],
             issuer=entry.issuer,
             leeway=entry.leeway,
-            # ``check_audience`` compares the audience as a URL, not as a string.
+            # ``read_verified`` compares the audience as a URL, not as a string.
             options={"require": list(REQUIRED), "verify_aud": False},
         )
     except (PyJWTError, ValueError, OverflowError) as exc:
-        reject_token(entry, _error_text(exc))
-    return claims, typ == ACCESS_TOKEN
+        reject_token(_error_text(exc))
+    return claims
 
 
 @sensitive_variables("bearer")
-def _read_header(entry: JWTIssuer, bearer: str) -> Mapping[str, Any]:
+def _read_header(bearer: str) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = jwt.get_unverified_header(bearer)
     except (PyJWTError, RecursionError, ValueError):
-        reject_token(entry, "The token's header is not valid.")
+        reject_token("The token's header is not valid.")
     if "crit" in header:
         # RFC 7515, section 4.1.11: a token with unsupported critical extensions is invalid.
-        reject_token(entry, "The token has critical extensions (crit), and none is supported.")
+        reject_token("The token has critical extensions (crit), and none is supported.")
     return header
 
 
@@ -226,8 +239,29 @@ class KeyStore:
         self._last_fetch = float("-inf")
         self._lock = threading.Lock()
 
+    @property
+    def current(self) -> IssuerKeys | None:
+        """The keys that this process has, perhaps outdated ones."""
+        return self._keys
+
+    def renewal_of(self, keys: IssuerKeys) -> float:
+        """Return when these keys have to be fetched again, in seconds since the epoch."""
+        due, now = keys.fetched_at + FRESH_SECONDS, self._clock()
+        # Outdated ones are used only because they cannot be fetched now.
+        return due if due > now else now + REFRESH_SECONDS
+
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         """Return the key to verify a signature with, ``None`` if the issuer has no such key.
+
+        Fetches the keys in the calling thread if they are outdated.
+
+        Raises:
+            AuthenticationUnavailable: no keys are known, and none can be fetched at the moment.
+        """
+        return self.find_keys(kid, algorithm).find(kid, algorithm)
+
+    def find_keys(self, kid: str | None, algorithm: str) -> IssuerKeys:
+        """Return all keys of the issuer, with that key if it has one.
 
         Fetches the keys in the calling thread if they are outdated.
 
@@ -241,7 +275,7 @@ class KeyStore:
             raise AuthenticationUnavailable(
                 "The keys of the token's issuer cannot be fetched at the moment.", retry_after=5
             )
-        return keys.find(kid, algorithm)
+        return keys
 
     def _age(self, keys: IssuerKeys) -> float:
         return self._clock() - keys.fetched_at

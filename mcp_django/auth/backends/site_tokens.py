@@ -24,6 +24,7 @@ from mcp_django.auth.endpoints import origin_of
 from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
+from mcp_django.storage.cache import Confirmed
 from mcp_django.storage.databases import CompiledQuery, Parameter
 from mcp_django.storage.writer import note_use
 
@@ -62,14 +63,14 @@ class TokenBackend(BaseBackend):
 
     def confirm(
         self, keys: Collection[CallerKey], alias: str
-    ) -> dict[CallerKey, tuple[Principal, Any]]:
+    ) -> dict[CallerKey, Confirmed[Principal]]:
         """Return the users of valid tokens, with one query; none of tokens bound to networks."""
         digests = {key.digest for key in keys if key.is_site_token}
         if not digests:
             return {}
         rows = AccessToken.objects.using(alias).select_related("user")
         tokens = {token.digest: token for token in rows.filter(digest__in=digests)}
-        found: dict[CallerKey, tuple[Principal, Any]] = {}
+        found: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
             token = tokens.get(key.digest)
             if token is None or not token.is_usable:
@@ -77,7 +78,7 @@ class TokenBackend(BaseBackend):
             # No network contains an address that is not known.
             if token.allows(server=key.server, address=None):
                 note_use(token)
-                found[key] = _principal(token), ()
+                found[key] = Confirmed(_principal(token), frozenset())
         return found
 
     def is_current(self, principal: Principal) -> bool:
