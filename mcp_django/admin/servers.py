@@ -51,9 +51,9 @@ from mcp_django.management.connect import entry_name, install_link, render_confi
 from mcp_django.management.lookups import is_public, server_urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.storage.versions import LISTS
 from mcp_django.transports.site_pages import offers_sign_in
 
-LISTS = ("tools", "resources", "prompts")
 COUNTED: Mapping[str, Any] = {
     Component.Kind.TOOL: ngettext_lazy("%d tool", "%d tools"),
     Component.Kind.RESOURCE: ngettext_lazy("%d resource", "%d resources"),

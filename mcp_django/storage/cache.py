@@ -66,6 +66,8 @@ MAX_ENTRIES: Final = 10_000
 # The part of ``CONFIRM_SECONDS`` after which used values are confirmed.
 ROUND: Final = 0.4
 MIN_ROUND: Final = 0.01
+# How many times ``CONFIRM_SECONDS`` notifications of changed lists are held back.
+LIST_DELAY: Final = 1.2
 # The maximum number of values that one statement asks for.
 CHUNK: Final = 500
 # How long questions gather before they are asked together.
@@ -388,6 +390,14 @@ def seconds_until_forgotten() -> float:
     # Also with a channel layer, which processes without an event loop do not listen to.
     seconds = confirm_seconds()
     return seconds if seconds and has_other_workers() else 0
+
+
+def list_delay() -> float:
+    """Return how many seconds after its change clients are notified of a list.
+
+    Then no process uses the list as it was, so a client that requests it gets the new one.
+    """
+    return LIST_DELAY * confirm_seconds()
 
 
 def clear_caches() -> None:

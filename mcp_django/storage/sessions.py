@@ -38,7 +38,7 @@ from mcp_django.core.context import SessionInfo
 from mcp_django.exceptions import TooManySessions
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
-from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget
+from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget, list_delay
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
     CompiledInsert,
@@ -158,7 +158,7 @@ def new_session(
         client_info=storable(client_info),
         capabilities=storable(capabilities),
         seen_at=Now(),
-        heard_seq=last_number(),
+        heard_seq=last_number(before=list_delay()),
         expires_at=seconds_from_now(get_settings().session_max_age),
     )
     return NewSession(row, network), plaintext
@@ -196,7 +196,7 @@ class _NewSessions:
     def write(self, new: Sequence[NewSession], *, again: bool) -> Sequence[Exception | None]:
         """Store sessions, and return the error of those for which there is no room."""
         # First, since a transaction of this package begins with its write.
-        inserted = _new_sessions(get_settings().session_max_age)
+        inserted = _new_sessions(get_settings().session_max_age, list_delay())
         inserted.insert(self.alias(), [vars(one.row) for one in new], again=again)
         refused = _refuse_too_many(new)
         _evict_oldest([one for one in new if one.row.digest not in refused])
@@ -207,13 +207,14 @@ NEW_SESSIONS = _NewSessions()
 
 
 @cache
-def _new_sessions(max_age: float) -> CompiledInsert:
+def _new_sessions(max_age: float, list_delay: float) -> CompiledInsert:
     return CompiledInsert(
         lambda: tables.Session,
         lambda: {
             "created_at": Now(),
             "seen_at": Now(),
-            "heard_seq": last_number(),
+            # The client may get a list from a process that does not know of a change before.
+            "heard_seq": last_number(before=list_delay),
             "expires_at": seconds_from_now(max_age),
         },
     )

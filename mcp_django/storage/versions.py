@@ -28,6 +28,7 @@ from mcp_django.storage.databases import (
     placeholder,
     placeholders,
     rows,
+    seconds_ago,
     tables,
     write_alias,
 )
@@ -36,6 +37,8 @@ from mcp_django.storage.databases import (
 MAX_NUMBERED: Final = 500
 # How long ``assign_number`` waits for other transactions, each of which takes a few milliseconds.
 LOCK_SECONDS: Final = 5
+# The kinds of lists that a server has.
+LISTS: Final = ("tools", "resources", "prompts")
 # How many changes are read with one query; more than the changes with the same number.
 PAGE_SIZE: Final = 5000
 
@@ -67,7 +70,12 @@ class TopicKey:
     @property
     def is_numbered(self) -> bool:
         """Whether its changes are numbered in one order with those of all such topics."""
-        return self.kind in ("tools", "resources", "prompts", "resource", "standing")
+        return self.kind in (*LISTS, "resource", "standing")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list of a server."""
+        return self.kind in LISTS
 
     @property
     def is_revocation(self) -> bool:
@@ -123,10 +131,17 @@ def _increment_clock() -> int:
     return clock.values_list("version", flat=True).get()
 
 
-def last_number() -> Any:
-    """Return the last assigned number, 0 before the first one, as an expression."""
+def last_number(*, before: float) -> Any:
+    """Return the last number that was assigned more than so many seconds ago, as an expression.
+
+    It is 0 before the first one.
+    """
     found = rows(tables.Topic).filter(pk=CLOCK.digest).values("version")
-    return Coalesce(Subquery(found), 0)
+    if not before:
+        return Coalesce(Subquery(found), 0)
+    recent = rows(tables.Topic).filter(seq__gt=0, changed_at__gt=seconds_ago(before))
+    first = recent.order_by("seq").values("seq")[:1]
+    return Coalesce(Subquery(first) - 1, Subquery(found), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +247,10 @@ def read_versions(topics: Iterable[TopicKey]) -> dict[TopicKey, int]:
     by_digest = {topic.digest: topic for topic in topics}
     found = rows(tables.Topic).filter(pk__in=list(by_digest))
     return {by_digest[digest]: version for digest, version in found.values_list("pk", "version")}
+
+
+def recently_changed(topics: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
+    """Return the topics that changed within so many seconds, by the clock of the database."""
+    by_digest = {topic.digest: topic for topic in topics}
+    found = rows(tables.Topic).filter(pk__in=list(by_digest), changed_at__gt=seconds_ago(seconds))
+    return [by_digest[digest] for digest in found.values_list("pk", flat=True)]

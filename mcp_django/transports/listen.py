@@ -64,6 +64,7 @@ from mcp_django.execution.threads import (
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.storage import task_rows, versions
+from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.revocations import revocation_topics
 from mcp_django.storage.sessions import StoredSession
@@ -170,9 +171,11 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
     # is queued at most once, so the queue is at most as long as the list of topics.
     wanted = [*subscription.topics, *subscription.revocation_topics]
-    unsubscribe = get_hub().subscribe(wanted, mailbox.put_once)
+    unsubscribe = get_hub().subscribe(wanted, partial(put_in_time, mailbox))
     try:
         await get_hub().prepare(wanted)
+        for topic in await _lists_in_doubt(subscription.topics):
+            put_in_time(mailbox, topic)
         may_stay = await subscription.begin()
         with drain.idle_stream(mailbox.wake) as draining:
             yield _outgoing(subscription.acknowledgement())
@@ -184,6 +187,27 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     finally:
         unsubscribe()
         slot.release()
+
+
+def put_in_time(mailbox: Mailbox, topic: TopicKey) -> None:
+    """Queue a changed topic, a list when no process uses it as it was; on the event loop."""
+    delay = list_delay() if topic.is_list else 0
+    if delay:
+        asyncio.get_running_loop().call_later(delay, mailbox.put_once, topic)
+    else:
+        mailbox.put_once(topic)
+
+
+async def _lists_in_doubt(topics: Iterable[TopicKey]) -> list[TopicKey]:
+    """Return the lists that the client may get as they were before a change that it missed."""
+    delay, lists = list_delay(), [topic for topic in topics if topic.is_list]
+    if not delay or not lists:
+        return []
+    try:
+        return await run_in_short_thread(partial(versions.recently_changed, lists, delay))
+    except Error:
+        # Changes are then known only by pub/sub, as the hub has logged.
+        return []
 
 
 def cancellation_message(call: Call) -> bytes:
@@ -544,6 +568,8 @@ class _GetStream:
         self._restores = self._hub.restores
         self._waiting: dict[TopicKey, int] = {}
         """The changed topics to report, with the number of the last change of each."""
+        self._held: Counter[int] = Counter()
+        """The numbers of changed lists that are held back, see ``list_delay``."""
         self._sent_positions: deque[tuple[float, int]] = deque()
         """Times and positions of the last ``ARRIVAL_SECONDS``, to know what has arrived."""
         self._woken = asyncio.Event()
@@ -618,7 +644,21 @@ class _GetStream:
                 self._restores = self._hub.restores
                 self._is_ahead = self._position > self._seen
             if number > self._position or self._is_ahead:
-                self._waiting[topic] = number
+                self._queue(topic, number)
+        self._woken.set()
+
+    def _queue(self, topic: TopicKey, number: int) -> None:
+        """Queue a change to report; a list when no process uses it as it was."""
+        delay = list_delay() if topic.is_list else 0
+        if not delay:
+            self._waiting[topic] = number
+            return
+        self._held[number] += 1
+        asyncio.get_running_loop().call_later(delay, self._release, topic, number)
+
+    def _release(self, topic: TopicKey, number: int) -> None:
+        self._held -= Counter([number])
+        self._waiting[topic] = number
         self._woken.set()
 
     @property
@@ -690,7 +730,7 @@ class _GetStream:
         )
         self._is_ahead = self._is_ahead or self._position > last
         for topic, number in found.items():
-            self._waiting[topic] = max(number, self._waiting.get(topic, 0))
+            self._queue(topic, max(number, self._waiting.get(topic, 0)))
         if found:
             # A change is reported only after all changes with smaller numbers are known.
             await self._hub.poll_numbered()
@@ -760,7 +800,12 @@ class _GetStream:
         ]
 
     def _event(self, topic: TopicKey, number: int, *, is_last: bool) -> bytes:
-        """Return an event; the last one of a number advances the position, earlier ones do not."""
+        """Return an event; the last one of a number advances the position, earlier ones do not.
+
+        Nor does it advance beyond a change that is held back: a client that reconnects has to get
+        it.
+        """
+        is_last = is_last and number < min(self._held, default=math.inf)
         if is_last and (number > self._position or self._is_ahead):
             self._position, self._beyond, self._is_ahead = number, 0, False
         else:

@@ -31,16 +31,20 @@ from mcp_django.protocol.envelope import Stateless, classify
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, REVISIONS, Revision
 from mcp_django.storage import versions
+from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
 from mcp_django.storage.sessions import MemorySession
-from mcp_django.storage.versions import TopicKey
+from mcp_django.storage.versions import LISTS, TopicKey
 from mcp_django.transports.client_requests import LocalAnswers
-from mcp_django.transports.listen import RETRY_SECONDS, SessionSubscription, seconds_until_recheck
+from mcp_django.transports.listen import (
+    RETRY_SECONDS,
+    SessionSubscription,
+    put_in_time,
+    seconds_until_recheck,
+)
 from mcp_django.transports.outgoing import Mailbox
 
 logger = logging.getLogger("mcp_django")
-
-LISTS: Final = ("tools", "resources", "prompts")
 
 
 class LocalSession:
@@ -249,7 +253,7 @@ async def notify_changes(
     session.on_change = subscribed
     loop = asyncio.get_running_loop()
     # Subscribe before the first await: without a database, changes are known only by pub/sub.
-    leave = get_hub().subscribe(baseline.lists, mailbox.put_once)
+    leave = get_hub().subscribe(baseline.lists, partial(put_in_time, mailbox))
     try:
         subscription = _subscription(server, session, await run_with_retry(principal))
         recheck = loop.time() + seconds_until_recheck()
@@ -270,12 +274,14 @@ async def notify_changes(
                     # A caller that was authorized before stays until the check succeeds.
                     logger.warning("Could not check a session; retrying.", exc_info=True)
                     recheck = loop.time() + RETRY_SECONDS
-                unsubscribe = get_hub().subscribe(subscription.topics, mailbox.put_once)
+                put = partial(put_in_time, mailbox)
+                unsubscribe = get_hub().subscribe(subscription.topics, put)
                 leave()
                 leave = unsubscribe
                 await get_hub().prepare(subscription.topics)
                 outdated = partial(baseline.take_changed, subscription.topics)
-                found.update(dict.fromkeys(await run_in_short_thread(outdated)))
+                for topic in await run_in_short_thread(outdated):
+                    put_in_time(mailbox, topic)
             for topic in subscription.topics:
                 if topic in found and subscription.covers(topic):
                     await write(jsonrpc.encode(subscription.notice(topic)))
@@ -330,8 +336,15 @@ class _InitialVersions:
         return [TopicKey(self._server, kind) for kind in LISTS]
 
     def record_lists(self) -> None:
-        """Record the versions of the lists, before ``initialize`` is answered; blocking."""
+        """Record the versions of the lists, before ``initialize`` is answered; blocking.
+
+        A list that changed a moment ago counts as changed later: the client may still get the old
+        one.
+        """
         self._note(self.lists)
+        delay = list_delay()
+        for topic in _recently_changed(self.lists, delay) if delay else ():
+            self._known[topic] = -1
 
     def record_resources(self, uris: Iterable[str]) -> None:
         """Record the versions of subscribed resources, before the request is answered; blocking."""
@@ -356,6 +369,13 @@ class _InitialVersions:
         known = {topic: version for topic, version in noted.items() if version is not None}
         found = _versions(known) or {}
         return [topic for topic, version in found.items() if version != known[topic]]
+
+
+def _recently_changed(lists: Iterable[TopicKey], seconds: float) -> list[TopicKey]:
+    try:
+        return versions.recently_changed(lists, seconds)
+    except DatabaseError:
+        return []
 
 
 def _versions(wanted: Iterable[TopicKey]) -> dict[TopicKey, int] | None:
