@@ -417,9 +417,10 @@ class Settings:
     ping_seconds: Annotated[float, Ge(0)] = 60
     drain_seconds: Seconds = 25
 
-    confirm_seconds: Annotated[float, Ge(0), Le(10)] = 0
+    confirm_seconds: Annotated[float, Ge(0), Le(10)] | None = None
     """How long what the database has confirmed is used; 0: each request asks. Other processes
-    count on a heartbeat for as long (``storage.inbox``), so it has a limit."""
+    count on a heartbeat for as long (``storage.inbox``), so it has a limit. ``None``: 1, and 0
+    under a test runner."""
     session_idle: Seconds = 3600
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100

@@ -47,7 +47,7 @@ from mcp_django.auth.principal import (
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
-from mcp_django.storage.cache import Confirmed, RefreshAheadCache
+from mcp_django.storage.cache import Confirmed, RefreshAheadCache, confirm_seconds
 from mcp_django.storage.databases import TENANT_APPS, is_on_loop, tables
 from mcp_django.storage.revocations import caller_tags
 
@@ -165,10 +165,10 @@ def _setting_changed(**kwargs: Any) -> None:
 def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     """Return why callers of these backends are looked up on each request; empty if they are not."""
     settings = get_settings()
-    if not settings.confirm_seconds:
-        return "CONFIRM_SECONDS is 0"
     if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
         return f"{tenants[0]} chooses the tenant of a database connection"
+    if not confirm_seconds():
+        return "CONFIRM_SECONDS is 0"
     if others := [name for name in backends if name not in BEARER_BACKENDS]:
         return f"AUTH contains {others[0]!r}"
     if upstream or settings.oauth.upstream:

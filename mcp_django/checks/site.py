@@ -29,6 +29,7 @@ from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.storage.cache import wanted_seconds
 from mcp_django.storage.databases import TENANT_APPS
 
 DISTRIBUTION = "django-mcp-provider"
@@ -223,12 +224,12 @@ def check_tenants() -> Iterator[Problem]:
 
 @system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])
 def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
-    """I003: callers are looked up on each request, although CONFIRM_SECONDS is set."""
+    """I003: callers are looked up on each request; noted with ``--deploy``."""
     try:
         reason = why_not_cached(tuple(server.auth), server.upstream)
     except ImproperlyConfigured:  # reported by E003
         return
-    if get_settings().confirm_seconds and reason:
+    if wanted_seconds() and reason:
         what = f"Callers of the server {server.name!r} are looked up on each request: {reason}."
         yield what, "Nothing is needed; docs/security.md tells what a cached caller saves."
 

@@ -7,7 +7,7 @@ the site's propagators, since the MCP specification names these two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from mcp_django.storage.cache import cache_counters
 
 INSTRUMENTATION_SCOPE = "mcp_django"
 PACKAGE = "django-mcp-provider"
@@ -123,6 +125,12 @@ class Instruments:
         self._sessions = _create_histogram(
             meter, "mcp.server.session.duration", "Duration of a session with a client."
         )
+        meter.create_observable_counter(
+            "mcp_django.cache.values",
+            [_observe_cache],
+            unit="{value}",
+            description="Callers and sessions that were known, asked for or confirmed.",
+        )
 
     @property
     def is_noop(self) -> bool:
@@ -171,6 +179,12 @@ class Instruments:
     def record_session(self, seconds: float, attributes: Attributes) -> None:
         """Record the duration of a session."""
         self._sessions.record(seconds, attributes)
+
+
+def _observe_cache(options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    for name, counters in cache_counters().items():
+        for event in ("hits", "asked", "confirmed"):
+            yield metrics.Observation(counters[event], {"cache": name, "event": event})
 
 
 def _is_api_default(provider: object) -> bool:

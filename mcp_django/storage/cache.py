@@ -82,7 +82,16 @@ MAX_WAITING: Final = 10_000
 
 def confirm_seconds() -> float:
     """Return how long a value may be used; 0 if each request asks."""
-    return 0 if _has_tenants() else get_settings().confirm_seconds
+    return 0 if _has_tenants() else wanted_seconds()
+
+
+def wanted_seconds() -> float:
+    """Return ``CONFIRM_SECONDS``, which is not used if an app chooses the tenant of connections."""
+    wanted = get_settings().confirm_seconds
+    if wanted is not None:
+        return wanted
+    # What a test changes by ``update()`` counts at once.
+    return 0 if is_under_test() else 1
 
 
 @cache
@@ -146,6 +155,21 @@ class RefreshAheadCache(Generic[K, V]):
         """How many questions are on their way."""
         self._cleared_at = 0
         """The count when everything was forgotten."""
+        self._hits = self._asked = self._confirmed = 0
+
+    def counters(self) -> dict[str, int]:
+        """Return how many values there are, and what happened to values since the process began.
+
+        ``hits`` counts requests that used a known value, ``asked`` values that requests waited for,
+        and ``confirmed`` values that were confirmed in the background. They are approximate: they
+        are counted without a lock.
+        """
+        return {
+            "entries": len(self._entries),
+            "hits": self._hits,
+            "asked": self._asked,
+            "confirmed": self._confirmed,
+        }
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -162,6 +186,7 @@ class RefreshAheadCache(Generic[K, V]):
         if entry is None or entry.until <= monotonic() or entry.until_time <= time.time():
             return None
         entry.is_used = True
+        self._hits += 1
         return entry.confirmed.value
 
     def get_in_thread(self, key: K) -> V | None:
@@ -178,6 +203,7 @@ class RefreshAheadCache(Generic[K, V]):
             Busy: too many requests wait for an answer.
         """
         if not confirm_seconds() or has_open_transaction():
+            self._asked += 1
             found = self._read_many([key]).get(key)
             return None if found is None else found.value
         known = self.get(key)
@@ -219,8 +245,13 @@ class RefreshAheadCache(Generic[K, V]):
         Raises:
             Error: the database could not be asked.
         """
-        found: dict[K, V] = {}
         left = list(keys)
+        self._asked += len(left)
+        return self._read(left)
+
+    def _read(self, keys: list[K]) -> dict[K, V]:
+        found: dict[K, V] = {}
+        left = keys
         for _ in range(ATTEMPTS):
             left = self._read_once(left, found)
             if not left:
@@ -329,11 +360,17 @@ class RefreshAheadCache(Generic[K, V]):
                 elif entry.is_used:
                     used.append(key)
         for part in in_batches(used, CHUNK):
-            self.read(part)
+            self._read(list(part))
+        self._confirmed += len(used)
         return len(used)
 
 
 _caches: WeakSet[RefreshAheadCache[Any, Any]] = WeakSet()
+
+
+def cache_counters() -> dict[str, dict[str, int]]:
+    """Return the counters of all caches of this process by their names; nothing about values."""
+    return {one.name: one.counters() for one in sorted(_caches, key=lambda one: one.name)}
 
 
 class Confirmable(Protocol):

@@ -189,7 +189,7 @@ def parse_request(server: Server, exchange: Exchange) -> Reply | ParsedRequest:
 def serve_in_thread(received: ParsedRequest) -> Outcome:
     """Authorize the caller and admit the request; may query the database."""
     if received.exchange.endpoint == "health":
-        return site_pages.health_reply(received.exchange)
+        return site_pages.health_reply(received.server, received.exchange)
     outcome = _answered(received, _admit_in_thread)
     assert outcome is not None
     return outcome

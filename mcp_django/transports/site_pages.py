@@ -25,6 +25,7 @@ from django.utils.text import slugify
 from django.utils.translation import get_language, gettext as _
 from django.views.decorators.http import require_http_methods
 
+from mcp_django.auth.authentication import why_not_cached
 from mcp_django.auth.pages import csp_hash_source, protect_page
 from mcp_django.auth.permissions import AllowAny, parse_permissions
 from mcp_django.conf import get_settings
@@ -39,6 +40,7 @@ from mcp_django.execution.approval_guard import (
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.storage import approval_rows
+from mcp_django.storage.cache import cache_counters, confirm_seconds
 from mcp_django.storage.databases import write_alias
 from mcp_django.transports.exchange import Exchange, Reply, json_reply, jsonrpc_error_reply
 
@@ -126,8 +128,9 @@ def _policy() -> str:
 
 # ``GET <mount>/health`` reports whether the database answers, for monitoring. The endpoint exists
 # only if ``MCP_DJANGO["HEALTH"]`` is true. It needs no credentials and reports only "ok" or
-# "unavailable". Many requests do no harm: the database is queried at most once a second, by one
-# thread, and a query that takes too long counts as "unavailable".
+# "unavailable", and counters of what the process caches. Many requests do no harm: the database is
+# queried at most once a second, by one thread, and a query that takes too long counts as
+# "unavailable".
 
 # How long a result is reused for all requests.
 FRESH_SECONDS = 1.0
@@ -135,7 +138,6 @@ FRESH_SECONDS = 1.0
 QUERY_TIMEOUT_SECONDS = 2.0
 
 VERBS = ("GET", "HEAD")
-HEALTHY_BODY, UNHEALTHY_BODY = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 
 class _SwitchedPattern(URLPattern):
@@ -166,11 +168,16 @@ def check_health_request(exchange: Exchange) -> Reply | None:
     return None
 
 
-def health_reply(exchange: Exchange) -> Reply:
+def health_reply(server: Server, exchange: Exchange) -> Reply:
     """Return 200 if the database answers within two seconds, else 503."""
-    found = (
-        json_reply(200, HEALTHY_BODY) if health_check.is_well() else json_reply(503, UNHEALTHY_BODY)
-    )
+    is_well = health_check.is_well()
+    said: dict[str, Any] = {"status": "ok" if is_well else "unavailable"}
+    if confirm_seconds():
+        is_cached = not why_not_cached(tuple(server.auth), server.upstream)
+        said["callers"] = "cached" if is_cached else "looked up"
+        said["cache"] = cache_counters()
+    body = json.dumps(said, separators=(",", ":")).encode()
+    found = json_reply(200 if is_well else 503, body)
     return replace(found, body=b"") if exchange.verb == "HEAD" else found
 
 

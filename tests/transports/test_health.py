@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,12 @@ from django.test import Client
 from django.urls import path, re_path, reverse
 
 from mcp_django import mcp
+from mcp_django.auth.authentication import caller_cache
+from mcp_django.storage.cache import clear_caches
 from mcp_django.transports import site_pages
 from mcp_django.transports.consumer import MCPConsumer
-from tests.drivers import Answer, send
+from tests.drivers import Answer, message, send
+from tests.servers import person, token_for
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import EVERY_MOUNT, in_thread
 
@@ -56,6 +60,45 @@ def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
     response: Any = Client().generic(verb, address, headers={"host": "testserver", **headers})
     found = {name.lower(): value for name, value in response.items()}
     return Answer(status=response.status_code, headers=found, body=response.content)
+
+
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_what_is_cached_is_counted_and_not_named(mount: str, settings: Any) -> None:
+    settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": 1}
+    clear_caches()
+    plaintext = await in_thread(issue)
+    called = message("tools/call", {"name": "whoami"})
+    bearer = f"Bearer {plaintext}"
+    before = caller_cache.counters()
+    for _ in range(2):
+        answer = await send(mcp.asgi, "/mcp", called, authorization=bearer)
+        assert answer.status == 200
+    answer = await ask(mount)
+    found = json.loads(answer.body)
+    assert found["status"] == "ok"
+    assert found["callers"] == "cached"
+    counters = found["cache"]["callers"]
+    assert counters["entries"] == 1
+    assert counters["hits"] >= before["hits"] + 1
+    assert counters["asked"] == before["asked"] + 1
+    # Numbers and nothing else.
+    assert set(found) == {"status", "callers", "cache"}
+    assert {type(value) for one in found["cache"].values() for value in one.values()} == {int}
+
+
+def issue() -> str:
+    return token_for(person())[1]
+
+
+@pytest.mark.parametrize("seconds", [0, None])
+async def test_without_a_cache_nothing_is_said_of_it(settings: Any, seconds: Any) -> None:
+    settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": seconds}
+    assert (await ask("raw")).body == OK
+
+
+async def test_callers_that_are_looked_up_are_told_of(settings: Any) -> None:
+    settings.MCP_DJANGO = {"HEALTH": True, "CONFIRM_SECONDS": 1, "AUTH": ["tokens", "session"]}
+    assert json.loads((await ask("raw")).body)["callers"] == "looked up"
 
 
 @pytest.fixture

@@ -42,6 +42,26 @@ async def test_a_session_over_http_is_told_from_its_beginning_to_its_end(told: T
     assert point.count == 1
 
 
+async def test_known_callers_and_sessions_are_counted(told: Told, settings: Any) -> None:
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
+
+    def counted() -> dict[tuple[str, str], int]:
+        points = told.points("mcp_django.cache.values")
+        return {(one.attributes["cache"], one.attributes["event"]): one.value for one in points}
+
+    before = counted()
+    peer = await opened("lane", PATH)
+    assert await peer.result("ping") == {}
+    after = counted()
+    assert set(after) == {
+        (name, event)
+        for name in ("callers", "sessions")
+        for event in ("hits", "asked", "confirmed")
+    }
+    assert after["sessions", "asked"] == before["sessions", "asked"] + 1
+    assert after["sessions", "hits"] > before["sessions", "hits"]
+
+
 async def test_an_initialize_that_fails_is_told(told: Told) -> None:
     await Peer("lane", PATH).send(initialize(None))
     span = told.only()
