@@ -51,6 +51,14 @@ FLEETS = {
         *("gunicorn", "--preload", "--worker-class", "uvicorn_worker.UvicornWorker"),
         *("--bind", f"{HOST}:{{port}}", "--workers", "2", "{app}"),
     ),
+    "gunicorn, threads": (
+        *("gunicorn", "--worker-class", "gthread", "--threads", "8"),
+        *("--bind", f"{HOST}:{{port}}", "--workers", "2", "{app}"),
+    ),
+    "gunicorn, greenlets": (
+        *("gunicorn", "--worker-class", "gevent"),
+        *("--bind", f"{HOST}:{{port}}", "--workers", "2", "{app}"),
+    ),
 }
 
 

@@ -33,6 +33,7 @@ from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
+from asgiref.sync import async_to_sync
 from django.apps import apps
 from django.core.signals import setting_changed
 from django.db import Error
@@ -47,6 +48,7 @@ from mcp_django.storage.databases import (
     has_kept_connections,
     has_open_transaction,
     in_batches,
+    is_on_loop,
     is_under_test,
     keep_connections,
     run_with_fresh_connections,
@@ -458,6 +460,28 @@ def receive_forgotten() -> None:
 _receiving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
+def receive_forgotten_from_thread() -> None:
+    """Do the same for the event loop that waits for this thread, once for a process.
+
+    Under WSGI there is none, and the process notices changes when it confirms.
+    """
+    if _has_looked.is_set() or is_on_loop():
+        return
+    _has_looked.set()
+    if confirm_seconds() and shared_layer() is not None:
+        # Without a loop that waits, it runs on a loop of its own, which is closed then.
+        loop = async_to_sync(_running_loop)()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(receive_forgotten)
+
+
+_has_looked = threading.Event()
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
 @receiver(setting_changed, dispatch_uid="mcp_django.cache")
 def _setting_changed(*, setting: str, **kwargs: Any) -> None:
     if setting in ("MCP_DJANGO", "INSTALLED_APPS"):
@@ -595,6 +619,7 @@ def _begin_anew() -> None:
     for one in list(_caches):
         one._reset()
     _thread._reset()
+    _has_looked.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew)

@@ -20,6 +20,7 @@ from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol.headers import JSON, Headers
+from mcp_django.storage.cache import receive_forgotten_from_thread
 from mcp_django.transports.answer import InFlight, run_work
 from mcp_django.transports.exchange import (
     Endpoint,
@@ -64,6 +65,7 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Process one request and return the response."""
+        receive_forgotten_from_thread()
         received = self._received(request)
         outcome = received if isinstance(received, Reply) else serve_in_thread(received)
         if isinstance(outcome, Work):
