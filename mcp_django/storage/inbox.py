@@ -147,7 +147,8 @@ def is_registered() -> bool:
     age = time.monotonic() - _last_heartbeats.get(worker_id(), -math.inf)
     if age >= HEARTBEAT_SECONDS:
         try:
-            row_writer.store(HEARTBEATS, None)
+            # Until the first one nothing is cached, so each request asks.
+            row_writer.store(HEARTBEATS, None, soon=age == math.inf)
         except Error:
             return False
         age = time.monotonic() - _last_heartbeats.get(worker_id(), -math.inf)

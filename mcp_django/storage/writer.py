@@ -220,14 +220,18 @@ class BatchWriter:
         if is_heard or is_full or not self._is_woken:
             self._wake(_HEARD if is_heard else _ADDED)
 
-    def store(self, kind: RowKind, row: Any) -> None:
+    def store(self, kind: RowKind, row: Any, *, soon: bool = False) -> None:
         """Queue a row without a caller, or write it now where this thread has to by itself.
+
+        ``soon`` does not wait for other rows, unless some are written at the moment.
 
         Raises:
             Error: this thread could not write it.
         """
         if self.is_immediate(kind):
             self.write(kind, row, seconds=get_settings().queue_seconds)
+        elif soon and not self._urgent:
+            self._put(_QueuedRow(kind, row))
         else:
             self.enqueue(kind, row)
 
@@ -349,9 +353,9 @@ class BatchWriter:
                     taken.append(item)
             for kind, queued in _by_kind(taken).items():
                 for item, outcome in zip(queued, self._outcomes(kind, queued), strict=True):
-                    assert item.deliver is not None
                     is_error = isinstance(outcome, BaseException)
-                    item.deliver(*((None, outcome) if is_error else (outcome, None)))
+                    if item.deliver is not None:
+                        item.deliver(*((None, outcome) if is_error else (outcome, None)))
 
     def _outcomes(self, kind: RowKind, queued: Sequence[_QueuedRow]) -> Sequence[Outcome]:
         try:

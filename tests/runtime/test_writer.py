@@ -255,6 +255,17 @@ def test_rows_that_somebody_waits_for_do_not_wait_for_others(
     assert stored() == "abcd"
 
 
+def test_a_row_that_is_wanted_soon_does_not_wait_for_others(
+    made: BatchWriter, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FLUSH_SECONDS", 1000)
+    made._flush_delay = 1000
+    made.store(groups, "later")
+    made.store(groups, "soon", soon=True)
+    assert groups.is_writing.acquire(timeout=PATIENCE)
+    assert groups.batches == [["soon"]]
+
+
 def test_they_are_written_between_the_batches_of_others(
     made: BatchWriter, groups: Groups, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

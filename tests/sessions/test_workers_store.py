@@ -87,3 +87,15 @@ def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_first_beats_of_one_process_make_one_row() -> None:
     at_once(8, lambda _: inbox.write_heartbeat())
     assert Worker.objects.filter(pk=HERE).count() == 1
+
+
+def test_only_the_first_beat_of_a_process_is_written_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[bool] = []
+    monkeypatch.setattr(inbox.row_writer, "store", lambda kind, row, *, soon: wanted.append(soon))
+    monkeypatch.setattr(inbox, "_last_heartbeats", {})
+    assert not inbox.is_registered()
+    inbox.write_heartbeat()
+    assert inbox.is_registered()
+    inbox._last_heartbeats[HERE] -= inbox.HEARTBEAT_SECONDS
+    assert inbox.is_registered()
+    assert wanted == [True, False]
