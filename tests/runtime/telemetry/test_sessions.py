@@ -53,11 +53,8 @@ async def test_known_callers_and_sessions_are_counted(told: Told, settings: Any)
     peer = await opened("lane", PATH)
     assert await peer.result("ping") == {}
     after = counted()
-    assert set(after) == {
-        (name, event)
-        for name in ("callers", "sessions")
-        for event in ("hits", "asked", "confirmed")
-    }
+    events = {event for name, event in after if name == "callers"}
+    assert events == {"hits", "asked", "confirmed"}
     assert after["sessions", "asked"] == before["sessions", "asked"] + 1
     assert after["sessions", "hits"] > before["sessions", "hits"]
 
