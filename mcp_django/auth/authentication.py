@@ -171,6 +171,8 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
         return "CONFIRM_SECONDS is 0"
     if others := [name for name in backends if name not in BEARER_BACKENDS]:
         return f"AUTH contains {others[0]!r}"
+    if shared := _issuers_in_both(backends):
+        return f"INTROSPECTION comes before JWT in AUTH, and both contain {shared[0]}"
     if upstream or settings.oauth.upstream:
         return "OAUTH['UPSTREAM'] is used"
     if settings.oauth.can_connect:
@@ -178,6 +180,17 @@ def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     if list(django_settings.AUTHENTICATION_BACKENDS) != _MODEL_BACKEND:
         return "AUTHENTICATION_BACKENDS has other backends than ModelBackend"
     return _why_model_is_unknown(get_user_model(), backends)
+
+
+def _issuers_in_both(backends: tuple[str, ...]) -> list[str]:
+    """Return the issuers whose JWTs are introspected, so that their signature does not decide."""
+    if not {"jwt", "introspection"}.issubset(backends):
+        return []
+    if backends.index("jwt") < backends.index("introspection"):
+        return []
+    settings = get_settings()
+    introspected = {one.issuer for one in settings.introspection}
+    return [one.issuer for one in settings.jwt if one.issuer in introspected]
 
 
 def _why_model_is_unknown(user: Any, backends: tuple[str, ...]) -> str:
@@ -214,9 +227,12 @@ def _read_callers_of(
 ) -> dict[CallerKey, Confirmed[Principal]]:
     """Return the callers of one database."""
     found: dict[CallerKey, Confirmed[Principal]] = {}
-    for name in dict.fromkeys(name for key in keys for name in key.backends):
-        wanted = [key for key in keys if name in key.backends and key not in found]
-        found.update(get_backend(name).confirm(wanted, alias) if wanted else {})
+    # Each key's backends in their order: the first that knows a bearer decides about it.
+    for backends in dict.fromkeys(key.backends for key in keys):
+        left = {key for key in keys if key.backends == backends}
+        for name in backends:
+            found.update(get_backend(name).confirm(left, alias) if left else {})
+            left -= found.keys()
     users = (one.value.user for one in found.values())
     accounts = _read_accounts(alias, {user.pk: user for user in users})
     return {key: _with_account(one, accounts) for key, one in found.items()}
@@ -297,6 +313,8 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
 # The process owns it; a changed setting clears it. It is small: a client may send any host.
 _places: dict[tuple[Any, ...], tuple[str, str]] = {}
 MAX_PLACES = 1000
+# So many characters its parts may have together.
+MAX_PLACE = 1000
 _HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
 
 
@@ -314,7 +332,8 @@ def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str,
         is_own = "oauth" in backends
         issuers = get_backend("oauth").issuers(credentials.request()) if is_own else ()
         found = credentials.resource, "".join(issuers)
-        if credentials.scheme and credentials.path and hosts[0]:
+        is_short = len(repr(raw)) <= MAX_PLACE
+        if credentials.scheme and credentials.path and hosts[0] and is_short:
             if len(_places) >= MAX_PLACES:
                 _places.clear()
             _places[raw] = found

@@ -62,6 +62,16 @@ class Claims(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._claims())
 
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def copy(self) -> dict[str, Any]:
+        """Return them as a dictionary, which can be changed."""
+        return dict(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:

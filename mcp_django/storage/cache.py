@@ -453,7 +453,7 @@ def receive_forgotten() -> None:
     loop = asyncio.get_running_loop()
     if loop not in _receiving and confirm_seconds():
         _receiving.add(loop)
-        if shared_layer() is not None:
+        if _has_layer():
             get_hub().subscribe([TAGS], lambda topic: forget_here(topic.uri))
 
 
@@ -468,11 +468,20 @@ def receive_forgotten_from_thread() -> None:
     if _has_looked.is_set() or is_on_loop():
         return
     _has_looked.set()
-    if confirm_seconds() and shared_layer() is not None:
+    if confirm_seconds() and _has_layer():
         # Without a loop that waits, it runs on a loop of its own, which is closed then.
         loop = async_to_sync(_running_loop)()
         if not loop.is_closed():
             loop.call_soon_threadsafe(receive_forgotten)
+
+
+def _has_layer() -> bool:
+    try:
+        return shared_layer() is not None
+    except Exception:
+        # A check reports it; requests do not need it.
+        logger.warning("The channel layer cannot be used.", exc_info=True)
+        return False
 
 
 _has_looked = threading.Event()
@@ -587,14 +596,26 @@ class _AskingThread:
         for asked_of, asked in by_cache.items():
             known = {question.key: asked_of.get(question.key) for question in asked}
             unknown = [key for key, value in known.items() if value is None]
-            failure: Exception | None = None
-            try:
-                if unknown:
-                    known |= run_with_fresh_connections(partial(asked_of.read, unknown))
-            except Exception as exc:  # noqa: BLE001 - each request gets it
-                failure = exc
+            failures = self._read(asked_of, unknown, known)
             for question in asked:
-                question.deliver(known[question.key], failure)
+                question.deliver(known[question.key], failures.get(question.key))
+
+    def _read(
+        self, asked_of: RefreshAheadCache[Any, Any], unknown: list[Any], known: dict[Any, Any]
+    ) -> dict[Any, Exception]:
+        """Add the values of unknown keys to those that are known; return the failures by key."""
+        try:
+            if unknown:
+                known |= run_with_fresh_connections(partial(asked_of.read, unknown))
+        except Exception as exc:  # noqa: BLE001 - each request gets it
+            if len(unknown) == 1 or isinstance(exc, Error):
+                return dict.fromkeys(unknown, exc)
+            # One of them may be to blame.
+            failures: dict[Any, Exception] = {}
+            for key in unknown:
+                failures |= self._read(asked_of, [key], known)
+            return failures
+        return {}
 
     def _confirm(self) -> None:
         try:

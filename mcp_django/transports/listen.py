@@ -174,7 +174,8 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     unsubscribe = get_hub().subscribe(wanted, partial(put_in_time, mailbox))
     try:
         await get_hub().prepare(wanted)
-        for topic in await _lists_in_doubt(subscription.topics):
+        caller = subscription.principal.user_key
+        for topic in await _lists_in_doubt(subscription.topics, caller):
             put_in_time(mailbox, topic)
         may_stay = await subscription.begin()
         with drain.idle_stream(mailbox.wake) as draining:
@@ -198,16 +199,17 @@ def put_in_time(mailbox: Mailbox, topic: TopicKey) -> None:
         mailbox.put_once(topic)
 
 
-async def _lists_in_doubt(topics: Iterable[TopicKey]) -> list[TopicKey]:
+async def _lists_in_doubt(topics: Iterable[TopicKey], caller: str) -> list[TopicKey]:
     """Return the lists that the client may get as they were before a change that it missed."""
     delay, lists = list_delay(), [topic for topic in topics if topic.is_list]
     if not delay or not lists:
         return []
+    recently = partial(versions.recently_changed, lists, delay)
     try:
-        return await run_in_short_thread(partial(versions.recently_changed, lists, delay))
-    except Error:
-        # Changes are then known only by pub/sub, as the hub has logged.
-        return []
+        return await get_pool("short").run(partial(run_with_request_signals, recently), key=caller)
+    except (Busy, Error):
+        # One notification too many does no harm.
+        return lists
 
 
 def cancellation_message(call: Call) -> bytes:
@@ -647,9 +649,9 @@ class _GetStream:
                 self._queue(topic, number)
         self._woken.set()
 
-    def _queue(self, topic: TopicKey, number: int) -> None:
+    def _queue(self, topic: TopicKey, number: int, *, may_hold: bool = True) -> None:
         """Queue a change to report; a list when no process uses it as it was."""
-        delay = list_delay() if topic.is_list else 0
+        delay = list_delay() if topic.is_list and may_hold else 0
         if not delay:
             self._waiting[topic] = number
             return
@@ -729,8 +731,9 @@ class _GetStream:
             partial(versions.read_changed_topics, new, self._position)
         )
         self._is_ahead = self._is_ahead or self._position > last
+        recent = await _lists_in_doubt(found, self._principal.user_key)
         for topic, number in found.items():
-            self._queue(topic, max(number, self._waiting.get(topic, 0)))
+            self._queue(topic, max(number, self._waiting.get(topic, 0)), may_hold=topic in recent)
         if found:
             # A change is reported only after all changes with smaller numbers are known.
             await self._hub.poll_numbered()

@@ -18,10 +18,12 @@ from django.utils import timezone
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth import authentication
-from mcp_django.auth.authentication import caller_cache, caller_key
+from mcp_django.auth.authentication import caller_cache, caller_key, why_not_cached
 from mcp_django.auth.backends import external, get_backend, jwt
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.permissions import InGroups
+from mcp_django.auth.principal import Claims
+from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import ExternalIdentity
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.protocol.headers import Headers
@@ -61,11 +63,13 @@ def change_claims(ctx: Context) -> str:
     return said
 
 
-def ask(token: str, tool: str = "plain", **changes: str | None) -> int | str:
+def ask(
+    token: str, tool: str = "plain", *, server: MCPServer = border, **changes: str | None
+) -> int | str:
     """Call a tool: its text, or the status or code of the error."""
     body = message("tools/call", {"name": tool, "arguments": {}})
     headers = headers_for(body, authorization=f"Bearer {token}", **changes)
-    answer = through_view(border, json.dumps(body), {k: v for k, v in headers.items() if v})
+    answer = through_view(server, json.dumps(body), {k: v for k, v in headers.items() if v})
     if answer.status_code != 200:
         return answer.status_code
     found = json.loads(answer.content)
@@ -212,6 +216,53 @@ def prepared_key(token: str) -> Any:
     return key
 
 
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_a_token_without_a_possible_subject_costs_no_other_caller(at_border: Border) -> None:
+    tokens = [at_border.issuer.token(aud=RESOURCE, sub=sub) for sub in ("\ud800", "a\0b")]
+    keys = [prepared_key(token) for token in (*tokens, at_border.token)]
+    assert list(caller_cache.read(keys)) == keys[2:]
+    assert [ask(token) for token in tokens] == [401, 401]
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_one_token_is_remembered_once(at_border: Border, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    at_border.trust(AUDIENCES=[RESOURCE])
+    for port in range(20):
+        assert ask(at_border.token, host=f"testserver:{8000 + port}") == "ada"
+    backend: Any = get_backend("jwt")
+    assert len(backend._verified) == 1
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_claims_that_are_too_long_are_not_kept(
+    at_border: Border, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external, "MAX_CLAIMS", 10)
+    for _ in range(2):
+        assert ask(at_border.token) == "ada"
+    backend: Any = get_backend("jwt")
+    assert not backend._verified
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_long_headers_are_not_kept(at_border: Border, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    authentication._places.clear()
+    for number in range(5):
+        assert ask("unknown", **{"x-forwarded-host": f"{number}{'x' * 5000}"}) == 401
+    assert not [place for place in authentication._places if len(repr(place)) > 2000]
+
+
+def test_claims_can_be_used_as_a_mapping() -> None:
+    claims = Claims('{"sub": "one"}')
+    assert claims == {"sub": "one"}
+    assert claims | {"x": 1} == {"x": 1} | claims == {"sub": "one", "x": 1}
+    assert claims.copy() == {"sub": "one"}
+    with pytest.raises(TypeError):
+        claims["sub"] = "two"  # type: ignore[index]
+
+
 # What is noticed at once --------------------------------------------------------------------------
 
 
@@ -343,6 +394,56 @@ def test_another_key_set_ends_what_was_verified_with_the_old_one(
     assert ask(at_border.issuer.token(kid="new", number=1, aud=RESOURCE)) == "ada"
     clock.move(1)
     assert ask(at_border.token) == 401
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_a_key_set_that_is_fetched_again_unchanged_verifies_nothing_again(
+    at_border: Border, database: Database, clock: Clock, ticking: Ticking, verified: list[str]
+) -> None:
+    at_border.heat(database)
+    ticking.now += jwt.REFRESH_SECONDS + 1
+    # Anybody may name a key that does not exist.
+    assert ask(at_border.issuer.token(kid="made up", aud=RESOURCE)) == 401
+    assert at_border.issuer.asked["/keys"] == 2
+    clock.move(1)
+    assert ask(at_border.token) == "ada"
+    assert verified == [at_border.token]
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+def test_an_issuer_whose_keys_cannot_be_had_is_waited_for_once(
+    at_border: Border, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[Any] = []
+
+    def fail(store: Any, *key: Any) -> Any:
+        waited.append(key)
+        raise AuthenticationUnavailable("no keys")
+
+    monkeypatch.setattr(jwt.KeyStore, "find_keys", fail)
+    assert ask(at_border.token) == 503
+    assert len(waited) == 1
+
+
+@pytest.mark.parametrize("at_border", ["jwt"], indirect=True)
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_an_issuer_that_is_asked_first_decides(
+    at_border: Border, settings: Any, seconds: int
+) -> None:
+    know(at_border.issuer, {"aud": "https://elsewhere.example"})
+    url = at_border.issuer.url
+    settings.MCP_DJANGO = {
+        "CONFIRM_SECONDS": seconds,
+        "JWT": [{"ISSUER": url}],
+        "INTROSPECTION": [
+            {"ISSUER": url, "URL": f"{url}/ask", "CLIENT_ID": "site", "CLIENT_SECRET": "x"}
+        ],
+    }
+    assert why_not_cached(("jwt", "introspection")) == ("" if seconds else "CONFIRM_SECONDS is 0")
+    monitored = MCPServer("border-asked", auth=["introspection", "jwt"])
+    monitored.tool(read_only=True)(plain)
+    for _ in range(3):
+        assert ask(at_border.token, server=monitored) == 401
 
 
 @pytest.mark.parametrize("at_border", ["jwt"], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -204,6 +205,17 @@ async def test_a_process_without_streams_receives_what_others_forget(
     assert supervisor is not None
     supervisor.cancel()
     await asyncio.wait([supervisor], timeout=PATIENCE)
+
+
+def test_a_layer_that_cannot_be_used_fails_no_request(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1}
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": "nowhere.Layer"}}
+    monkeypatch.setattr(cache, "_has_looked", threading.Event())
+    for _ in range(2):
+        cache.receive_forgotten_from_thread()
+    assert caplog.text.count("The channel layer cannot be used.") == 1
 
 
 # Where it is looked up ----------------------------------------------------------------------------

@@ -352,6 +352,32 @@ def test_a_failure_reaches_every_request_that_waits(values: Values, table: Table
 
 
 @pytest.mark.usefixtures("serving")
+def test_a_key_that_cannot_be_asked_for_fails_alone(values: Values, table: Table) -> None:
+    read_many = table.read_many
+
+    def read_possible(keys: Collection[str]) -> dict[str, Confirmed[str]]:
+        found = read_many(keys)
+        if "b" in keys:
+            raise ValueError("b")
+        return found
+
+    values._read_many = read_possible
+    door = Door(table)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(values.fetch, "a")
+        assert door.is_asking.acquire(timeout=PATIENCE)
+        rest = [pool.submit(values.fetch, key) for key in "bc"]
+        while cache._thread._questions.qsize() < 2:
+            threading.Event().wait(0.001)
+        door.may_answer.set()
+        assert first.result(PATIENCE) == "1"
+        with pytest.raises(ValueError, match="b"):
+            rest[0].result(PATIENCE)
+        assert rest[1].result(PATIENCE) == "3"
+    assert table.asked == [["a"], ["b", "c"], ["b"], ["c"]]
+
+
+@pytest.mark.usefixtures("serving")
 def test_a_thread_that_does_not_respond_delays_a_request_only(
     values: Values, table: Table, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

@@ -105,6 +105,21 @@ async def test_a_client_that_initializes_right_after_a_change_is_notified(
         assert (await reader.message())["method"] == CHANGED
 
 
+@spec("SUB-3", "RSM-12")
+async def test_a_stream_that_ends_soon_does_not_hold_back_a_list_again(
+    streaming: str, delay: SetDelay
+) -> None:
+    delay(HOLD)
+    peer = await seated(streaming, CHAIRS[:1], version=D)
+    async with reading(peer) as reader:
+        await change_tools()
+        await change(CHAIRS[0])
+        assert await heard(reader, 1) == CHAIRS[:1]
+    await move_changes(-2 * HOLD)
+    async with reading(peer, after=reader.ids[-1]) as reader:
+        assert (await reader.message())["method"] == CHANGED
+
+
 @spec("SUB-3")
 async def test_a_client_that_initializes_later_is_not_notified(
     streaming: str, delay: SetDelay

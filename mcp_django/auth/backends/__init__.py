@@ -55,9 +55,10 @@ class BaseBackend:
     """Identifies the caller of a request. Runs in a worker thread and may use the database."""
 
     def prepare(self, key: CallerKey, credentials: Credentials) -> None:
-        """Check what ``confirm`` needs and does not ask the database for; never raises.
+        """Check what ``confirm`` needs and does not ask the database for; by default nothing.
 
-        By default that is nothing.
+        Raises:
+            AuthenticationUnavailable: it cannot be checked at the moment.
         """
 
     def confirm(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from abc import abstractmethod
@@ -20,7 +21,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -44,6 +44,7 @@ from mcp_django.auth.principal import Claims, Principal, key_of, principal_for
 from mcp_django.conf import ExternalIssuer
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, ExternalIdentity, token_digest
+from mcp_django.protocol.text import storable
 from mcp_django.storage.cache import Confirmed, confirm_seconds
 from mcp_django.storage.revocations import identity_tag
 from mcp_django.storage.writer import note_use
@@ -62,6 +63,8 @@ _KIND_CLAIMS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "acc
 
 # The maximum number of tokens that a backend remembers; those verified first are forgotten.
 MAX_VERIFIED = 10_000
+# The maximum length of the claims of such a token; an introspected one may have more.
+MAX_CLAIMS = 8_000
 
 IssuerT = TypeVar("IssuerT", bound=ExternalIssuer)
 
@@ -82,7 +85,7 @@ class Verified:
     scopes: frozenset[str]
     groups: frozenset[str]
     """The groups that the entry maps the token's to."""
-    claims: Mapping[str, Any]
+    claims: Claims
     credential: str
     audience: str
     expires_at: datetime
@@ -90,6 +93,10 @@ class Verified:
     """When it has to be verified again, in seconds since the epoch."""
     source: object
     """What it was verified with."""
+
+    def is_worth_remembering(self) -> bool:
+        """Return whether it may be used for a while, and is small enough to be kept."""
+        return self.until > time.time() and len(self.claims.text) <= MAX_CLAIMS
 
     def principal(self, user: Any, backend: str) -> Principal:
         """Return the caller, if the token's subject is this user."""
@@ -136,7 +143,7 @@ def read_verified(
         client=_client_of(claims),
         scopes=_scopes_of(entry, claims),
         groups=_read_groups(entry, claims),
-        claims=MappingProxyType(dict(claims)),
+        claims=Claims(json.dumps(claims)),
         credential=credential,
         audience=resource,
         expires_at=_to_datetime(expires_at),
@@ -159,8 +166,8 @@ class ExternalBackend(BaseBackend):
     """The short name of the backend."""
 
     def __init__(self) -> None:
-        # By the digest of the token, the server and the resource that it was verified for.
-        self._verified: dict[tuple[str, str, str], Verified] = {}
+        # By the digest of the token and the server that it was verified for.
+        self._verified: dict[tuple[str, str], Verified] = {}
         # Protects ``_verified`` against concurrent changes.
         self._lock = threading.Lock()
         _backends.add(self)
@@ -237,12 +244,13 @@ class ExternalBackend(BaseBackend):
         """Verify a token, and remember what it says."""
         resource = credentials.resource
         verified = self.verify(entry, bearer, resource)
-        if verified is not None and confirm_seconds() and verified.until > time.time():
-            claims = Claims(json.dumps(dict(verified.claims)))
-            place = (token_digest(bearer), credentials.server, resource)
+        if verified is not None and confirm_seconds() and verified.is_worth_remembering():
+            place = (token_digest(bearer), credentials.server)
+            # Its claims are read for this request; the text alone is kept.
+            kept = replace(verified, claims=Claims(verified.claims.text))
             with self._lock:
                 self._verified.pop(place, None)
-                self._verified[place] = replace(verified, claims=claims)
+                self._verified[place] = kept
                 while len(self._verified) > MAX_VERIFIED:
                     del self._verified[next(iter(self._verified))]
         return verified
@@ -253,10 +261,10 @@ class ExternalBackend(BaseBackend):
 
     def find_verified(self, key: CallerKey) -> Verified | None:
         """Return what the bearer of a key says, ``None`` if it has to be verified first."""
-        found = self._verified.get((key.digest, key.server, key.resource))
-        if found is None or found.until <= time.time() or not self.is_proven(found):
+        found = self._verified.get((key.digest, key.server))
+        if found is None or found.audience != key.resource or found.until <= time.time():
             return None
-        return found
+        return found if self.is_proven(found) else None
 
     def confirm(
         self, keys: Collection[CallerKey], alias: str
@@ -288,6 +296,15 @@ class ExternalBackend(BaseBackend):
             tags = frozenset({identity_tag(identity.pk)})
             found[key] = Confirmed(principal, tags, one.until - time.time())
         return found
+
+
+def _replace_locks() -> None:
+    """Let a forked child go on, whatever another thread of its parent was doing."""
+    for backend in list(_backends):
+        backend._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_replace_locks)
 
 
 @receiver(setting_changed, dispatch_uid="mcp_django.verified")
@@ -410,6 +427,9 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
 def _read_subject(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
+        raise _no_account_error()
+    # No database stores another one.
+    if subject != storable(subject):
         raise _no_account_error()
     return subject
 

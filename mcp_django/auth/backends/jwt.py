@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -38,7 +38,7 @@ from mcp_django.auth.backends.external import (
 )
 from mcp_django.auth.credentials import Credentials, read_issuer
 from mcp_django.conf import JWTIssuer, get_settings
-from mcp_django.exceptions import AccessRefused, AuthenticationUnavailable
+from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
 
 ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
@@ -62,10 +62,15 @@ class JWTBackend(ExternalBackend):
 
     @sensitive_variables("bearer")
     def prepare(self, key: CallerKey, credentials: Credentials) -> None:
-        """Verify the signature, in the calling thread, so that only the user has to be read."""
+        """Verify the signature, in the calling thread, so that only the user has to be read.
+
+        Raises:
+            AuthenticationUnavailable: the issuer's keys cannot be fetched.
+        """
         if self.find_verified(key) is not None:
             return
-        with suppress(AccessRefused):
+        # ``authenticate`` rejects it, unless another backend knows it.
+        with suppress(AuthenticationRequired):
             entry, bearer = self._presented(credentials)
             if entry is not None:
                 self._verify(entry, bearer, credentials)
@@ -93,13 +98,14 @@ class JWTBackend(ExternalBackend):
             expires_at=expires_at,
             until=min(expires_at, key_store(entry).renewal_of(keys)),
             is_typed=typ == ACCESS_TOKEN,
-            source=keys,
+            source=keys.keys,
         )
 
     def is_proven(self, verified: Verified) -> bool:
         """Return whether the keys are still those that the token was verified with."""
         entry = verified.entry
-        return isinstance(entry, JWTIssuer) and key_store(entry).current is verified.source
+        current = key_store(entry).current if isinstance(entry, JWTIssuer) else None
+        return current is not None and current.keys is verified.source
 
 
 @sensitive_variables("bearer")
@@ -304,8 +310,13 @@ class KeyStore:
             self._lock.release()
 
     def _store_newer(self, keys: IssuerKeys | None) -> None:
-        if keys is not None and (self._keys is None or keys.fetched_at > self._keys.fetched_at):
-            self._keys = keys
+        held = self._keys
+        if keys is None or (held is not None and keys.fetched_at <= held.fetched_at):
+            return
+        if held is not None and held.keys == keys.keys:
+            # What was verified with them stays verified.
+            keys = replace(held, fetched_at=keys.fetched_at)
+        self._keys = keys
 
     def _read_shared(self, seconds: float) -> IssuerKeys | None:
         """Return newer keys that another process has fetched, within so many seconds."""
