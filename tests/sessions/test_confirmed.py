@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
