@@ -10,6 +10,7 @@ print("printed by the settings")  # noqa: T201 - must not get between the messag
 
 ROOT_URLCONF = "tests.transports.stdio_site"
 MCP_DJANGO = {
+    "CONFIRM_SECONDS": int(os.environ.get("MCP_TEST_CONFIRM_SECONDS", "1")),
     "STREAMS_PER_PRINCIPAL": int(os.environ.get("MCP_TEST_STREAMS", "100")),
     # The database of these processes has no tables, and what may write is not run unlogged.
     "LOG_CALLS": False,

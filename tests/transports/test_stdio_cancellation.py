@@ -35,7 +35,9 @@ def stage(on_stage: StdioProcess) -> Iterator[StdioProcess]:
 
 @pytest.fixture(scope="module")
 def in_noise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioProcess]:
-    with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy") as process:
+    # Notifications of lists come at once, and those of earlier changes do not come again.
+    environ = {"MCP_TEST_CONFIRM_SECONDS": "0"}
+    with stdio(tmp_path_factory.mktemp("noisy"), "--server", "noisy", **environ) as process:
         yield process
 
 

@@ -23,6 +23,8 @@ DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
 # No network: documents come from a table. No guard of the fetcher is loosened for it.
 OAUTH2_PROVIDER = provider_settings(CIMD_METADATA_FETCHER="tests.oauth.live.fetcher.Fetcher")
 MCP_DJANGO = {
+    # Tests change rows with SQL, and expect what they changed at the next request.
+    "CONFIRM_SECONDS": 0,
     "SCOPES": {
         "mcp": "Use the tools of this site",
         "mcp:write": "Change things",
