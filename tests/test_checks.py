@@ -495,6 +495,7 @@ def test_tenants_and_kept_connections_are_found(
     assert ids(site.check_tenants(None)) == expected
 
 
+@pytest.mark.django_db
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
     ("values", "auth", "reason"),
