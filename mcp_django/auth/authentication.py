@@ -313,7 +313,7 @@ def caller_key(names: Sequence[str], credentials: Credentials) -> CallerKey | No
 # The process owns it; a changed setting clears it. It is small: a client may send any host.
 _places: dict[tuple[Any, ...], tuple[str, str]] = {}
 MAX_PLACES = 1000
-# So many characters its parts may have together.
+# The maximum length of a place that is kept; headers may be much longer.
 MAX_PLACE = 1000
 _HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
 

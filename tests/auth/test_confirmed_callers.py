@@ -18,12 +18,14 @@ from django.utils import timezone
 from mcp_django import Context, MCPServer
 from mcp_django.auth import authentication, limits
 from mcp_django.auth.authentication import LocalCaller, caller_cache, why_not_cached
-from mcp_django.auth.backends import get_backend
+from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.permissions import InGroups, IsStaff
+from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache, revocations
+from mcp_django.storage.cache import Confirmed
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import headers_for, message
 from tests.servers import person, through_view, token_for
@@ -66,10 +68,12 @@ def rename(ctx: Context) -> str:
     return "done"
 
 
-def ask(plaintext: str, tool: str = "plain", server: MCPServer = keeper) -> int | str:
+def ask(
+    plaintext: str, tool: str = "plain", server: MCPServer = keeper, **changes: str | None
+) -> int | str:
     """Call a tool: its text, or the status or code of the error."""
     body = message("tools/call", {"name": tool, "arguments": {}})
-    headers = headers_for(body, authorization=f"Bearer {plaintext}")
+    headers = headers_for(body, authorization=f"Bearer {plaintext}", **changes)
     answer = through_view(server, json.dumps(body), {k: v for k, v in headers.items() if v})
     if answer.status_code != 200:
         return answer.status_code
@@ -405,6 +409,25 @@ def test_a_database_that_a_router_chooses_for_the_request_is_asked(
     assert caller_cache.get(elsewhere) is None
     assert caller_cache.read([elsewhere, key]) == {}
     assert asked == ["elsewhere", "default"]
+
+
+def test_the_first_backend_of_each_server_decides(
+    caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accepting(BaseBackend):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def confirm(self, keys: Any, alias: str) -> dict[Any, Any]:
+            principal = principal_for(caller.user, backend=self.name)
+            return {key: Confirmed(principal, frozenset()) for key in keys}
+
+    heat(caller, database)
+    [key] = caller_cache._entries
+    monkeypatch.setattr(authentication, "get_backend", Accepting)
+    keys = [key._replace(backends=names) for names in (("one", "two"), ("two", "one"))]
+    found = caller_cache.read(keys)
+    assert [found[key].backend for key in keys] == ["one", "two"]
 
 
 @pytest.mark.parametrize("name", ["has_perm", "has_perms", "get_all_permissions"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -25,18 +26,16 @@ from mcp_django.auth.permissions import InGroups
 from mcp_django.auth.principal import Claims
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import ExternalIdentity
-from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.protocol.headers import Headers
 from tests.auth.issuers import Answer, Issuer, issuer
+from tests.auth.test_confirmed_callers import HIDDEN, ask as ask_server
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
-from tests.drivers import headers_for, message
-from tests.servers import person, through_view
+from tests.servers import person
 from tests.spec import spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clock")]
 
 RESOURCE = "http://testserver/"
-HIDDEN = INVALID_PARAMS
 ROLES = "a b"
 
 border = MCPServer("border", auth=["jwt", "introspection"])
@@ -63,20 +62,7 @@ def change_claims(ctx: Context) -> str:
     return said
 
 
-def ask(
-    token: str, tool: str = "plain", *, server: MCPServer = border, **changes: str | None
-) -> int | str:
-    """Call a tool: its text, or the status or code of the error."""
-    body = message("tools/call", {"name": tool, "arguments": {}})
-    headers = headers_for(body, authorization=f"Bearer {token}", **changes)
-    answer = through_view(server, json.dumps(body), {k: v for k, v in headers.items() if v})
-    if answer.status_code != 200:
-        return answer.status_code
-    found = json.loads(answer.content)
-    text: int | str = (
-        found["error"]["code"] if "error" in found else found["result"]["content"][0]["text"]
-    )
-    return text
+ask = partial(ask_server, server=border)
 
 
 class Border(NamedTuple):
@@ -261,6 +247,13 @@ def test_claims_can_be_used_as_a_mapping() -> None:
     assert claims.copy() == {"sub": "one"}
     with pytest.raises(TypeError):
         claims["sub"] = "two"  # type: ignore[index]
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(at_border: Border) -> None:
+    backend: Any = get_backend(at_border.kind)
+    with backend._lock:
+        external._replace_locks()
+        assert ask(at_border.token) == "ada"
 
 
 # What is noticed at once --------------------------------------------------------------------------

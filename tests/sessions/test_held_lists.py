@@ -6,15 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
 from django.utils import timezone
 
 from mcp_django.auth.principal import anonymous_principal
 from mcp_django.models import Session, Topic
-from mcp_django.storage import cache
+from mcp_django.storage import cache, versions
 from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
@@ -175,6 +176,20 @@ async def test_a_subscriber_is_notified_of_a_change_right_before(
         if moved < 0:
             await change(CHAIRS[0])
         assert (await connection.event())["method"] == (CHANGED if moved > 0 else UPDATED)
+
+
+@spec("SUB-3")
+async def test_a_subscriber_of_a_database_that_fails_is_notified_to_be_sure(
+    streaming: str, delay: SetDelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> NoReturn:
+        raise OperationalError("away")
+
+    delay(RELEASE)
+    monkeypatch.setattr(versions, "recently_changed", fail)
+    async with listening(MOUNTS[streaming]) as connection:
+        await begin(connection)
+        assert (await connection.event())["method"] == CHANGED
 
 
 # Sessions of one connection -----------------------------------------------------------------------
