@@ -120,7 +120,7 @@ STATIC_URL = "static/"
 OAUTH2_PROVIDER = provider_settings()
 MCP_DJANGO = {
     "JWT": [{"ISSUER": ISSUER}],
-    "CONFIRM_SECONDS": int(os.environ.get("BENCH_CONFIRM_SECONDS", "0")),
+    "CONFIRM_SECONDS": int(os.environ.get("BENCH_CONFIRM_SECONDS", "1")),
     # Large results are sent whole, and one client opens every stream.
     "MAX_RESULT_BYTES": 64 * 1024 * 1024,
     "STREAMS_PER_PRINCIPAL": 100_000,

@@ -19,7 +19,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
 from django.core.signals import setting_changed
-from django.db import router
+from django.db import connections, router
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
@@ -48,7 +48,15 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, confirm_seconds
-from mcp_django.storage.databases import TENANT_APPS, is_on_loop, tables
+from mcp_django.storage.databases import (
+    TENANT_APPS,
+    CompiledQuery,
+    is_on_loop,
+    numbered,
+    padded,
+    placeholders,
+    tables,
+)
 from mcp_django.storage.revocations import caller_tags
 
 
@@ -251,22 +259,17 @@ def _with_account(
 
 def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
     """Return what permissions of these users depend on, as ``ModelBackend`` does: three queries."""
-    from django.contrib.auth.models import Group, Permission
-
-    limited = [pk for pk, user in users.items() if not user.is_superuser]
+    limited = padded([pk for pk, user in users.items() if not user.is_superuser])
     codenames: defaultdict[Any, set[str]] = defaultdict(set)
     groups: defaultdict[Any, set[str]] = defaultdict(set)
     if limited:
-        model = get_user_model()
-        own = model._meta.get_field("user_permissions").related_query_name()
-        member = model._meta.get_field("groups").related_query_name()
-        permissions = Permission._default_manager.using(alias).order_by()
-        for owner in (own, f"group__{member}"):
-            held = permissions.filter(**{f"{owner}__in": limited})
-            for pk, app, codename in held.values_list(owner, "content_type__app_label", "codename"):
+        own, through_groups, memberships = _account_queries(get_user_model(), len(limited))
+        prepare = get_user_model()._meta.pk.get_db_prep_value
+        named = numbered([prepare(pk, connections[alias]) for pk in limited])
+        for query in (own, through_groups):
+            for pk, app, codename in query.rows(alias, named):
                 codenames[pk].add(f"{app}.{codename}")
-        theirs = Group._default_manager.using(alias).filter(**{f"{member}__in": limited})
-        for pk, name in theirs.order_by().values_list(member, "name"):
+        for pk, name in memberships.rows(alias, named):
             groups[pk].add(name)
     return {
         pk: Account(
@@ -280,6 +283,32 @@ def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
         )
         for pk, user in users.items()
     }
+
+
+@cache
+def _account_queries(users: Any, count: int) -> tuple[CompiledQuery[Any], ...]:
+    """Return the queries for the permissions and groups of so many users."""
+    from django.contrib.auth.models import Group, Permission
+
+    def query(model: Any, owner: str, *columns: str) -> CompiledQuery[Any]:
+        named = {f"{owner}__pk__in": placeholders(count)}
+        return CompiledQuery(
+            lambda alias: (
+                model._default_manager.using(alias)
+                .filter(**named)
+                .order_by()
+                .values_list(owner, *columns)
+            )
+        )
+
+    own = users._meta.get_field("user_permissions").related_query_name()
+    member = users._meta.get_field("groups").related_query_name()
+    codename = ("content_type__app_label", "codename")
+    return (
+        query(Permission, own, *codename),
+        query(Permission, f"group__{member}", *codename),
+        query(Group, member, "name"),
+    )
 
 
 caller_cache: RefreshAheadCache[CallerKey, Principal] = RefreshAheadCache("callers", _read_callers)

@@ -37,7 +37,7 @@ from mcp_django.models import TOKEN_PREFIX, token_digest
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 from mcp_django.storage.cache import Confirmed
-from mcp_django.storage.databases import CompiledQuery, Parameter
+from mcp_django.storage.databases import CompiledQuery, numbered, padded, parameters
 from mcp_django.storage.writer import note_use
 
 # Maximum length of a client id in a principal's key, which is stored in columns and cache keys; a
@@ -83,11 +83,11 @@ class OAuthBackend(BaseBackend):
         self, keys: Collection[CallerKey], alias: str
     ) -> dict[CallerKey, Confirmed[Principal]]:
         """Return the users of valid tokens, with one query."""
-        checksums = {key.digest for key in keys if not key.is_site_token}
+        checksums = padded([*{key.digest for key in keys if not key.is_site_token}])
         if not checksums:
             return {}
-        model = get_access_token_model()
-        rows = _tokens(model, checksums).using(alias)
+        query = _token_query(get_access_token_model(), len(checksums))
+        rows = query.rows(alias, numbered(checksums))
         tokens = {token.token_checksum: token for token in rows}
         found: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
@@ -134,7 +134,7 @@ class OAuthBackend(BaseBackend):
 def _find_token(checksum: str, upstream: str) -> Any:
     model = get_access_token_model()
     if not get_settings().oauth.upstream:
-        return _token_query(model).first(router.db_for_read(model), checksum=checksum)
+        return _token_query(model, 1).first(router.db_for_read(model), numbered([checksum]))
     return bindings.annotate_tokens(_tokens(model, [checksum]), upstream).first()
 
 
@@ -144,10 +144,8 @@ def _tokens(model: Any, checksums: Collection[str]) -> Any:
 
 
 @cache
-def _token_query(model: Any) -> CompiledQuery[Any]:
-    return CompiledQuery(
-        lambda alias: _tokens(model, [Parameter("checksum")]).using(alias).order_by()
-    )
+def _token_query(model: Any, count: int) -> CompiledQuery[Any]:
+    return CompiledQuery(lambda alias: _tokens(model, parameters(count)).using(alias).order_by())
 
 
 def _is_valid_for(token: Any, resource: str, request: HttpRequest | None) -> bool:

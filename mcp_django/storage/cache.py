@@ -1,9 +1,10 @@
 """What the database confirmed within the last second, such as the session of a request.
 
 A ``RefreshAheadCache`` holds values of one kind. A value may be used for ``CONFIRM_SECONDS`` after
-the database was asked for it. While values are used, a thread of the process confirms them, all
-together, before they are too old, so that in steady state no request asks the database. A request
-that needs a value which is not known asks for it together with other requests.
+the database was asked for it. While values are used, and some seconds longer, a thread of the
+process confirms them, all together, before they are too old, so that in steady state no request
+asks the database. A request that needs a value which is not known asks for it together with other
+requests.
 
 A change names tags, such as ``session:7``: ``forget`` drops every value with one of them, in this
 process and, by pub/sub, in all others. An answer that was on its way meanwhile is not stored.
@@ -68,6 +69,9 @@ MAX_ENTRIES: Final = 10_000
 # The part of ``CONFIRM_SECONDS`` after which used values are confirmed.
 ROUND: Final = 0.4
 MIN_ROUND: Final = 0.01
+# How many times ``CONFIRM_SECONDS`` a value is confirmed after its last use. That costs less than
+# to ask again for a caller who comes back within that time.
+KEEP: Final = 5
 # How many times ``CONFIRM_SECONDS`` notifications of changed lists are held back.
 LIST_DELAY: Final = 1.2
 # The maximum number of values that one statement asks for.
@@ -118,8 +122,8 @@ class _Entry(Generic[V]):
     """When it becomes too old, by ``monotonic``."""
     until_time: float
     """The same by ``time.time``: the other clock may stand still while a machine is suspended."""
-    is_used: bool = False
-    """Whether it was used since the last confirmation."""
+    used_at: float
+    """When a request last asked for it, by ``monotonic``."""
 
 
 class RefreshAheadCache(Generic[K, V]):
@@ -185,9 +189,11 @@ class RefreshAheadCache(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the value if it is known, else ``None``; never waits and never asks."""
         entry = self._entries.get(key)
-        if entry is None or entry.until <= monotonic() or entry.until_time <= time.time():
+        if entry is None:
             return None
-        entry.is_used = True
+        now = entry.used_at = monotonic()
+        if entry.until <= now or entry.until_time <= time.time():
+            return None
         self._hits += 1
         return entry.confirmed.value
 
@@ -277,7 +283,7 @@ class RefreshAheadCache(Generic[K, V]):
             answers = self._read_many(keys)
             with self._lock:
                 for key in keys:
-                    self._drop(key)
+                    before = self._drop(key)
                     confirmed = answers.get(key)
                     if confirmed is None:
                         found.pop(key, None)
@@ -286,7 +292,11 @@ class RefreshAheadCache(Generic[K, V]):
                     if self._is_overtaken(confirmed, count):
                         changed.append(key)
                     elif may_keep:
-                        self._keep(key, confirmed, asked, asked_time)
+                        seconds = min(confirm_seconds(), confirmed.seconds)
+                        # That a request asked for it is not a use since then.
+                        used_at = asked - confirm_seconds() if before is None else before.used_at
+                        entry = _Entry(confirmed, asked + seconds, asked_time + seconds, used_at)
+                        self._keep(key, entry)
         finally:
             with self._lock:
                 self._asking -= 1
@@ -301,23 +311,23 @@ class RefreshAheadCache(Generic[K, V]):
         latest = (self._forgotten.get(tag, 0) for tag in confirmed.tags)
         return max(latest, default=0) > count or self._cleared_at > count
 
-    def _keep(self, key: K, confirmed: Confirmed[V], asked: float, asked_time: float) -> None:
-        seconds = min(confirm_seconds(), confirmed.seconds)
-        self._entries[key] = _Entry(confirmed, asked + seconds, asked_time + seconds)
-        for tag in confirmed.tags:
+    def _keep(self, key: K, entry: _Entry[V]) -> None:
+        self._entries[key] = entry
+        for tag in entry.confirmed.tags:
             self._keys[tag].add(key)
         while len(self._entries) > self._size:
             self._drop(next(iter(self._entries)))
 
-    def _drop(self, key: K) -> None:
+    def _drop(self, key: K) -> _Entry[V] | None:
         entry = self._entries.pop(key, None)
         if entry is None:
-            return
+            return None
         for tag in entry.confirmed.tags:
             keys = self._keys[tag]
             keys.discard(key)
             if not keys:
                 del self._keys[tag]
+        return entry
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -346,21 +356,23 @@ class RefreshAheadCache(Generic[K, V]):
     # Confirming -----------------------------------------------------------------------------------
 
     def confirm(self) -> int:
-        """Ask the database for all values that were used since the last time; return how many.
+        """Ask the database for all values that were used recently, and return how many.
 
-        Values that were not used for so long that they are too old are dropped.
+        Those that were not used since the last round wait until half of their time is over. Values
+        that were not used for ``KEEP`` are dropped when they are too old.
 
         Raises:
             Error: the database could not be asked.
         """
-        used = []
-        long_ago = monotonic() - confirm_seconds()
+        used, now, seconds = [], monotonic(), confirm_seconds()
+        between = ROUND * seconds
         with self._lock:
             for key, entry in list(self._entries.items()):
-                if entry.until < long_ago:
-                    self._drop(key)
-                elif entry.is_used:
+                unused, left = now - entry.used_at, entry.until - now
+                if unused < between or (unused < KEEP * seconds and left < seconds / 2):
                     used.append(key)
+                elif entry.until < now:
+                    self._drop(key)
         for part in in_batches(used, CHUNK):
             self._read(list(part))
         self._confirmed += len(used)
@@ -571,13 +583,17 @@ class _AskingThread:
                 if not is_busy:
                     close_kept_connections()
                 first = None
+            # Without a limit, a thread with a setting of 0 would not pause.
+            between = max(MIN_ROUND, ROUND * confirm_seconds())
+            if not is_busy:
+                # What is asked for now is new.
+                next_round = monotonic() + between
             if first is not None:
                 self._answer(first, questions)
             # A thread that a test has started does nothing in the next one.
             if monotonic() >= next_round and not is_under_test():
                 self._confirm()
-                # Without a limit, a thread with a setting of 0 would not pause.
-                next_round = monotonic() + max(MIN_ROUND, ROUND * confirm_seconds())
+                next_round = monotonic() + between
 
     def _answer(self, first: _Question, questions: queue.SimpleQueue[_Question | None]) -> None:
         """Ask all questions that wait, each value of a cache once."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from datetime import timedelta
 from functools import cache, partial
 from importlib import import_module
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from django.core import mail
@@ -217,14 +219,24 @@ def placeholders(count: int) -> list[Any]:
     return [placeholder(str(n)) for n in range(count)]
 
 
+def parameters(count: int) -> list[Parameter]:
+    """Return so many parameters, whose values are ``numbered``."""
+    return [Parameter(str(n)) for n in range(count)]
+
+
 def numbered(values: Sequence[Any]) -> dict[str, Any]:
-    """Return values by the names of ``placeholders``."""
+    """Return values by the names of ``placeholders`` or ``parameters``."""
     return {str(n): value for n, value in enumerate(values)}
 
 
 def padded(values: Sequence[T]) -> Sequence[T]:
     """Repeat the last value up to a power of two, so that few lengths have to be compiled."""
+    if not values:
+        return values
     return [*values, *[values[-1]] * ((1 << (len(values) - 1).bit_length()) - len(values))]
+
+
+_NONE: Final[Mapping[str, Any]] = {}
 
 
 class _Compiled(NamedTuple):
@@ -232,6 +244,8 @@ class _Compiled(NamedTuple):
     compiler: Any
     sql: str
     parameters: Sequence[Any]
+    converters: Any
+    """How the values of the columns are converted, as the compiler returns it."""
 
 
 class CompiledQuery(Generic[M]):
@@ -245,9 +259,10 @@ class CompiledQuery(Generic[M]):
         queryset = self._build(alias)
         compiler: Any = queryset.query.get_compiler(alias)
         sql, parameters = compiler.as_sql()
-        return _Compiled(queryset, compiler, sql, parameters)
+        columns = [column for column, *_ in compiler.select]
+        return _Compiled(queryset, compiler, sql, parameters, compiler.get_converters(columns))
 
-    def first(self, alias: str, **values: Any) -> Any:
+    def first(self, alias: str, values: Mapping[str, Any] = _NONE) -> Any:
         """Return the row of a query for one, as the query yields it, or ``None``.
 
         Raises:
@@ -266,6 +281,7 @@ class CompiledQuery(Generic[M]):
         compiler = copy(known.compiler)
         compiler.connection = connections[alias]
         compiler.as_sql = lambda *args, **kwargs: (known.sql, bound)
+        compiler.get_converters = lambda columns: known.converters
         # A query set is not copied by ``copy``, which would evaluate it.
         found = object.__new__(type(known.queryset))
         found.__dict__.update(known.queryset.__dict__, _query=_ReadyQuery(known.queryset, compiler))
@@ -325,22 +341,26 @@ class CompiledInsert:
         compiler: Any = query.get_compiler(alias)
         every = model._meta.concrete_fields
         fields = [field for field in every if not isinstance(field, AutoField)]
-        columns, places = [], []
+        values: dict[str, Any] = {}
+        prepared, places = [], []
         for field in fields:
             if field.attname in expressions:
                 found = expressions[field.attname]
                 found = found.resolve_expression(query, allow_joins=False, for_save=True)
                 place, parameters = compiler.compile(found)
-                columns.append(_Column(None, parameters))
+                values |= {f"{field.attname} {n}": one for n, one in enumerate(parameters)}
             else:
                 place = "%s"
-                prepare = None if isinstance(field, _PLAIN_FIELDS) else field.get_db_prep_save
-                columns.append(_Column(field.attname, field.get_default(), prepare))
+                default = field.get_default()
+                if not isinstance(field, _PLAIN_FIELDS):
+                    ready = field.get_db_prep_save(default, connections[alias])
+                    prepared.append(_Prepared(len(values), field.get_db_prep_save, default, ready))
+                values[field.attname] = default
             places.append(place)
         names = ", ".join(operations.quote_name(field.column) for field in fields)
         table = f"{operations.quote_name(model._meta.db_table)} ({names})"
         one = operations.bulk_insert_sql(fields, [places])
-        return _CompiledInsert(fields, columns, places, table, one)
+        return _CompiledInsert(fields, values, itemgetter(*values), prepared, places, table, one)
 
     def insert(self, alias: str, rows: Sequence[Mapping[str, Any]], *, again: bool = False) -> None:
         """Insert rows, each with its values by attribute name; the others have their defaults.
@@ -355,9 +375,9 @@ class CompiledInsert:
         connection = connections[alias]
         known = self._compiled(alias)
         operations: Any = connection.ops
-        values = [list(known.values(row, connection)) for row in rows]
+        values = [known.values_of(row, connection) for row in rows]
         # One statement for many rows: a driver releases the GIL with each, and gets it back late.
-        size = operations.bulk_batch_size(known.fields, values)
+        size = _rows_per_insert(connection, known.fields, values)
         conflict = OnConflict.IGNORE if again else None
         insert = f"{operations.insert_statement(on_conflict=conflict)} {known.table}"
         suffix = operations.on_conflict_suffix_sql(known.fields, conflict, (), ())
@@ -373,31 +393,45 @@ class CompiledInsert:
 _PLAIN_FIELDS = (BooleanField, CharField, FloatField, IntegerField, TextField)
 
 
-class _Column(NamedTuple):
-    name: str | None
-    """The attribute, ``None`` for an expression."""
+def _rows_per_insert(connection: Any, fields: Sequence[Any], values: Sequence[Any]) -> int:
+    connection.ensure_connection()
+    # For SQLite, Django assumes the limit of old versions, a fraction of what this one allows.
+    if limit := getattr(connection.connection, "getlimit", None):
+        return max(1, int(limit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)) // len(values[0]))
+    size: int = connection.ops.bulk_batch_size(fields, values)
+    return size
+
+
+class _Prepared(NamedTuple):
+    """A value that has to be prepared for the database."""
+
+    place: int
+    prepare: Callable[..., Any]
     default: Any
-    """The default value, or the parameters of the expression."""
-    prepare: Callable[..., Any] | None = None
+    ready: Any
+    """The default, prepared."""
 
 
 class _CompiledInsert(NamedTuple):
     fields: Sequence[Any]
-    columns: Sequence[_Column]
+    defaults: Mapping[str, Any]
+    """The values of a row by attribute name, in the order of the columns."""
+    in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    """Returns them as a tuple."""
+    prepared: Sequence[_Prepared]
     places: Sequence[str]
     table: str
     """The table with its columns."""
     one: str
     """The places of one row."""
 
-    def values(self, row: Mapping[str, Any], connection: Any) -> Iterator[Any]:
-        """Yield the parameters of a row."""
-        for name, default, prepare in self.columns:
-            if name is None:
-                yield from default
-            else:
-                value = row.get(name, default)
-                yield value if prepare is None else prepare(value, connection)
+    def values_of(self, row: Mapping[str, Any], connection: Any) -> Sequence[Any]:
+        """Return the parameters of a row."""
+        values = [*self.in_order({**self.defaults, **row})]
+        for place, prepare, default, ready in self.prepared:
+            given = values[place]
+            values[place] = ready if given == default else prepare(given, connection)
+        return values
 
 
 class _ReadyQuery:

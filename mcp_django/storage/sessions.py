@@ -49,6 +49,7 @@ from mcp_django.storage.databases import (
     digest_of_network,
     numbered,
     padded,
+    parameters,
     placeholders,
     rows,
     seconds_ago,
@@ -369,8 +370,8 @@ def _read_sessions_of(
     digests = padded([*{key.digest for key in wanted}])
     found = {}
     query = _live_sessions(idle, len(digests))
-    named = {f"digest {n}": digest for n, digest in enumerate(digests)}
-    for server, principal, now, ends_at, seen_at, is_stale, *columns in query.rows(alias, named):
+    found_rows = query.rows(alias, numbered(digests))
+    for server, principal, now, ends_at, seen_at, is_stale, *columns in found_rows:
         record = SessionRecord(*columns)
         key = SessionKey(record.digest, server, principal, alias)
         if key not in wanted:
@@ -397,7 +398,7 @@ def session_tag(pk: int) -> str:
 def _live_sessions(idle: float, count: int) -> CompiledQuery[Any]:
     def build(alias: str) -> Any:
         found = tables.Session._default_manager.using(alias).filter(
-            digest__in=[Parameter(f"digest {n}") for n in range(count)],
+            digest__in=parameters(count),
             expires_at__gt=Now(),
             seen_at__gt=seconds_ago(idle),
         )

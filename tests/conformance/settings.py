@@ -23,7 +23,7 @@ ROOT_URLCONF = "tests.conformance.urls"
 ASGI_APPLICATION = "tests.conformance.asgi.application"
 CHANNEL_LAYERS = {}
 # The suite opens its sessions from one address, without credentials. It waits 1.5 seconds for the
-# notification of a changed list, which leaves after 1.2 × CONFIRM_SECONDS.
+# notification of a changed list, which leaves 1.2 times CONFIRM_SECONDS after it.
 MCP_DJANGO = {"SESSION_RATE": "", "CONFIRM_SECONDS": 0.5}
 
 # What check W005 asks of a site whose tools write.

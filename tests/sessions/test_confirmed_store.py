@@ -179,15 +179,31 @@ def test_a_question_that_failed_leaves_nothing_behind(values: Values, table: Tab
 
 def test_what_is_used_is_confirmed_together(values: Values, table: Table, clock: Clock) -> None:
     values.read("abc")
-    for _ in range(5):
+    for asked in (["a", "b"], ["c", "a", "b"]) * 4:
         clock.move(0.4)
         assert (values.get("a"), values.get("b")) == ("1", "2")
         table.asked.clear()
-        assert values.confirm() == 2
-        assert table.asked == [["a", "b"]]
-    # Nothing was used since.
+        assert values.confirm() == len(asked)
+        # What nothing has used since is asked for half as often.
+        assert [sorted(one) for one in table.asked] == [sorted(asked)]
+
+
+def test_a_caller_who_comes_back_soon_is_known(values: Values, table: Table, clock: Clock) -> None:
+    values.read("a")
+    for _ in range(12):
+        clock.move(0.4)
+        values.confirm()
+    table.asked.clear()
+    assert values.fetch("a") == "1"
+    assert table.asked == []
+    for _ in range(15):
+        clock.move(0.4)
+        values.confirm()
+    # For one that does not, nothing is asked any more.
+    assert len(values) == 0
+    table.asked.clear()
     assert values.confirm() == 0
-    assert values.get("c") is None
+    assert table.asked == []
 
 
 def test_what_is_gone_is_dropped_by_a_confirmation(
@@ -215,7 +231,7 @@ def test_confirmations_come_in_parts(
 def test_what_was_not_used_is_not_kept(values: Values, table: Table, clock: Clock) -> None:
     values.read("ab")
     values.get("a")
-    clock.move(2.1)
+    clock.move(5.1)
     assert values.confirm() == 0
     assert len(values) == 0
 

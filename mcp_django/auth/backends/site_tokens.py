@@ -6,6 +6,7 @@ Access tokens are issued once, stored as a digest and looked up on every request
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,17 +26,21 @@ from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, token_digest
 from mcp_django.storage.cache import Confirmed
-from mcp_django.storage.databases import CompiledQuery, Parameter
+from mcp_django.storage.databases import CompiledQuery, numbered, padded, parameters
 from mcp_django.storage.writer import note_use
 
-_token_query = CompiledQuery(
-    lambda alias: (
-        AccessToken.objects.using(alias)
-        .select_related("user")
-        .filter(digest=Parameter("digest"))
-        .order_by()
+
+@cache
+def _tokens(count: int) -> CompiledQuery[AccessToken]:
+    """Return the query for the tokens with so many digests, and their users."""
+    return CompiledQuery(
+        lambda alias: (
+            AccessToken.objects.using(alias)
+            .select_related("user")
+            .filter(digest__in=parameters(count))
+            .order_by()
+        )
     )
-)
 
 
 class TokenBackend(BaseBackend):
@@ -51,7 +56,7 @@ class TokenBackend(BaseBackend):
         if bearer is None or not bearer.startswith(TOKEN_PREFIX):
             return None
         alias = router.db_for_read(AccessToken)
-        token = _token_query.first(alias, digest=token_digest(bearer))
+        token = _tokens(1).first(alias, numbered([token_digest(bearer)]))
         if token is None or not token.is_usable:
             return None
         if (token.servers or token.networks) and not token.allows(
@@ -65,11 +70,11 @@ class TokenBackend(BaseBackend):
         self, keys: Collection[CallerKey], alias: str
     ) -> dict[CallerKey, Confirmed[Principal]]:
         """Return the users of valid tokens, with one query; none of tokens bound to networks."""
-        digests = {key.digest for key in keys if key.is_site_token}
+        digests = padded([*{key.digest for key in keys if key.is_site_token}])
         if not digests:
             return {}
-        rows = AccessToken.objects.using(alias).select_related("user")
-        tokens = {token.digest: token for token in rows.filter(digest__in=digests)}
+        rows = _tokens(len(digests)).rows(alias, numbered(digests))
+        tokens = {token.digest: token for token in rows}
         found: dict[CallerKey, Confirmed[Principal]] = {}
         for key in keys:
             token = tokens.get(key.digest)
