@@ -334,9 +334,8 @@ class Server(Protocol):
     def refresh(self, *, is_list: bool = False) -> None:
         """Reload overrides: ``catalog`` is at most one second old, and current for a list."""
 
-    @property
-    def fresh_catalog(self) -> Callable[[], Catalog | None]:
-        """Returns the catalog if it is current, without a query; else ``None``."""
+    def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
+        """Return the catalog if ``refresh`` would not change it, without a query; else ``None``."""
 
     @property
     def auth(self) -> tuple[str, ...]:

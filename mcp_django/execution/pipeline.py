@@ -24,7 +24,7 @@ from mcp_django.execution.handlers import listing, prompts, resources, session, 
 from mcp_django.execution.plan import admit_component, plan_for
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol.jsonrpc import read_params
-from mcp_django.protocol.methods import REQUESTS, REQUESTS_AT, Method
+from mcp_django.protocol.methods import LIST_METHODS, REQUESTS, REQUESTS_AT, Method
 
 if TYPE_CHECKING:
     from mcp_django.execution.otel import Instruments
@@ -84,7 +84,8 @@ def runs_on_loop(call: Call) -> bool:
     """
     method = METHODS_WITH_PLANS.get(call.request.method)
     if method is None:
-        return call.request.method in LOOP_METHODS
+        name = call.request.method
+        return name in LOOP_METHODS or (name in LIST_METHODS and listing.has_page(call))
     if not call.name:
         # Requests of a session name the component only in their parameters.
         try:
@@ -168,7 +169,10 @@ def _check_method(call: Call, method: Method) -> None:
     Raises:
         MethodNotFound: the server does not have what the method belongs to.
     """
-    if call.catalog is None or method.is_list:
+    server = call.server
+    if call.catalog is None or (
+        method.is_list and call.catalog is not server.fresh_catalog(is_list=True)
+    ):
         _refresh_catalog(call, method)
     assert call.catalog is not None
     known, capability = call.catalog.capabilities, method.capability

@@ -365,6 +365,10 @@ class ViewArguments:
             logger.error("%s", exc)  # noqa: TRY400 - the message is enough
             return self._declared_schema()
 
+    def schema_state(self) -> object:
+        """Return what else the schema depends on; an equal result means an equal schema."""
+        return self.is_published and apps.ready and resolver_of(self.urlconf)
+
     @property
     def layout(self) -> RequestLayout:
         """The parts of a request.

@@ -47,7 +47,7 @@ from mcp_django.overrides.texts import (
     read_prompts,
     read_skills,
 )
-from mcp_django.storage.cache import keep_confirmed
+from mcp_django.storage.cache import confirm_seconds, keep_confirmed
 from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
@@ -200,6 +200,14 @@ UNCOMMITTED: Version = (-2, None, 0)
 """The caller is in a transaction; what it reads may be rolled back, so it is not cached."""
 
 
+def list_seconds() -> float:
+    """Return how old the version may be for a list; 0 if each list has to read it.
+
+    Clients are notified of a changed list when no process shows it as it was (``list_delay``).
+    """
+    return min(FRESH_SECONDS, confirm_seconds())
+
+
 class VersionCache:
     """The newest version of the overrides that this process has seen; thread-safe."""
 
@@ -224,11 +232,11 @@ class VersionCache:
         """Read the version again if it was used; return how often the database was asked."""
         if not self.is_used or self.is_pinned:
             return 0
-        self.get_version(is_list=True)
+        self._read_version()
         return 1
 
     def get_version(self, *, is_list: bool = False) -> Version:
-        """Return the version, at most ``FRESH_SECONDS`` old, or read now for a list.
+        """Return the version, at most ``FRESH_SECONDS`` old, for a list ``list_seconds``.
 
         While the database is unavailable, return the last known version.
 
@@ -242,16 +250,23 @@ class VersionCache:
             return mark
         if is_in_transaction():
             return UNCOMMITTED
-        began = time.monotonic()
-        if mark is not None and not is_list and began - self.checked_at < FRESH_SECONDS:
+        fresh = list_seconds() if is_list else FRESH_SECONDS
+        if mark is not None and time.monotonic() - self.checked_at < fresh:
             self.is_used = True
             return mark
+        return self._read_version()
+
+    def _read_version(self) -> Version:
+        began, count = time.monotonic(), self.change_count
         try:
             mark = self._query_version()
         except Error as exc:
             return self._last_known(exc)
         self._is_unavailable = False
         self.version, self.checked_at, self.is_used = mark, began, False
+        if count != self.change_count:
+            # What this process has changed meanwhile is perhaps not in the answer.
+            self.expire()
         keep_confirmed(self)
         return mark
 
@@ -267,6 +282,7 @@ class VersionCache:
 
     def record_change(self) -> None:
         """Query the version at the next use, since this process has published a change."""
+        # In this order: another thread may just have read the version.
         self.change_count += 1
         self.expire()
         self.is_pinned = False
@@ -275,9 +291,10 @@ class VersionCache:
         """Assume that overrides do not exist, without queries; for tests."""
         self.version, self.is_pinned = NO_TABLES, True
 
-    def fresh_version(self) -> Version | None:
-        """Return the version if it is at most ``FRESH_SECONDS`` old; else ``None``."""
-        is_young = self.is_pinned or time.monotonic() - self.checked_at < FRESH_SECONDS
+    def fresh_version(self, *, is_list: bool = False) -> Version | None:
+        """Return the version if ``get_version`` would not read it; else ``None``."""
+        fresh = list_seconds() if is_list else FRESH_SECONDS
+        is_young = self.is_pinned or time.monotonic() - self.checked_at < fresh
         return self.version if is_young else None
 
     def _query_version(self) -> Version:
@@ -390,7 +407,7 @@ class ServerCatalog:
         self._built: tuple[Any, Catalog] | None = None
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Update the catalog if it is older than a second, or in any case for a list.
+        """Update the catalog if it is older than a second, for a list than ``list_seconds``.
 
         Raises:
             Busy: the database is unavailable, and no overrides are known.
@@ -406,13 +423,13 @@ class ServerCatalog:
         except Error as exc:
             self._handle_read_error(exc)
 
-    def fresh_catalog(self) -> Catalog | None:
-        """Return the catalog if it is known to be at most a second old; else ``None``.
+    def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
+        """Return the catalog if ``refresh`` would not change it; else ``None``.
 
         For an event loop: it never queries the database. A transaction of this thread is not
         considered, since requests on an event loop are not part of one.
         """
-        version = override_version.fresh_version()
+        version = override_version.fresh_version(is_list=is_list)
         if version is None:
             return None
         override_version.is_used = True

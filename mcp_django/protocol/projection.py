@@ -8,9 +8,12 @@ revisions, see docs/protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
 from mcp_django.protocol.errors import error_code_in
 from mcp_django.protocol.headers import Schema, map_subschemas
@@ -83,6 +86,21 @@ def _handshake_result(
     if method == "tools/call":
         _project_structured(projected, revision, output_schema)
     return projected
+
+
+def encode_entries(method: str, member: str, entries: Sequence[Wire], revision: Revision) -> Any:
+    """Return the entries of a list as encoded JSON in the format of `revision`.
+
+    `project_result` leaves them as they are. Entries that cannot be encoded are returned as given,
+    so that encoding the result fails.
+    """
+    listed: dict[str, Any] = {member: entries}
+    if not revision.stateless and method in _PROJECTIONS:
+        _PROJECTIONS[method](listed, revision)
+    try:
+        return msgspec.Raw(jsonrpc.encode(listed[member]))
+    except (TypeError, ValueError):
+        return entries
 
 
 def project_notification(
@@ -260,7 +278,8 @@ def _project_members(
     member: str, project: Callable[[Wire, Revision], dict[str, Any]]
 ) -> _Projection:
     def project_each(projected: dict[str, Any], revision: Revision) -> None:
-        projected[member] = [project(one, revision) for one in projected[member]]
+        if not isinstance(projected[member], msgspec.Raw):
+            projected[member] = [project(one, revision) for one in projected[member]]
 
     return project_each
 

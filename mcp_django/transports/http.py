@@ -253,13 +253,12 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
         or exchange.query
         or len(exchange.body) > MAX_INLINE_BYTES
         or message is None
-        # Each list request looks for new overrides from the admin.
-        or (isinstance(message, Request) and message.method in LIST_METHODS)
         # The database knows whose it is.
         or b"cookie" in lines
     ):
         return None
-    catalog = received.catalog = server.fresh_catalog()
+    is_list = isinstance(message, Request) and message.method in LIST_METHODS
+    catalog = received.catalog = server.fresh_catalog(is_list=is_list)
     if catalog is None:
         return None
     try:

@@ -6,17 +6,24 @@ All list methods share one implementation: the components that the caller may se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
+from django.utils.translation import get_language
 
 from mcp_django.auth import authentication
-from mcp_django.conf import get_settings
-from mcp_django.core.catalog import Server
+from mcp_django.auth.permissions import needs_only_account, parse_permissions
+from mcp_django.auth.principal import Principal
+from mcp_django.conf import Settings, get_settings
+from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
+from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.call import CURSOR_SIGNER, Call
 from mcp_django.execution.policy import depends_on_caller, is_visible
 from mcp_django.execution.task_plan import has_task_tools
@@ -25,6 +32,7 @@ from mcp_django.protocol.content import Icon
 from mcp_django.protocol.cursors import Pager, Position, items_after
 from mcp_django.protocol.errors import SKILLS, TASKS, UI
 from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.protocol.projection import encode_entries
 
 C = TypeVar("C", bound=Component)
 _by_key = attrgetter("key")
@@ -45,18 +53,29 @@ def list_page(
     is_private: bool = False,
 ) -> dict[str, Any]:
     """Return one page of the components that the caller may see, sorted, with cache hints."""
-    known = tuple(components)
-    shown = [one for one in known if is_visible(call.principal, one)]
     pager, after = open_list(call)
-    entries, cursor = pager.page(items_after(shown, after, _by_key), _by_key)
-    private = is_private or any(depends_on_caller(call.server, one) for one in known)
+    key = _page_key(call, after)
+    page = None if key is None else _pages.get(key)
+    if page is None:
+        known = tuple(components)
+        shown = [one for one in known if is_visible(call.principal, one)]
+        left = items_after(shown, after, _by_key)
+        described = [describe(one) for one in left[: pager.size]]
+        method, revision = call.request.method, call.revision
+        page = _Page(
+            entries=encode_entries(method, member, described, revision),
+            # For the whole list, since it must be the same on every page.
+            is_private=is_private or any(depends_on_caller(call.server, one) for one in known),
+            last=left[pager.size - 1].key if len(left) > pager.size else None,
+        )
+        if key is not None:
+            _pages.add(key, page)
     result: dict[str, Any] = {
-        member: [describe(one) for one in entries],
+        member: page.entries,
         "ttlMs": 0,
-        # For the whole list, since it must be the same on every page.
-        "cacheScope": "private" if private else "public",
+        "cacheScope": "private" if page.is_private else "public",
     }
-    return with_next_cursor(result, cursor)
+    return with_next_cursor(result, None if page.last is None else pager.next([page.last]))
 
 
 def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:
@@ -77,6 +96,156 @@ def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:
 def with_next_cursor(result: dict[str, Any], cursor: str | None) -> dict[str, Any]:
     """Return the result of a list method with the cursor of the next page, if there is one."""
     return result if cursor is None else {**result, "nextCursor": cursor}
+
+
+# Pages that were encoded --------------------------------------------------------------------------
+
+
+class _Page(NamedTuple):
+    entries: Any
+    """The entries in the format of the request's revision, encoded."""
+    is_private: bool
+    """Whether it may differ between callers."""
+    last: str | None
+    """The key of its last entry, if another page follows."""
+
+
+class _Pages:
+    """The encoded pages of this process, at most ``MAX_BYTES``; the oldest are dropped.
+
+    Their keys have all that a page depends on. Among it is the catalog that it shows (``_Shown``),
+    which every decision in the admin and every registration replaces, so nothing clears them. Pages
+    are only read, so threads share them; a forked child keeps them.
+    """
+
+    MAX_BYTES = 8 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self._pages: dict[Any, _Page] = {}
+        self._size = 0
+        self.renew_lock()
+        os.register_at_fork(after_in_child=self.renew_lock)
+
+    def renew_lock(self) -> None:
+        """Set the lock of changes, which a thread of the parent may have held; reads need none."""
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> _Page | None:
+        """Return a page, ``None`` if it is not known."""
+        return self._pages.get(key)
+
+    def add(self, key: Any, page: _Page) -> None:
+        """Keep a page that could be encoded, if it is not a large part of all."""
+        if not isinstance(page.entries, msgspec.Raw):
+            return
+        size = _size(page)
+        with self._lock:
+            if key in self._pages or size > self.MAX_BYTES / 8:
+                return
+            self._pages[key] = page
+            self._size += size
+            while self._size > self.MAX_BYTES:
+                self._size -= _size(self._pages.pop(next(iter(self._pages))))
+
+
+def _size(page: _Page) -> int:
+    return memoryview(page.entries).nbytes
+
+
+_pages = _Pages()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Shown:
+    """What the pages of one list in one catalog have in common."""
+
+    server: Server
+    permission: Any
+    settings: Settings
+    is_kept: bool
+    """Whether everything that a page depends on is known, so that it can be kept."""
+    is_same_for_all: bool
+    """Whether every caller sees the same."""
+    states: Sequence[Callable[[], Any]] = ()
+    """Return what else the schemas depend on."""
+
+
+def has_page(call: Call) -> bool:
+    """Return whether the page that a call lists is known, so that an event loop can send it."""
+    try:
+        key = _page_key(call, open_list(call)[1])
+    except InvalidParams:
+        return False
+    return key is not None and _pages.get(key) is not None
+
+
+def _page_key(call: Call, after: Position | None) -> Any:
+    """Return all that a page depends on, ``None`` if something is not known.
+
+    Neither the id of the request nor a cursor is a part of a page.
+    """
+    shown = _shown(call)
+    seen = _what_decides(call.principal, shown)
+    if seen is None:
+        return None
+    position = "" if after is None else repr(after)
+    states = tuple(state() for state in shown.states)
+    return (shown, call.revision.version, position, seen, get_language(), states)
+
+
+def _what_decides(principal: Principal, shown: _Shown) -> Any:
+    """Return what of the caller the permissions of this package look at; ``None`` if not known."""
+    account = principal.account
+    if not shown.is_kept or (account is None and principal.is_authenticated):
+        return None
+    if shown.is_same_for_all:
+        return ()
+    if account is None:
+        return (principal.scopes,)
+    flags = account.is_active, account.is_staff, account.is_superuser
+    return (principal.scopes, flags, account.codenames, account.groups)
+
+
+def _shown(call: Call) -> _Shown:
+    server, settings, catalog = call.server, get_settings(), call.catalog
+    assert catalog is not None
+    key = ("pages", call.request.method)
+    found: _Shown | None = catalog.plans.get(key)
+    if (
+        found is None
+        or found.server is not server
+        or found.permission is not server.permission
+        or found.settings is not settings
+    ):
+        found = catalog.plans[key] = _look_at(server, settings, catalog, call.request.method)
+    return found
+
+
+def _look_at(server: Server, settings: Settings, catalog: Catalog, method: str) -> _Shown:
+    sources: list[Any] = []
+    if method == "tools/list":
+        sources = [one for tool in catalog.tools.values() for one in (tool.arguments, tool.output)]
+    elif method == "prompts/list":
+        sources = [prompt.arguments for prompt in catalog.prompts.values()]
+    # A page of a tool may be hidden from a caller who may see the tool.
+    permissions = [one for each in catalog for one in parse_permissions(each.permission)]
+    own = all(map(needs_only_account, permissions))
+    return _Shown(
+        server,
+        server.permission,
+        settings,
+        is_kept=own and all(map(_is_known, sources)),
+        is_same_for_all=not permissions and not any(one.scopes for one in catalog),
+        states=[one.schema_state for one in sources if hasattr(one, "schema_state")],
+    )
+
+
+def _is_known(source: Any) -> bool:
+    """Return whether it is known what the schema of an argument source depends on."""
+    is_computed = isinstance(getattr(type(source), "json_schema", None), property)
+    return not hasattr(source, "for_caller") and (
+        not is_computed or hasattr(source, "schema_state")
+    )
 
 
 def common_members(component: Component) -> dict[str, Any]:

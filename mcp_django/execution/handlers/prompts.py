@@ -36,9 +36,10 @@ class GetPromptParams(RetryParams, kw_only=True):
 
 def list_prompts(call: Call) -> dict[str, Any]:
     """Return the prompts that the caller may see."""
+    assert call.catalog is not None
     return list_page(
         call,
-        call.server.catalog.prompts.values(),
+        call.catalog.prompts.values(),
         member="prompts",
         describe=describe,
     )

@@ -67,15 +67,16 @@ class ReadParams(RetryParams, kw_only=True):
 
 def list_resources(call: Call) -> dict[str, Any] | None:
     """Return the fixed resources that the caller may see, then those that templates list."""
-    server = call.server
-    listing = [one for one in server.catalog.templates.values() if one.entries is not None]
+    catalog = call.catalog
+    assert catalog is not None
+    listing = [one for one in catalog.templates.values() if one.entries is not None]
     shown = [one for one in listing if may_list_entries(call.principal, one)]
     if shown:
         _list_entries(call, shown, describe=describe_resource)
         return None
     return list_page(
         call,
-        server.catalog.resources.values(),
+        catalog.resources.values(),
         member="resources",
         describe=describe_resource,
         # For other callers, templates list entries here.
@@ -85,7 +86,8 @@ def list_resources(call: Call) -> dict[str, Any] | None:
 
 def list_templates(call: Call) -> dict[str, Any]:
     """Return the resource templates that the caller may see."""
-    templates = call.server.catalog.templates.values()
+    assert call.catalog is not None
+    templates = call.catalog.templates.values()
     return list_page(call, templates, member="resourceTemplates", describe=describe_template)
 
 
@@ -388,7 +390,8 @@ class SkillParams(ListParams, kw_only=True):
 
 def list_skills(call: Call) -> dict[str, Any]:
     """Return the entries of the skills that the caller may see."""
-    skills = call.server.catalog.skills
+    assert call.catalog is not None
+    skills = call.catalog.skills
     return list_page(
         call,
         skills.entries.values(),

@@ -33,7 +33,8 @@ class CallParams(TaskRequestParams, kw_only=True):
 
 def list_tools(call: Call) -> dict[str, Any]:
     """Return the tools that the caller may see."""
-    catalog = call.server.catalog
+    catalog = call.catalog
+    assert catalog is not None
     shown = partial(describe_tool, principal=call.principal, catalog=catalog)
     if call.revision.tasks:
         shown = partial(_with_task_support, describe=shown)
