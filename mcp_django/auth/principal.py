@@ -110,6 +110,11 @@ class Principal:
         return key_of(self.user)
 
     @property
+    def user_pk(self) -> Any:
+        """The primary key of the user, ``None`` for an anonymous caller."""
+        return self.user.pk if self.account is None else self.account.pk
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether a credential was accepted."""
         return self.account is not None or bool(self.user.is_authenticated)

@@ -129,15 +129,21 @@ class StoredSession:
 class NewSession(NamedTuple):
     """A session to store; ``network`` is what its anonymous caller is counted by."""
 
-    row: tables.Session
+    values: Mapping[str, Any]
+    """By attribute name; the database computes the others."""
     network: str | None
+
+    @property
+    def digest(self) -> str:
+        """The digest of its id."""
+        return str(self.values["digest"])
 
 
 def new_session(
     server: str,
     principal: str,
     *,
-    user: Any,
+    user_pk: Any,
     protocol_version: str,
     client_info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
@@ -145,24 +151,21 @@ def new_session(
 ) -> tuple[NewSession, str]:
     """Return a session to be stored as one of ``NEW_SESSIONS``, and its id, which is not stored.
 
-    ``principal`` is the caller's key, ``user`` the caller's user or ``None``; ``network`` is what
-    an anonymous caller is counted by, empty if it is not known.
+    ``principal`` is the caller's key, ``user_pk`` the primary key of the caller's user or ``None``;
+    ``network`` is what an anonymous caller is counted by, empty if it is not known.
     """
     plaintext = secrets.token_urlsafe(32)
-    row = tables.Session(
-        digest=_digest(plaintext),
-        server=server,
-        principal=principal,
-        user=user,
-        network=digest_of_network(network),
-        protocol_version=protocol_version,
-        client_info=storable(client_info),
-        capabilities=storable(capabilities),
-        seen_at=Now(),
-        heard_seq=last_number(before=list_delay()),
-        expires_at=seconds_from_now(get_settings().session_max_age),
-    )
-    return NewSession(row, network), plaintext
+    values = {
+        "digest": _digest(plaintext),
+        "server": server,
+        "principal": principal,
+        "user_id": user_pk,
+        "network": digest_of_network(network),
+        "protocol_version": protocol_version,
+        "client_info": storable(client_info),
+        "capabilities": storable(capabilities),
+    }
+    return NewSession(values, network), plaintext
 
 
 def open_session(server: str, principal: str, **values: Any) -> tuple[tables.Session, str]:
@@ -174,11 +177,7 @@ def open_session(server: str, principal: str, **values: Any) -> tuple[tables.Ses
     """
     session, plaintext = new_session(server, principal, **values)
     row_writer.write(NEW_SESSIONS, session, seconds=get_settings().queue_seconds)
-    if not session.row.pk:
-        # Not every database returns the keys of many rows.
-        found = rows(tables.Session).values_list("pk", flat=True)
-        session.row.pk = found.get(digest=session.row.digest)
-    return session.row, plaintext
+    return rows(tables.Session).get(digest=session.digest), plaintext
 
 
 class _NewSessions:
@@ -198,10 +197,10 @@ class _NewSessions:
         """Store sessions, and return the error of those for which there is no room."""
         # First, since a transaction of this package begins with its write.
         inserted = _new_sessions(get_settings().session_max_age, list_delay())
-        inserted.insert(self.alias(), [vars(one.row) for one in new], again=again)
+        inserted.insert(self.alias(), [one.values for one in new], again=again)
         refused = _refuse_too_many(new)
-        _evict_oldest([one for one in new if one.row.digest not in refused])
-        return [refused.get(one.row.digest) for one in new]
+        _evict_oldest([one for one in new if one.digest not in refused])
+        return [refused.get(one.digest) for one in new]
 
 
 NEW_SESSIONS = _NewSessions()
@@ -223,16 +222,16 @@ def _new_sessions(max_age: float, list_delay: float) -> CompiledInsert:
 
 def _refuse_too_many(new: Sequence[NewSession]) -> dict[str, Exception]:
     """Delete the new sessions of anonymous callers that are too many; return errors by digest."""
-    anonymous = [one.row for one in new if one.network is not None]
+    anonymous = [one for one in new if one.network is not None]
     if not anonymous:
         return {}
     settings = get_settings()
     most = settings.anonymous_factor * settings.sessions_per_principal
     surplus = _sessions_beyond(most, len(padded(anonymous)), settings.session_idle)
-    found = list(surplus.rows(write_alias(), {"principal": anonymous[0].principal}))
+    found = list(surplus.rows(write_alias(), {"principal": anonymous[0].values["principal"]}))
     if not found:
         return {}
-    refused = [row.digest for row in anonymous[-len(found) :]]
+    refused = [one.digest for one in anonymous[-len(found) :]]
     rows(tables.Session).filter(digest__in=refused).delete()
     return {digest: _too_many_sessions() for digest in refused}
 
@@ -262,7 +261,7 @@ def _evict_oldest(new: Sequence[NewSession]) -> None:
     opened: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in new:
         if one.network != "":
-            opened[one.row.principal, one.row.network].append(one.row.digest)
+            opened[one.values["principal"], one.values["network"]].append(one.digest)
     if not opened:
         return
     keep = get_settings().sessions_per_principal

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +24,7 @@ from mcp_django.storage.writer import BatchWriter, row_writer
 
 logger = logging.getLogger("mcp_django")
 
+LOOK_SECONDS = 1.0
 # How often a process that waits for running work checks whether it is done.
 HELD_SECONDS = 0.05
 
@@ -32,15 +34,22 @@ class Drain:
 
     def __init__(self) -> None:
         self.draining = False
+        self._looks_at = 0.0
+        """When to look again whether the server has installed handlers."""
         self._held: set[object] = set()
         self._wakers: dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
         # Reentrant: a signal handler runs in the main thread, which may already hold the lock.
         self._lock = threading.RLock()
 
     def install_signal_handlers(self) -> None:
-        """Wrap the server's own signal handlers, once; does nothing outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
+        """Wrap the server's own signal handlers, once; does nothing outside the main thread.
+
+        It looks for them once in ``LOOK_SECONDS``, which costs a tenth of a call.
+        """
+        now = time.monotonic()
+        if now < self._looks_at or threading.current_thread() is not threading.main_thread():
             return
+        self._looks_at = now + LOOK_SECONDS
         for number in (signal.SIGTERM, signal.SIGINT):
             previous = signal.getsignal(number)
             if callable(previous) and not isinstance(previous, _SignalHandler):

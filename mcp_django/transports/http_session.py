@@ -194,14 +194,14 @@ class SessionRequest:
         session, plaintext = sessions.new_session(
             self.server.name,
             caller.key,
-            user=caller.user if caller.is_authenticated else None,
+            user_pk=caller.user_pk,
             protocol_version=agreement.revision.version,
             client_info=agreement.client_info,
             capabilities=agreement.capabilities,
             network=network,
         )
         if operation is not None:
-            operation.note_session(agreement.revision.version, session.row.digest)
+            operation.note_session(agreement.revision.version, session.digest)
         body = initialize_response(
             self.server, request, agreement, can_stream=self.exchange.can_stream
         )

@@ -90,7 +90,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
     row, plaintext = sessions.open_session(
         _namespace(server),
         principal.key,
-        user=principal.user if principal.is_authenticated else None,
+        user_pk=principal.user_pk,
         protocol_version=V2024_11_05.version,
         client_info={},
         capabilities={},

@@ -53,7 +53,7 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
     )
     session, _ = sessions.open_session(
         *("shelf", "anonymous"),
-        user=None,
+        user_pk=None,
         protocol_version="2025-11-25",
         client_info={},
         capabilities={},

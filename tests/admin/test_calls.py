@@ -186,7 +186,7 @@ def test_a_call_leads_to_its_component_and_its_session() -> None:
     session, _ = sessions.open_session(
         "shelf",
         "anonymous",
-        user=None,
+        user_pk=None,
         protocol_version="2025-11-25",
         client_info={},
         capabilities={},

@@ -31,7 +31,7 @@ def _site(settings: Any) -> None:
 def opened(server: str = "shop", **changes: Any) -> Session:
     """A session of a client."""
     values: dict[str, Any] = {
-        "user": None,
+        "user_pk": None,
         "protocol_version": "2025-11-25",
         "client_info": {"name": "Robin <b>", "version": "7"},
         "capabilities": {"elicitation": {}},
@@ -89,7 +89,7 @@ def test_nobody_adds_edits_or_deletes_one() -> None:
 
 def test_the_list_says_who_has_what_open() -> None:
     ada = get_user_model().objects.create_user("ada")
-    session = opened(user=ada, principal="user:1@token:3")
+    session = opened(user_pk=ada.pk, principal="user:1@token:3")
     stream(session, 1)
     stream(session, 2)
     stream(session, 3, state="done")
@@ -218,7 +218,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(
     client = superuser()
     for number in range(12):
         user = get_user_model().objects.create_user(f"user-{number}")
-        session = opened(user=user, principal=f"user:{number}")
+        session = opened(user_pk=user.pk, principal=f"user:{number}")
         stream(session, number)
     with django_assert_max_num_queries(8):
         assert client.get(LIST).status_code == 200
@@ -226,7 +226,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(
 
 def test_a_user_with_a_session_can_be_deleted() -> None:
     ada = get_user_model().objects.create_user("ada")
-    stream(opened(user=ada), 1)
+    stream(opened(user_pk=ada.pk), 1)
     superuser().post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
     assert not get_user_model().objects.filter(username="ada").exists()
 

@@ -61,7 +61,7 @@ def session(transactional_db: None, here: None) -> Session:
 def open_session(principal: str = "anonymous", **changes: Any) -> tuple[Session, str]:
     """A session with its id."""
     values: dict[str, Any] = {
-        "user": None,
+        "user_pk": None,
         "protocol_version": "2025-11-25",
         "client_info": {"name": "test", "version": "1"},
         "capabilities": {},

@@ -257,7 +257,7 @@ def comers_back(count: int) -> list[Peer]:
         _, plaintext = sessions.open_session(
             counting.name,
             "anonymous",
-            user=None,
+            user_pk=None,
             protocol_version=peer.version,
             client_info={},
             capabilities={},

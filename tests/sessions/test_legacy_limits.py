@@ -89,7 +89,7 @@ async def test_what_waits_for_another_process_is_bounded(
         await begin(
             "open/sse",
             "anonymous",
-            user=None,
+            user_pk=None,
             protocol_version=A,
             client_info={},
             capabilities={},
