@@ -64,17 +64,25 @@ async def names(client: Client) -> set[str]:
 
 
 def listening(url: str, token: str, *, changes: int) -> Talk:
-    """A client with a listen stream: tells its tools, and again after each of so many changes."""
+    """A client with a listen stream: tells its tools, and again after each of so many changes.
+
+    A client that begins shortly after a change is notified of it and finds the same tools.
+    """
 
     async def talk(tell: Tell) -> None:
         async with (
             connected(url, token) as client,
             client.listen(tools_list_changed=True) as heard,
         ):
-            tell(await names(client))
-            for _ in range(changes):
-                tell(type(await anext(heard)).__name__)
-                tell(await names(client))
+            tell(shown := await names(client))
+            left = changes
+            while left:
+                event = type(await anext(heard)).__name__
+                before, shown = shown, await names(client)
+                if shown != before:
+                    tell(event)
+                    tell(shown)
+                    left -= 1
 
     return talk
 
@@ -91,10 +99,15 @@ def in_a_session(url: str, token: str, *, changes: int) -> Talk:
 
         async with connected(url, token, mode="legacy", message_handler=hear) as client:
             tell(client.protocol_version)
-            tell(await names(client))
-            for _ in range(changes):
-                tell(await heard.get())
-                tell(await names(client))
+            tell(shown := await names(client))
+            left = changes
+            while left:
+                event = await heard.get()
+                before, shown = shown, await names(client)
+                if shown != before:
+                    tell(event)
+                    tell(shown)
+                    left -= 1
 
     return talk
 

@@ -65,8 +65,13 @@ def test_a_prompt_that_is_written_in_the_admin_is_got_by_a_client(site: Site, vi
     deeds.write_prompt(visit(), "hand_over", text, "airport")
 
     async def get(client: Client, tell: Tell) -> None:
-        prompts = (await client.list_prompts()).prompts
-        tell([one.arguments for one in prompts if one.name == "hand_over"])
+        found: list[Any] = []
+        async with asyncio.timeout(SECONDS):
+            # A list may be a second old.
+            while not found:
+                prompts = (await client.list_prompts()).prompts
+                found = [one.arguments for one in prompts if one.name == "hand_over"]
+        tell(found)
         tell(await client.get_prompt("hand_over", {"airport": "wlg"}))
 
     with talking(doing(site.clients.url, site.clients.token, get)) as client:
