@@ -94,9 +94,9 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
     if isinstance(value, ToolResult):
         return _explicit_result(tool, value)
     if tool.output is not None:
-        structured, note = cut_structure(tool.output.dump(value))
-        is_plain = isinstance(structured, str) and isinstance(tool.output, TypedOutput)
-        text = structured if is_plain else to_text(structured)
+        structured, text, note = cut_structure(tool.output.dump(value))
+        if isinstance(structured, str) and isinstance(tool.output, TypedOutput):
+            text = structured
         content = [Text(text).to_wire()]
         if note:
             content.append(Text(note).to_wire())
@@ -135,8 +135,8 @@ def _blocks(value: Any) -> list[Any]:
     if isinstance(plain, str):
         # A date, an amount or a lazy translation needs no quotes as text.
         return [Text(cut_text(plain))]
-    structure, note = cut_structure(plain)
-    return [Text(to_text(structure)), *([Text(note)] if note else [])]
+    _, text, note = cut_structure(plain)
+    return [Text(text), *([Text(note)] if note else [])]
 
 
 def _is_content(value: Any) -> bool:
@@ -444,23 +444,33 @@ def cut_text(text: str) -> str:
     )
 
 
-def cut_structure(value: Any) -> tuple[Any, str]:
-    """Return the JSON value, cut to the size limit, and a note that says how much is missing.
+class CutStructure(NamedTuple):
+    """A JSON value that was cut to the size limit."""
 
-    The note is empty if nothing is cut. Only a list at the root is cut, or the largest list
+    value: Any
+    text: str
+    """Its JSON."""
+    note: str
+    """How much is missing, empty if nothing was cut."""
+
+
+def cut_structure(value: Any) -> CutStructure:
+    """Return the JSON value, cut to the size limit.
+
+    Only a list at the root is cut, or the largest list
     directly under it; the rest of the value stays complete, so it still fits its schema.
 
     Raises:
         ToolError: the result has no list to cut; the message asks for a more specific call.
     """
-    limit = get_settings().max_result_bytes
-    size = _size(value)
+    limit, text = get_settings().max_result_bytes, to_text(value)
+    size = _bytes(text)
     if size <= limit:
-        return value, ""
+        return CutStructure(value, text, "")
     if isinstance(value, list):
         kept = _count_fitting(value, limit)
         if kept:
-            return value[:kept], _cut_note(kept, len(value))
+            return _cut(value[:kept], _cut_note(kept, len(value)))
     if isinstance(value, dict):
         name = max(
             (k for k, v in value.items() if isinstance(v, list)),
@@ -471,10 +481,14 @@ def cut_structure(value: Any) -> tuple[Any, str]:
             items = value[name]
             kept = _count_fitting(items, limit - (size - _size(items)))
             if kept:
-                return {**value, name: items[:kept]}, f"{name}: {_cut_note(kept, len(items))}"
+                return _cut({**value, name: items[:kept]}, f"{name}: {_cut_note(kept, len(items))}")
     raise ToolError(
         f"The result has {size} bytes; at most {limit} are allowed. Make the request more specific."
     )
+
+
+def _cut(left: Any, note: str) -> CutStructure:
+    return CutStructure(left, to_text(left), note)
 
 
 def count_fitting(items: list[Any]) -> int:
@@ -507,7 +521,11 @@ def _cut_note(kept: int, total: int) -> str:
 
 
 def _size(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    return _bytes(to_text(value))
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 # Pages that the user must visit -------------------------------------------------------------------

@@ -292,19 +292,20 @@ def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
         )
     found, value = _json(answer)
     if found:
-        structure, note = _cut_to_size(value)
-        cut = [Text(note)] if note else []
-        return ToolResult(Text(to_text(structure)), *cut, *notes, structured=structure)
+        cut = _cut_to_size(value)
+        explained = [Text(cut.note)] if cut.note else []
+        return ToolResult(Text(cut.text), *explained, *notes, structured=cut.value)
     return ToolResult(*_blocks(answer, is_readable=is_readable), *notes)
 
 
-def _cut_to_size(value: Any) -> tuple[Any, str]:
-    """Return the value cut to the size limit, without its next page if it was cut, and a note."""
-    structure, note = results.cut_structure(value)
+def _cut_to_size(value: Any) -> results.CutStructure:
+    """Return the value cut to the size limit, without its next page if it was cut."""
+    structure, text, note = results.cut_structure(value)
     if note and isinstance(structure, dict) and structure.get("next"):
         structure = {**structure, "next": None}
+        text = to_text(structure)
         note += " The link to the next page would skip what was cut; request smaller pages."
-    return structure, note
+    return results.CutStructure(structure, text, note)
 
 
 def resource_contents(answer: SiteResponse, *, is_readable: bool) -> ResourceContents:

@@ -24,6 +24,7 @@ from collections.abc import (
     Mapping,
     Set as AbstractSet,
 )
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
@@ -31,6 +32,7 @@ from pathlib import PurePath
 from typing import Any, Self
 from uuid import UUID
 
+import msgspec
 from django.db.models import Manager, Model, QuerySet
 from django.db.models.query import ModelIterable
 from django.http.response import HttpResponseBase
@@ -224,20 +226,28 @@ def jsonable(value: Any) -> Any:
     return _convert(value, ())
 
 
-def check_finite(value: Any, path: Path = ()) -> None:
+def check_finite(value: Any) -> None:
     """Reject NaN and Infinity in a value that is otherwise plain JSON.
 
     Raises:
         ValueError: the message names the place of the number.
     """
+    # These are encoded as null, and encoding takes a tenth of the time of the search.
+    with suppress(TypeError, ValueError, OverflowError):
+        if b"null" not in msgspec.json.encode(value):
+            return
+    _find_infinite(value, ())
+
+
+def _find_infinite(value: Any, path: Path) -> None:
     if isinstance(value, float):
         _float(value, path)
     elif isinstance(value, dict):
         for name, member in value.items():
-            check_finite(member, (*path, name))
+            _find_infinite(member, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            check_finite(item, (*path, index))
+            _find_infinite(item, (*path, index))
 
 
 def _convert(value: Any, path: Path) -> Any:
