@@ -29,6 +29,6 @@ def test_a_quick_run_measures_what_was_chosen(cache: Path, tmp_path: Path) -> No
     assert [row["name"] for row in found["rows"]] == [BARE, "raw in a URLRouter, async tool"]
     assert all(row["cpu_us"]["least"] > 0 for row in found["rows"])
     assert [one["mount"] for one in found["streams"]] == ["/mcp", "/raw"] * 2
-    # None is a stream's; the process itself looks for changes now and then.
-    assert all(one["database_connections"] <= 1 for one in found["streams"])
+    # None is a stream's; the process itself looks for changes, and confirms what it has cached.
+    assert all(one["database_connections"] <= 2 for one in found["streams"])
     assert found["environment"]["django"]
