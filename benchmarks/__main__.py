@@ -1,4 +1,7 @@
-"""``python -m benchmarks``: start the site, send requests, and print the cost of each."""
+"""``python -m benchmarks``: what each work costs here and at the peers, in the same run.
+
+The site is served with a SQLite file, and with ``--postgres`` also with PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -14,30 +18,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.cache import cache_directory
-from benchmarks.peers.compare import compare_peers
-from benchmarks.process import SERVERS as ASGI_SERVERS, Process, serve_asgi
-from benchmarks.rounds import QUICK, THOROUGH, Plan, RowResult, measure_rows
-from benchmarks.rows import APP, SERVERS, Row, rows
+from benchmarks.peers import PEERS, NotInstalled
+from benchmarks.process import (
+    REPOSITORY,
+    SERVERS,
+    NotStarted,
+    Process,
+    cache_directory,
+    serve_asgi,
+)
+from benchmarks.rounds import QUICK, THOROUGH, Plan, measure_rows
 from benchmarks.streams import KINDS, StreamFigures, measure_streams
+from benchmarks.works import APP, OWN, OWN_POSTGRES, Row, bare_row, own_rows, peer_rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that the arguments select."""
     options = build_parser().parse_args(arguments)
     if options.prepare:
-        prepare_database(options.prepare)
-        print_result(f"{options.prepare} is ready.")
+        print_result(prepare_database(options.prepare))
         return
     before = report.describe_environment()
     print_result(", ".join(f"{name} {value}" for name, value in before.items()))
     plan = QUICK if options.quick else THOROUGH
-    bearers = prepare_database(options.database or cache_directory() / "rows.sqlite3")
-    database = os.environ["BENCH_DB"]
-    if options.peers:
-        document = run_peers(plan, database, bearers[0])
-    else:
-        document = run_rows(plan, database, select_rows(rows(*bearers), options.only), options)
+    document = run(plan, options)
     print_result(f"load at the end {report.describe_environment()['load']}")
     if options.json:
         document["environment"] = before
@@ -53,79 +57,90 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--json", metavar="FILE", type=Path, help="also write all figures to this file"
     )
-    made.add_argument(
-        "--only", metavar="TEXT", help="rows whose name contains this, and their baselines"
-    )
+    made.add_argument("--only", metavar="TEXT", help="works whose name contains this")
+    made.add_argument("--no-peers", action="store_true", help="measure this package only")
     made.add_argument("--no-streams", action="store_true", help="do not measure open streams")
     made.add_argument(
         "--streams", type=int, help="number of open streams (1000, or 100 with --quick)"
     )
-    made.add_argument("--server", choices=[*ASGI_SERVERS], default="uvicorn", help="ASGI server")
-    made.add_argument("--prepare", metavar="FILE", help="create this database and exit")
+    made.add_argument("--server", choices=[*SERVERS], default="uvicorn", help="ASGI server")
     made.add_argument(
-        "--database",
+        "--postgres",
         metavar="URL",
-        help="an empty PostgreSQL database (postgres://…) instead of a SQLite file; no streams",
+        help="also measure on this empty PostgreSQL database (postgres://…)",
     )
-    made.add_argument("--peers", action="store_true", help="compare with other Python servers")
+    made.add_argument(
+        "--prepare", metavar="FILE", help="create this database, print an access token, and exit"
+    )
     return made
 
 
-def prepare_database(database: str | Path) -> tuple[str, str, str]:
-    """Create the tables; return bearer tokens for the servers that require one."""
+def prepare_database(database: str | Path) -> str:
+    """Create the tables; return an access token for the server that requires one."""
     is_url = "://" in str(database)
     os.environ["BENCH_DB"] = str(database) if is_url else str(Path(database).resolve())
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.site.settings"
     import django
 
     django.setup()
-    from benchmarks.site.database import create_rows as make
+    from benchmarks.site.database import create_rows
 
-    return make()
+    return create_rows()
 
 
-def run_rows(plan: Plan, database: str, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
-    """Measure the rows and the streams and print them; return all figures for JSON."""
+def prepared(database: str) -> str:
+    """Prepare a database in a process of its own, since Django is set up for one; return a token.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be prepared; stderr has the reason.
+    """
+    command = [sys.executable, "-m", "benchmarks", "--prepare", database]
+    done = subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def run(plan: Plan, options: argparse.Namespace) -> Any:
+    """Measure and print everything; return all figures for JSON."""
+    database = str(cache_directory() / "rows.sqlite3")
     with ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(start_site(options.server, database, name))
-            for name in {row.server for row in wanted}
-        }
-        results = measure_rows(wanted, servers, plan, say=print_progress)
-    has_streams = not (options.no_streams or options.database)
-    streams = stream_figures(plan, database, options) if has_streams else []
-    show_results(results)
+        rows: list[Row] = [bare_row(), *own_rows(prepared(database))]
+        servers = {OWN: stack.enter_context(start_site(options.server, database))}
+        if options.postgres:
+            rows += own_rows(prepared(options.postgres), OWN_POSTGRES)
+            site = start_site(options.server, options.postgres)
+            servers[OWN_POSTGRES] = stack.enter_context(site)
+        versions = {}
+        for peer in () if options.no_peers else PEERS:
+            print_progress(f"preparing {peer.title}")
+            try:
+                versions[peer.distribution] = peer.install()
+                servers[peer.title] = stack.enter_context(peer.start(database))
+            except (NotInstalled, NotStarted) as exc:
+                print_progress(f"{peer.title} is skipped: {exc}")
+                continue
+            rows += peer_rows(peer.title, through_middleware=peer.through_middleware)
+        chosen = [row for row in rows if is_chosen(row, options.only)]
+        peers = {peer.title for peer in PEERS}
+        results = measure_rows(chosen, servers, plan, say=print_progress, may_fail=peers)
+        memory = {name: server.memory / 2**20 for name, server in servers.items()}
+    streams = [] if options.no_streams else stream_figures(plan, database, options)
+    print_result(report.work_table(results, streams, memory))
+    print_result(report.figure_table(results))
     if streams:
         print_result(report.stream_table(streams))
-    return report.build_document(plan, results, streams)
+    if versions:
+        print_result(", ".join(f"{name} {value}" for name, value in versions.items()))
+    return {**report.build_document(plan, results, streams, memory), "peers": versions}
 
 
-def start_site(server: str, database: str, name: str) -> AbstractContextManager[Process]:
-    """Start the site with one of the environments that rows use."""
-    return serve_asgi(APP, {"BENCH_DB": database, **SERVERS[name]}, server=server)
+def is_chosen(row: Row, text: str | None) -> bool:
+    """Return whether a row is to be measured; all others are compared with the bare response."""
+    return not text or row.work == bare_row().work or text in row.work
 
 
-def run_peers(plan: Plan, database: str, bearer: str) -> Any:
-    """Measure other servers and this package and print them; return all figures for JSON."""
-    results, versions = compare_peers(plan, database, bearer, say=print_progress)
-    show_results(results)
-    return {**report.build_document(plan, results, []), "peers": versions}
-
-
-def show_results(results: Sequence[RowResult]) -> None:
-    """Print the ratios and the figures that they are computed from."""
-    print_result(report.ratio_table(results))
-    print_result(report.figure_table(results))
-
-
-def select_rows(every: Sequence[Row], text: str | None) -> Sequence[Row]:
-    """Return the rows whose name contains the text, and all rows they are compared with."""
-    needed: set[str] = set()
-    # A baseline comes before the rows that are compared with it.
-    for row in reversed(every):
-        if not text or text in row.name or row.name in needed:
-            needed |= {row.name, row.against}
-    return [row for row in every if row.name in needed]
+def start_site(server: str, database: str, **environ: str) -> AbstractContextManager[Process]:
+    """Start the site with a database."""
+    return serve_asgi(APP, {"BENCH_DB": database, **environ}, server=server)
 
 
 def stream_figures(plan: Plan, database: str, options: argparse.Namespace) -> list[StreamFigures]:
@@ -135,7 +150,7 @@ def stream_figures(plan: Plan, database: str, options: argparse.Namespace) -> li
     found = []
     for kind, mount in product(KINDS, ("/mcp", "/raw")):
         print_progress(f"{streams} streams of {kind} on {mount}")
-        with start_site(options.server, database, "channel_layer") as server:
+        with start_site(options.server, database, BENCH_LAYER="memory") as server:
             measuring = measure_streams(
                 server, Path(database), mount, kind, streams=streams, changes=5 if quick else 20
             )

@@ -1,4 +1,4 @@
-"""The load generator: send one request repeatedly on a number of persistent connections.
+"""The load generator: build requests, and send one repeatedly on persistent connections.
 
 This process must not be slower than the measured server, so it parses only as much HTTP as it
 needs to find the end of a response.
@@ -6,15 +6,127 @@ needs to find the end of a response.
 
 from __future__ import annotations
 
+import json
 import re
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
 
-from benchmarks.wire import HOST
+# Requests -----------------------------------------------------------------------------------------
+
+HOST = "127.0.0.1"
+VERSION = "2026-07-28"
+META = "io.modelcontextprotocol"
+CLIENT = {"name": "benchmarks", "version": "1"}
+
+
+def post(path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
+    """Return a POST of a JSON document on a persistent connection."""
+    raw = json.dumps(body).encode()
+    lines = {
+        "Host": HOST,
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        **(headers or {}),
+        "Content-Length": str(len(raw)),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + raw
+
+
+def get(path: str) -> bytes:
+    """Return a GET on a persistent connection."""
+    return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept: */*\r\n\r\n".encode()
+
+
+def request_2026(
+    path: str, method: str, params: Mapping[str, Any] | None = None, *, bearer: str = ""
+) -> bytes:
+    """Return a request of 2026-07-28, with its envelope and the headers that repeat it."""
+    envelope = {
+        f"{META}/protocolVersion": VERSION,
+        f"{META}/clientCapabilities": {},
+        f"{META}/clientInfo": CLIENT,
+    }
+    given = dict(params or {})
+    headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method}
+    if "name" in given:
+        headers["Mcp-Name"] = given["name"]
+    if bearer:
+        headers["Authorization"] = f"Bearer {bearer}"
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**given, "_meta": envelope}}
+    return post(path, body, headers)
+
+
+def call(path: str, tool: str, *, bearer: str = "", **arguments: Any) -> bytes:
+    """Return a ``tools/call`` of 2026-07-28."""
+    params = {"name": tool, "arguments": arguments}
+    return request_2026(path, "tools/call", params, bearer=bearer)
+
+
+# Requests in a session of 2025-11-25 --------------------------------------------------------------
+
+SESSION_VERSION = "2025-11-25"
+_ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
+
+
+def initialize_request(path: str, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return the request that opens a session."""
+    info = {"protocolVersion": SESSION_VERSION, "capabilities": {}, "clientInfo": CLIENT}
+    return post(path, _request("initialize", info), headers)
+
+
+def initialized_request(
+    path: str, answer: bytes, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the notification that follows the response to ``initialize``."""
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    return post(path, ready, {**_headers_of(answer), **(headers or {})})
+
+
+def open_session(port: int, path: str, *, bearer: str = "") -> dict[str, str]:
+    """Initialize a session; return the headers of every further request of the session."""
+    extra = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    answer = send_once(port, initialize_request(path, extra), expects=b'"serverInfo"')
+    send_once(port, initialized_request(path, answer, extra), expects=b"", status=202)
+    return {**_headers_of(answer), **extra}
+
+
+def _headers_of(answer: bytes) -> dict[str, str]:
+    found = _ID.search(answer)
+    assert found is not None, answer
+    return {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": SESSION_VERSION}
+
+
+def session_request(port: int, path: str, method: str, *, bearer: str = "", **params: Any) -> bytes:
+    """Open a session and return a request in it."""
+    return post(path, _request(method, params), open_session(port, path, bearer=bearer))
+
+
+def get_stream_request(path: str, headers: dict[str, str]) -> bytes:
+    """Return the request that opens the GET stream of a session."""
+    lines = {"Host": HOST, "Accept": "text/event-stream", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()
+
+
+def subscribe(port: int, path: str, headers: dict[str, str], uri: str) -> None:
+    """Subscribe to updates of a resource."""
+    send_once(
+        port, post(path, _request("resources/subscribe", {"uri": uri}), headers), expects=b"{}"
+    )
+
+
+def _request(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+# Sending ------------------------------------------------------------------------------------------
 
 CONNECTIONS = 16
 TIMEOUT_SECONDS = 30
@@ -131,7 +243,7 @@ def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -
 
 def send_load(
     port: int,
-    request: bytes,
+    request: bytes | Sequence[bytes],
     *,
     seconds: float,
     connections: int = CONNECTIONS,
@@ -139,12 +251,15 @@ def send_load(
 ) -> Burst:
     """Keep every connection busy for a number of seconds, and wait for the last responses.
 
+    Several requests are those of the connections, in turn.
+
     Raises:
         UnexpectedAnswer: a response does not have the status 200.
         TimeoutError: the server stopped responding.
     """
     with ExitStack() as stack:
-        opened = [Connection(port, request, follow=follow) for _ in range(connections)]
+        requests = cycle([request] if isinstance(request, bytes) else request)
+        opened = [Connection(port, next(requests), follow=follow) for _ in range(connections)]
         for one in opened:
             stack.callback(one.close)
         selector = stack.enter_context(selectors.DefaultSelector())

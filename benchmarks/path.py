@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 
-from benchmarks import wire
+from benchmarks import load
 from benchmarks.site.mcp import server
 from benchmarks.stages import Stage
 from mcp_django.asgi import find_endpoint
@@ -84,7 +84,7 @@ class TimedCall:
     """One ``tools/call`` of the raw mount, with the values between its stages."""
 
     def __init__(self, tool: str) -> None:
-        self.scope, self.body = build_scope(wire.call("/raw", tool, a=2, b=3))
+        self.scope, self.body = build_scope(load.call("/raw", tool, a=2, b=3))
         self.exchange = asgi_handler.exchange_of(self.scope)
         self.exchange.body = self.body
         received = http.parse_request(server, self.exchange)

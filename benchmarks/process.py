@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.wire import HOST
+from benchmarks.load import HOST
 
 REPOSITORY = Path(__file__).parents[1]
 PROC = Path("/proc")
@@ -155,3 +155,11 @@ def _stop_process(popen: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(popen.pid, signal.SIGKILL)
         popen.wait(STOP_SECONDS)
+
+
+def cache_directory() -> Path:
+    """Return the directory, created if missing: ``BENCH_CACHE``, or one in the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    found = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")
+    found.mkdir(parents=True, exist_ok=True)
+    return found

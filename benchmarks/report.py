@@ -9,12 +9,13 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.figures import Spread, format_number, ratios
-from benchmarks.rounds import Comparison, Plan, RowResult, compare_results
-from benchmarks.rows import BARE
-from benchmarks.streams import StreamFigures
+from benchmarks.rounds import Plan, RowResult, Spread, format_number, ratios, spread
+from benchmarks.streams import GET, StreamFigures
+from benchmarks.works import BARE, EVENT, GOALS, OWN, STREAM
 
 PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
+MEMORY = "memory of the worker, MB"
+MEMORY_GOAL = "≤ 78"
 
 
 def describe_environment() -> dict[str, str]:
@@ -49,41 +50,58 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {' | '.join(padded)} |"
 
 
-def compare_to_baseline(result: RowResult, by_name: Mapping[str, RowResult]) -> Comparison | None:
-    """Compare a row with its baseline; return None if it does not have one or is one."""
-    against = result.row.against
-    return (
-        compare_results(result, by_name[against]) if against not in {"", result.row.name} else None
-    )
+# Times bare ---------------------------------------------------------------------------------------
 
 
-def multiple_of_bare(result: RowResult, by_name: Mapping[str, RowResult]) -> Spread | None:
-    """Return a row's CPU as a multiple of the bare ASGI answer's, if that was measured too."""
-    bare = by_name.get(BARE)
-    if bare is None:
-        return None
-    return ratios((one.cpu for one in result.samples), (one.cpu for one in bare.samples))
+def times_bare(
+    results: Sequence[RowResult], streams: Sequence[StreamFigures]
+) -> Mapping[tuple[str, str], Spread]:
+    """Return the CPU of each work of each server as a multiple of that of the bare response.
+
+    Rows are compared round by round, streams with the median.
+    """
+    bare = next(result for result in results if result.row.work == BARE)
+    base = [one.cpu for one in bare.samples]
+    found = {
+        (one.row.work, one.row.server): ratios((sample.cpu for sample in one.samples), base)
+        for one in results
+        if one is not bare
+    }
+    standing = [one for one in streams if one.kind == GET]
+    for work, costs in (
+        (STREAM, [one.open_cpu for one in standing]),
+        (EVENT, [one.event_cpu for one in standing]),
+    ):
+        if costs:
+            found[work, OWN] = spread(cost / bare.cpu.median for cost in costs)
+    return found
 
 
-def ratio_table(results: Sequence[RowResult]) -> str:
-    """Return the table of ratios to the baselines; above 1, the row is better."""
-    by_name = {result.row.name: result for result in results}
+def work_table(
+    results: Sequence[RowResult],
+    streams: Sequence[StreamFigures],
+    memory: Mapping[str, float],
+) -> str:
+    """Return the table of the works beside the servers, as multiples of the bare response."""
+    found = times_bare(results, streams)
+    servers = list(dict.fromkeys((OWN, *(one.row.server for one in results))))
     lines = []
-    for result in results:
-        row = result.row
-        found = compare_to_baseline(result, by_name)
-        if found is not None:
-            lines.append((row.name, row.against, str(found.rate), str(found.cpu), row.target))
-    return markdown_table(("row", "compared with", "requests/s", "CPU", "target"), lines)
+    for work, goal in GOALS.items():
+        cells = [str(found.get((work, server), "-")) for server in servers]
+        if any(cell != "-" for cell in cells):
+            lines.append((work, *cells, "" if goal is None else f"≤ {goal:g}"))
+    cells = [f"{memory[server]:.0f}" if server in memory else "-" for server in servers]
+    return markdown_table(("times bare", *servers, "goal"), [*lines, (MEMORY, *cells, MEMORY_GOAL)])
+
+
+# Figures ------------------------------------------------------------------------------------------
 
 
 def figure_table(results: Sequence[RowResult]) -> str:
     """Return the table of absolute figures, which are medians of the rounds."""
-    by_name = {result.row.name: result for result in results}
     lines = [
         (
-            result.row.name,
-            str(multiple_of_bare(result, by_name) or ""),
+            f"{result.row.work}: {result.row.server}",
             str(result.cpu),
             format_number(result.rate.median),
             format_number(result.p50.median),
@@ -91,8 +109,7 @@ def figure_table(results: Sequence[RowResult]) -> str:
         )
         for result in results
     ]
-    head = ("row", "times bare", "CPU µs/request", "requests/s", "p50 ms", "p99 ms")
-    return markdown_table(head, lines)
+    return markdown_table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
 
 
 def stream_table(figures: Sequence[StreamFigures]) -> str:
@@ -128,27 +145,30 @@ def stream_table(figures: Sequence[StreamFigures]) -> str:
 
 
 def build_document(
-    plan: Plan, results: Sequence[RowResult], figures: Sequence[StreamFigures]
+    plan: Plan,
+    results: Sequence[RowResult],
+    figures: Sequence[StreamFigures],
+    memory: Mapping[str, float],
 ) -> Any:
     """Return all figures as a JSON-serializable object."""
-    by_name = {result.row.name: result for result in results}
+    found = times_bare(results, figures)
     return {
         "plan": asdict(plan),
         "rows": [
             {
-                "name": result.row.name,
+                "work": result.row.work,
+                "server": result.row.server,
                 "times_bare": asdict(times)
-                if (times := multiple_of_bare(result, by_name))
+                if (times := found.get((result.row.work, result.row.server)))
                 else None,
                 "cpu_us": asdict(result.cpu),
                 "requests_per_second": asdict(result.rate),
                 "p50_ms": asdict(result.p50),
                 "p99_ms": asdict(result.p99),
-                "against": result.row.against,
-                "ratio": asdict(found) if (found := compare_to_baseline(result, by_name)) else None,
-                "target": result.row.target,
+                "goal": GOALS.get(result.row.work),
             }
             for result in results
         ],
         "streams": [asdict(one) for one in figures],
+        "memory_mb": dict(memory),
     }

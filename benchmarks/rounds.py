@@ -2,13 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
 
-from benchmarks.figures import Sample, Spread, ratios, spread
-from benchmarks.load import send_load, send_once
+from benchmarks.load import UnexpectedResponse, send_load, send_once
 from benchmarks.process import Process
-from benchmarks.rows import Row
+from benchmarks.works import Row
+
+# Statistics ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One row in one round: the cost of a number of requests in the server's process."""
+
+    requests: int
+    seconds: float
+    cpu_seconds: float
+    latencies: Sequence[float]
+    """Seconds from the first byte sent to the last byte read, sorted."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU per request in microseconds, user and system time of all threads."""
+        return self.cpu_seconds / self.requests * 1e6
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def p50(self) -> float:
+        """Median latency in milliseconds."""
+        return percentile(self.latencies, 50) * 1e3
+
+    @property
+    def p99(self) -> float:
+        """99th percentile of latency in milliseconds."""
+        return percentile(self.latencies, 99) * 1e3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A median with the minimum and the maximum of its values."""
+
+    median: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        least, most = format_number(self.least), format_number(self.most)
+        return f"{format_number(self.median)} ({least} to {most})"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the nearest-rank percentile of sorted values, which is always a measured value.
+
+    Raises:
+        ValueError: no values were given, or the percentile is not valid.
+    """
+    if not values or not 0 < percent <= 100:
+        raise ValueError(
+            f"No percentile {percent:g} of {len(values)} values; use 0 < percent <= 100."
+        )
+    return values[math.ceil(len(values) * percent / 100) - 1]
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the median and the range of at least one value."""
+    found = sorted(values)
+    return Spread(median=median(found), least=found[0], most=found[-1])
+
+
+def ratios(row: Iterable[float], baseline: Iterable[float]) -> Spread:
+    """Return the ratios of a row to its baseline by round, so that drift affects both equally.
+
+    Raises:
+        ValueError: the two do not have the same number of rounds.
+    """
+    return spread(one / other for one, other in zip(row, baseline, strict=True))
+
+
+def format_number(value: float) -> str:
+    """Format a number with three significant digits, never as a power of ten."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+
+
+# Rounds -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +110,12 @@ THOROUGH = Plan(rounds=7, seconds=2.0)
 QUICK = Plan(rounds=3, seconds=0.4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class RowResult:
     """A row with its samples, one for each round."""
 
     row: Row
-    request: bytes = b""
+    requests: Sequence[bytes] = ()
     samples: list[Sample] = field(default_factory=list)
 
     @property
@@ -53,59 +139,59 @@ class RowResult:
         return spread(sample.p99 for sample in self.samples)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Ratios of a row to its baseline; above 1, the row is better."""
-
-    cpu: Spread
-    """The baseline's CPU per request divided by the row's."""
-    rate: Spread
-    """The row's requests per second divided by the baseline's."""
-
-
-def compare_results(result: RowResult, baseline: RowResult) -> Comparison:
-    """Compare a row with its baseline, round by round."""
-    mine, theirs = result.samples, baseline.samples
-    return Comparison(
-        cpu=ratios((one.cpu for one in theirs), (one.cpu for one in mine)),
-        rate=ratios((one.rate for one in mine), (one.rate for one in theirs)),
-    )
-
-
 def measure_rows(
     rows: Sequence[Row],
     servers: Mapping[str, Process],
     plan: Plan,
     *,
     say: Callable[[str], None],
+    may_fail: Collection[str] = (),
 ) -> list[RowResult]:
     """Warm up every row, then measure all of them round by round.
 
+    A row of a server that may fail is left out if it does, and ``say`` is told why.
+
     Raises:
-        UnexpectedAnswer: the response to a row is not the expected one.
+        UnexpectedResponse: a server did not respond in time, or not as its row expects.
     """
-    results = []
+    results: list[RowResult] = []
+
+    def attempt(work: Callable[[RowResult], None], result: RowResult) -> None:
+        row = result.row
+        try:
+            work(result)
+        except (TimeoutError, UnexpectedResponse) as exc:
+            failure = f"{row.work}, {row.server}: {exc}"
+            if row.server not in may_fail:
+                raise UnexpectedResponse(failure) from exc
+            say(f"left out: {failure}")
+            results.remove(result)
+
     for row in rows:
-        port = servers[row.server].port
-        request = row.prepared(port)
-        send_once(port, request, expects=row.expects)
-        send_load(port, request, seconds=plan.seconds / 4, follow=row.follow)
-        results.append(RowResult(row=row, request=request))
+        results.append(RowResult(row=row))
+        attempt(partial(_warm_up, servers[row.server].port, plan), results[-1])
     for number in range(plan.rounds):
         say(f"round {number + 1} of {plan.rounds}")
-        for result in results:
-            server = servers[result.row.server]
-            result.samples.append(_sample(result, server, plan.seconds))
+        for result in [*results]:
+            attempt(partial(_measure, servers[result.row.server], plan), result)
     return results
 
 
-def _sample(result: RowResult, server: Process, seconds: float) -> Sample:
+def _warm_up(port: int, plan: Plan, result: RowResult) -> None:
+    row = result.row
+    result.requests = row.prepared(port)
+    send_once(port, result.requests[0], expects=row.expects)
+    send_load(port, result.requests, seconds=plan.seconds / 4, follow=row.follow)
+
+
+def _measure(server: Process, plan: Plan, result: RowResult) -> None:
     before = server.cpu_seconds
-    follow = result.row.follow
-    burst = send_load(server.port, result.request, seconds=seconds, follow=follow)
-    return Sample(
-        requests=len(burst.latencies),
-        seconds=burst.seconds,
-        cpu_seconds=server.cpu_seconds - before,
-        latencies=burst.latencies,
+    burst = send_load(server.port, result.requests, seconds=plan.seconds, follow=result.row.follow)
+    result.samples.append(
+        Sample(
+            requests=len(burst.latencies),
+            seconds=burst.seconds,
+            cpu_seconds=server.cpu_seconds - before,
+            latencies=burst.latencies,
+        )
     )

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Spread, format_number, spread
 from benchmarks.report import markdown_table
+from benchmarks.rounds import Spread, format_number, spread
 
 COMPONENTS = 1_000
 CALLS = 1_000_000
@@ -157,7 +157,7 @@ def measure_pages(pages: Sequence[Page], rounds: int) -> list[PageMeasurement]:
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("root"))
     found: dict[Page, list[tuple[int, int, float]]] = {page: [] for page in pages}
-    with override_settings(ROOT_URLCONF="benchmarks.site.admin_urls", ALLOWED_HOSTS=["*"]):
+    with override_settings(ROOT_URLCONF="benchmarks.site.mcp", ALLOWED_HOSTS=["*"]):
         for number in range(rounds + 1):
             for page, times in found.items():
                 took = _open(client, page)

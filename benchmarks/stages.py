@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.cache import cache_directory
-from benchmarks.figures import format_number
+from benchmarks.process import cache_directory
 from benchmarks.report import markdown_table as markdown
+from benchmarks.rounds import format_number
 
 ITERATIONS = 2000
 BATCHES = 7

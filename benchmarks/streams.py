@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.load import UnexpectedResponse, send_load, send_once
+from benchmarks.load import (
+    HOST,
+    UnexpectedResponse,
+    call,
+    get_stream_request,
+    open_session,
+    request_2026,
+    send_load,
+    send_once,
+    subscribe,
+)
 from benchmarks.process import Process
-from benchmarks.sessions import get_stream_request, open_session, subscribe
-from benchmarks.wire import HOST, call, request_2026
 
 TOUCHED = "bench://touched"
 LISTEN, GET = KINDS = ("listen", "GET")

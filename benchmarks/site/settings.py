@@ -15,8 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from benchmarks.cache import cache_directory
-from benchmarks.site.issuer import ISSUER
+from benchmarks.process import cache_directory
 from mcp_django.oauth import provider_settings
 
 # The site has no private data and listens on loopback only, so the key need not be secret.
@@ -24,7 +23,7 @@ SECRET_KEY = "only-for-benchmarks-and-long-enough-to-sign-with"
 DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 
-ROOT_URLCONF = "benchmarks.site.urls"
+ROOT_URLCONF = "benchmarks.site.mcp"
 ASGI_APPLICATION = "benchmarks.site.asgi.application"
 
 INSTALLED_APPS = [
@@ -37,7 +36,7 @@ INSTALLED_APPS = [
     "oauth2_provider",
     "mcp_django",
     "mcp_django.oauth",
-    "benchmarks.site",
+    "benchmarks.site.BenchConfig",
 ]
 
 STARTPROJECT = [
@@ -119,8 +118,7 @@ STATIC_URL = "static/"
 
 OAUTH2_PROVIDER = provider_settings()
 MCP_DJANGO = {
-    "JWT": [{"ISSUER": ISSUER}],
-    "CONFIRM_SECONDS": int(os.environ.get("BENCH_CONFIRM_SECONDS", "1")),
+    "CONFIRM_SECONDS": float(os.environ.get("BENCH_CONFIRM_SECONDS", "1")),
     # Large results are sent whole, and one client opens every stream.
     "MAX_RESULT_BYTES": 64 * 1024 * 1024,
     "STREAMS_PER_PRINCIPAL": 100_000,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.process import PROC, REPOSITORY, Process, serve_asgi
-from benchmarks.rows import APP
+from benchmarks.works import APP
 
 # A server is measured through what the kernel of Linux says of it.
 CAN_MEASURE = PROC.is_dir() and find_spec("uvicorn") is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rows import BARE
+from benchmarks.works import BARE, DISCOVER, OWN
 from tests.benchmarks.conftest import run
 
 pytestmark = pytest.mark.outside
@@ -22,12 +22,13 @@ def test_the_stages_are_those_of_the_code(cache: Path) -> None:
 
 def test_a_quick_run_measures_what_was_chosen(cache: Path, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    chosen = ("--only", "URLRouter", "--streams", "3", "--json", str(file))
+    chosen = ("--only", DISCOVER, "--no-peers", "--streams", "3", "--json", str(file))
     printed = run("-m", "benchmarks", "--quick", *chosen, cache=cache)
-    assert "raw in a URLRouter, async tool" in printed
+    assert f"| {DISCOVER} " in printed
     found = json.loads(file.read_text())
-    assert [row["name"] for row in found["rows"]] == [BARE, "raw in a URLRouter, async tool"]
+    assert [row["work"] for row in found["rows"]] == [BARE, DISCOVER]
     assert all(row["cpu_us"]["least"] > 0 for row in found["rows"])
+    assert 20 < found["memory_mb"][OWN] < 500
     assert [one["mount"] for one in found["streams"]] == ["/mcp", "/raw"] * 2
     # None is a stream's; the process itself looks for changes, and confirms what it has cached.
     assert all(one["database_connections"] <= 2 for one in found["streams"])

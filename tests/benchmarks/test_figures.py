@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.figures import Sample, Spread, format_number, percentile, ratios, spread
+from benchmarks.rounds import Sample, Spread, format_number, percentile, ratios, spread
 
 
 def sample(**changes: object) -> Sample:

@@ -10,9 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pytest
 
-from benchmarks.load import UnexpectedResponse, is_complete, send_load, send_once
+from benchmarks.load import HOST, UnexpectedResponse, get, is_complete, send_load, send_once
 from benchmarks.process import free_port
-from benchmarks.wire import HOST, get
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 REQUEST = get("/")

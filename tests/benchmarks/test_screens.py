@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Spread
+from benchmarks.rounds import Spread
 from benchmarks.screens import Page, PageMeasurement, build_report, pages
 from tests.benchmarks.conftest import run
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load import UnexpectedResponse, send_load, send_once
+from benchmarks.load import UnexpectedResponse, call, request_2026, send_load, send_once
 from benchmarks.process import NotStarted, Process, serve_asgi
-from benchmarks.rows import APP, BARE, rows
 from benchmarks.streams import KINDS, open_streams
-from benchmarks.wire import call, get, request_2026
+from benchmarks.works import APP, bare_row, own_rows
 from tests.benchmarks.conftest import TOOLS, run
 
 pytestmark = pytest.mark.outside
 
-MOUNTS = ["/mcp", "/raw", "/routed"]
+MOUNTS = ["/mcp", "/raw"]
 SITE = {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings"}
 
 COUNT = """
@@ -27,7 +26,7 @@ django.setup()
 from benchmarks.site.mcp import members, register_tools, server, tools_wanted
 from mcp_django import MCPServer
 print(len(server.tools), len(members.tools), tools_wanted())
-for wanted in (0, 5, 6, 107):
+for wanted in (0, 6, 107):
     one = MCPServer(f"with-{wanted}")
     register_tools(one, tools=wanted)
     print(*one.tools)
@@ -54,9 +53,8 @@ def test_every_mount_adds(site: Process, mount: str) -> None:
     assert text(site, call(mount, "add_sync", a=-2, b=3)) == "1"
 
 
-@pytest.mark.parametrize("tool", ["list_rows", "list_rows_async"])
-def test_rows_come_through_the_orm(site: Process, tool: str) -> None:
-    found = json.loads(text(site, call("/mcp", tool, limit=1000)))
+def test_rows_come_through_the_orm(site: Process) -> None:
+    found = json.loads(text(site, call("/mcp", "list_rows", limit=1000)))
     assert [row["id"] for row in found] == [*range(1, 1001)]
     assert found[9] == {
         "id": 10,
@@ -64,12 +62,7 @@ def test_rows_come_through_the_orm(site: Process, tool: str) -> None:
         "value": 333,
         "created": "2026-01-01T00:09:00Z",
     }
-    assert len(json.loads(text(site, call("/raw", tool, limit=3)))) == 3
-
-
-def test_the_view_has_the_rows_of_the_tool(site: Process) -> None:
-    body = answer(site, get("/view?limit=3")).partition(b"\r\n\r\n")[2]
-    assert json.loads(body)["rows"] == json.loads(text(site, call("/mcp", "list_rows", limit=3)))
+    assert len(json.loads(text(site, call("/raw", "list_rows", limit=3)))) == 3
 
 
 def test_a_big_answer_is_as_big_as_it_was_asked_for(site: Process) -> None:
@@ -77,7 +70,7 @@ def test_a_big_answer_is_as_big_as_it_was_asked_for(site: Process) -> None:
 
 
 def test_a_slow_answer_comes(site: Process) -> None:
-    assert text(site, call("/raw", "slow", ms=1)) == "waited 1 ms"
+    assert text(site, call("/raw", "slow", ms=1)) == "done"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,22 +87,19 @@ def test_a_bearer_is_asked_for_where_there_are_members(site: Process) -> None:
             answer(site, call(mount, "add", a=2, b=3))
 
 
-def test_every_bearer_lets_in_where_it_belongs_and_nowhere_else(
-    site: Process, database: Path, cache: Path
-) -> None:
+def test_the_token_lets_in(database: Path, cache: Path) -> None:
     code = (
         "from benchmarks.__main__ import prepare_database; "
-        f"print(*prepare_database(Path({str(database)!r})))"
+        f"print(prepare_database(Path({str(database)!r})))"
     )
-    bearers = run("-c", f"from pathlib import Path; {code}", cache=cache).split()
-    assert len(bearers) == 3
-    asked = [row for row in rows(*bearers) if "bearer" in row.name]
-    assert len(asked) == 7
-    for row in asked:
-        answer(site, row.prepared(site.port), expects=row.expects)
-    for path, bearer in zip(("/connected/raw", "/signed/raw"), bearers[:2], strict=True):
-        with pytest.raises(UnexpectedResponse, match="401"):
-            answer(site, call(path, "add", bearer=bearer, a=2, b=3))
+    bearer = run("-c", f"from pathlib import Path; {code}", cache=cache).strip()
+    environ = {**SITE, "BENCH_DB": str(database)}
+    with serve_asgi(APP, environ) as site:
+        for row in (bare_row(), *own_rows(bearer)):
+            requests = row.prepared(site.port)
+            answer(site, requests[0], expects=row.expects)
+            burst = send_load(site.port, requests, seconds=0.05, follow=row.follow)
+            assert burst.latencies
 
 
 def test_as_many_tools_are_listed_as_the_environment_says(site: Process) -> None:
@@ -118,35 +108,20 @@ def test_as_many_tools_are_listed_as_the_environment_says(site: Process) -> None
     assert {"add", "list_rows", "big", "slow", "touch", "filler_00"} <= {*names}
 
 
-def test_variants_and_fillers_count_among_the_tools(cache: Path) -> None:
+def test_fillers_count_among_the_tools(cache: Path) -> None:
     environ = {"BENCH_TOOLS": "12", **SITE}
     first, *lists = run("-c", COUNT, cache=cache, **environ).splitlines()
     assert first == "12 12 12"
-    none, five, six, many = (line.split() for line in lists)
-    assert none == five == ["add", "list_rows", "big", "slow", "touch"]
-    assert six == [*five, "add_sync"]
+    none, six, many = (line.split() for line in lists)
+    assert none == six == ["add", "add_sync", "list_rows", "big", "slow", "touch"]
     assert len(many) == 107
-    assert many[7] == "filler_00"
-    assert many[-1] == "filler_99"
-
-
-def test_every_row_but_those_of_members_is_answered_as_it_expects(site: Process) -> None:
-    for row in rows(bearer=""):
-        if "bearer" not in row.name:
-            answer(site, row.prepared(site.port), expects=row.expects)
-
-
-def test_sessions_are_opened_one_after_the_other(site: Process) -> None:
-    pairs = [row for row in rows(bearer="") if row.follow is not None]
-    assert len(pairs) == 2
-    for row in pairs:
-        burst = send_load(site.port, row.prepared(site.port), seconds=0.1, follow=row.follow)
-        assert burst.latencies
+    assert many[6] == "filler_00"
+    assert many[-1] == "filler_100"
 
 
 def test_the_bare_answer_is_as_long_as_what_it_stands_for(site: Process) -> None:
-    (bare,) = [row for row in rows(bearer="") if row.name == BARE]
-    body = answer(site, bare.prepared(site.port)).partition(b"\r\n\r\n")[2]
+    (bare,) = bare_row().prepared(site.port)
+    body = answer(site, bare).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["result"]["content"] == [{"type": "text", "text": "5"}]
 
 

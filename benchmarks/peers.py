@@ -1,0 +1,116 @@
+"""The peers: their virtual environments, and how their servers are started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.load import HOST
+from benchmarks.process import Process, cache_directory, free_port, run_server, serve_asgi
+
+UVICORN = "uvicorn[standard]>=0.35"
+DJANGO = "django>=5.2,<6.1"
+MODULE = "benchmarks.peer_site"
+
+
+class NotInstalled(Exception):
+    """A peer cannot be measured here; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another library, in a virtual environment that is created once and kept in the cache."""
+
+    title: str
+    name: str
+    """As ``benchmarks.peer_site`` knows it."""
+    distribution: str
+    """The distribution whose version the results name."""
+    requirements: Sequence[str]
+    server: str = "uvicorn"
+    python: tuple[int, int] = sys.version_info[:2]
+    """The oldest Python that it supports."""
+    through_middleware: bool = False
+    """Whether it has only an endpoint behind Django's middleware, and no sessions."""
+
+    @property
+    def _python(self) -> Path:
+        return cache_directory() / "peers" / self.name / "bin" / "python"
+
+    def install(self) -> str:
+        """Install missing requirements; return the version.
+
+        Raises:
+            NotInstalled: this Python is too old for it, or there is no distribution.
+        """
+        if sys.version_info[:2] < self.python:
+            raise NotInstalled("it needs Python {}.{} or newer".format(*self.python))
+        try:
+            if not self._python.exists():
+                _run(sys.executable, "-m", "venv", str(self._python.parents[1]))
+            _run(str(self._python), "-m", "pip", "install", "-q", *self.requirements)
+            ask = f"from importlib.metadata import version; print(version({self.distribution!r}))"
+            return _run(str(self._python), "-c", ask).strip()
+        except (OSError, subprocess.CalledProcessError) as exc:
+            raise NotInstalled(f"{self.distribution} cannot be installed here ({exc})") from exc
+
+    def start(self, database: str) -> AbstractContextManager[Process]:
+        """Start the server with one worker.
+
+        Raises:
+            NotStarted: the server exited, or did not listen in time.
+        """
+        environ = {"BENCH_PEER": self.name, "BENCH_DB": database}
+        python = str(self._python)
+        if self.server == "uvicorn":
+            return serve_asgi(f"{MODULE}:application", environ, python=python)
+        port = free_port()
+        if self.server == "runbolt":
+            code = f"from {MODULE} import run_bolt; run_bolt({port})"
+            return run_server([python, "-c", code], environ, port=port)
+        # A thread for each of the persistent connections.
+        options = ["-b", f"{HOST}:{port}", "-w", "1", "-k", "gthread", "--threads", "16"]
+        quiet = ["--log-level", "error", "--keep-alive", "30"]
+        command = [python, "-m", "gunicorn", *options, *quiet, f"{MODULE}:wsgi"]
+        return run_server(command, environ, port=port)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+PEERS = (
+    Peer(
+        title="official SDK",
+        name="sdk",
+        distribution="mcp",
+        requirements=("mcp>=2,<3", DJANGO, UVICORN),
+    ),
+    Peer(
+        title="FastMCP",
+        name="fastmcp",
+        distribution="fastmcp",
+        requirements=("fastmcp>=4,<5", DJANGO, UVICORN),
+    ),
+    Peer(
+        title="django-mcpz, gunicorn",
+        name="mcpz",
+        distribution="django-mcpz",
+        requirements=("django-mcpz>=1,<2", DJANGO, "gunicorn>=23"),
+        server="gunicorn",
+        through_middleware=True,
+    ),
+    Peer(
+        title="bolt-mcp",
+        name="bolt",
+        distribution="bolt-mcp",
+        requirements=("bolt-mcp>=0.2,<0.3", DJANGO),
+        server="runbolt",
+        python=(3, 12),
+    ),
+)

@@ -1,8 +1,0 @@
-"""URLconf with the admin only, for ``benchmarks.screens``."""
-
-from __future__ import annotations
-
-from django.contrib import admin
-from django.urls import path
-
-urlpatterns = [path("admin/", admin.site.urls)]
