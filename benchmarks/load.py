@@ -72,6 +72,8 @@ def call(path: str, tool: str, *, bearer: str = "", **arguments: Any) -> bytes:
 # Requests in a session of 2025-11-25 --------------------------------------------------------------
 
 SESSION_VERSION = "2025-11-25"
+# After so many requests, the id of the first one is used again.
+IDS = 100
 _ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
 
 
@@ -103,9 +105,12 @@ def _headers_of(answer: bytes) -> dict[str, str]:
     return {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": SESSION_VERSION}
 
 
-def session_request(port: int, path: str, method: str, *, bearer: str = "", **params: Any) -> bytes:
-    """Open a session and return a request in it."""
-    return post(path, _request(method, params), open_session(port, path, bearer=bearer))
+def session_requests(
+    port: int, path: str, method: str, *, bearer: str = "", **params: Any
+) -> Sequence[bytes]:
+    """Open a session and return requests in it, each with an id of its own."""
+    headers = open_session(port, path, bearer=bearer)
+    return [post(path, _request(method, params, id=n + 1), headers) for n in range(IDS)]
 
 
 def get_stream_request(path: str, headers: dict[str, str]) -> bytes:
@@ -122,8 +127,8 @@ def subscribe(port: int, path: str, headers: dict[str, str], uri: str) -> None:
     )
 
 
-def _request(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+def _request(method: str, params: dict[str, Any], *, id: int = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
 # Sending ------------------------------------------------------------------------------------------
@@ -155,17 +160,22 @@ class Burst:
 
 
 class Connection:
-    """A connection that sends its request again once it has the response.
+    """A connection that sends its next request once it has the response.
 
     With ``follow`` it sends a second one after each; the latency is that of both.
     """
 
     def __init__(
-        self, port: int, request: bytes, *, status: int = 200, follow: Follow | None = None
+        self,
+        port: int,
+        requests: Sequence[bytes],
+        *,
+        status: int = 200,
+        follow: Follow | None = None,
     ) -> None:
         self.socket = socket.create_connection((HOST, port), TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._request = request
+        self._requests = cycle(requests)
         self._status = status
         self._begins = b"HTTP/1.1 %d " % status
         self._follow = follow
@@ -173,9 +183,9 @@ class Connection:
         self._started = 0.0
 
     def send(self) -> None:
-        """Send the request again."""
+        """Send the next request, after the last one the first again."""
         self._started = time.perf_counter()
-        self._send(self._request, self._status)
+        self._send(next(self._requests), self._status)
 
     def _send(self, request: bytes, status: int) -> None:
         self._answer.clear()
@@ -227,7 +237,7 @@ def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -
     Raises:
         UnexpectedAnswer: the expected text is not in the response.
     """
-    connection = Connection(port, request, status=status)
+    connection = Connection(port, [request], status=status)
     try:
         connection.send()
         while connection.receive() is None:
@@ -243,7 +253,7 @@ def send_once(port: int, request: bytes, *, expects: bytes, status: int = 200) -
 
 def send_load(
     port: int,
-    request: bytes | Sequence[bytes],
+    requests: Sequence[Sequence[bytes]],
     *,
     seconds: float,
     connections: int = CONNECTIONS,
@@ -251,15 +261,15 @@ def send_load(
 ) -> Burst:
     """Keep every connection busy for a number of seconds, and wait for the last responses.
 
-    Several requests are those of the connections, in turn.
+    ``requests`` are those of each connection, or the same ones for all of them.
 
     Raises:
         UnexpectedAnswer: a response does not have the status 200.
         TimeoutError: the server stopped responding.
     """
     with ExitStack() as stack:
-        requests = cycle([request] if isinstance(request, bytes) else request)
-        opened = [Connection(port, next(requests), follow=follow) for _ in range(connections)]
+        each = cycle(requests)
+        opened = [Connection(port, next(each), follow=follow) for _ in range(connections)]
         for one in opened:
             stack.callback(one.close)
         selector = stack.enter_context(selectors.DefaultSelector())

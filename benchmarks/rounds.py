@@ -115,7 +115,7 @@ class RowResult:
     """A row with its samples, one for each round."""
 
     row: Row
-    requests: Sequence[bytes] = ()
+    requests: Sequence[Sequence[bytes]] = ()
     samples: list[Sample] = field(default_factory=list)
 
     @property
@@ -180,7 +180,7 @@ def measure_rows(
 def _warm_up(port: int, plan: Plan, result: RowResult) -> None:
     row = result.row
     result.requests = row.prepared(port)
-    send_once(port, result.requests[0], expects=row.expects)
+    send_once(port, result.requests[0][0], expects=row.expects)
     send_load(port, result.requests, seconds=plan.seconds / 4, follow=row.follow)
 
 

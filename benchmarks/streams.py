@@ -146,7 +146,7 @@ async def measure_streams(
 async def _warm_up(server: Process, mount: str, kind: str) -> None:
     """Make the server start the threads of its pools, which do not belong to a stream."""
     for request in (call("/mcp", "add_sync", a=2, b=3), request_2026("/mcp", "tools/list")):
-        await asyncio.to_thread(send_load, server.port, request, seconds=WARM_UP_SECONDS)
+        await asyncio.to_thread(send_load, server.port, [[request]], seconds=WARM_UP_SECONDS)
     async with open_streams(server.port, mount, kind, 20) as opened:
         await _measure_change(server, opened)
 

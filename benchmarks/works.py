@@ -14,7 +14,7 @@ from benchmarks.load import (
     initialized_request,
     post,
     request_2026,
-    session_request,
+    session_requests,
 )
 
 APP = "benchmarks.site.asgi:application"
@@ -70,16 +70,16 @@ class Row:
     work: str
     server: str
     """The name of the server, which is a column of the table."""
-    request: bytes | Callable[[int], bytes]
-    """The request, or a function that builds that of one connection from the server's port."""
+    request: bytes | Callable[[int], Sequence[bytes]]
+    """The request, or a function that builds those of one connection from the server's port."""
     expects: bytes
     follow: Follow | None = None
     """Builds a second request, answered with 202, from the response; both count as one."""
 
-    def prepared(self, port: int) -> Sequence[bytes]:
-        """Return the requests for the server on this port: one, or one for each connection."""
+    def prepared(self, port: int) -> Sequence[Sequence[bytes]]:
+        """Return the requests of each connection to this port, or those of all of them."""
         if isinstance(self.request, bytes):
-            return [self.request]
+            return [[self.request]]
         # Requests of a session have different ids, so each connection has a session of its own.
         return [self.request(port) for _ in range(CONNECTIONS)]
 
@@ -93,14 +93,14 @@ def own_rows(bearer: str, server: str = OWN) -> Sequence[Row]:
     """Return the rows of this package; the token is one of the site's own access tokens."""
     add = partial(call, tool="add", a=2, b=3)
     in_session = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
-    members = partial(session_request, path="/members/raw", bearer=bearer, **in_session)
+    members = partial(session_requests, path="/members/raw", bearer=bearer, **in_session)
     row = partial(Row, server=server)
     return (
         row(work=ADD, request=add("/raw"), expects=SUM),
         row(work=TOKEN, request=add("/members/raw", bearer=bearer), expects=SUM),
         row(
             work=SESSION,
-            request=partial(session_request, path="/raw", **in_session),
+            request=partial(session_requests, path="/raw", **in_session),
             expects=SUM,
         ),
         row(work=BOTH, request=members, expects=SUM),
@@ -112,29 +112,20 @@ def own_rows(bearer: str, server: str = OWN) -> Sequence[Row]:
             request=request_2026("/raw", "server/discover"),
             expects=b'"supportedVersions"',
         ),
-        *shared_rows(server, "/raw", "/raw"),
+        *shared_rows(server, "/raw"),
+        opening_row(server, "/raw"),
     )
 
 
-def shared_rows(server: str, path: str, session_path: str = "") -> Sequence[Row]:
-    """Return the rows of a server that has the tools at a path, and sessions at another one."""
+def shared_rows(server: str, path: str) -> Sequence[Row]:
+    """Return the rows of all servers, whose tools are at a path."""
     row = partial(Row, server=server)
-    found = [
+    return (
         row(work=LIST, request=request_2026(path, "tools/list"), expects=LAST_TOOL),
         row(work=ROWS, request=call(path, "list_rows", limit=50), expects=LAST_ROW),
         row(work=BIG, request=call(path, "big", kb=100), expects=b"x" * 102_400),
         row(work=SLOW, request=call(path, "slow", ms=100), expects=b'"done"'),
-    ]
-    if session_path:
-        # Last, since a server may not survive many sessions.
-        opening = row(
-            work=OPENING,
-            request=initialize_request(session_path),
-            expects=b'"serverInfo"',
-            follow=partial(initialized_request, session_path),
-        )
-        found.append(opening)
-    return found
+    )
 
 
 def peer_rows(server: str, *, through_middleware: bool = False) -> Sequence[Row]:
@@ -148,11 +139,24 @@ def peer_rows(server: str, *, through_middleware: bool = False) -> Sequence[Row]
     in_session = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
     return (
         Row(work=ADD, server=server, request=call("/mcp", "add", a=2, b=3), expects=SUM),
+        *shared_rows(server, "/mcp"),
         Row(
             work=SESSION,
             server=server,
-            request=partial(session_request, path="/session", **in_session),
+            request=partial(session_requests, path="/session", **in_session),
             expects=SUM,
         ),
-        *shared_rows(server, "/mcp", "/session"),
+        # Last, since a server may not survive many sessions.
+        opening_row(server, "/session"),
+    )
+
+
+def opening_row(server: str, path: str) -> Row:
+    """Return the row that opens a session again and again."""
+    return Row(
+        work=OPENING,
+        server=server,
+        request=initialize_request(path),
+        expects=b'"serverInfo"',
+        follow=partial(initialized_request, path),
     )

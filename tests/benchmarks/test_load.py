@@ -67,7 +67,7 @@ def answering_in_turn(*answers: Sequence[bytes]) -> Iterator[int]:
 
 def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
     with answering(GOOD[:20], GOOD[20:]) as port:
-        burst = send_load(port, REQUEST, seconds=0, connections=5)
+        burst = send_load(port, [[REQUEST]], seconds=0, connections=5)
     # With no time left each connection gets the one answer that was asked for.
     assert len(burst.latencies) == 5
     assert burst.latencies == sorted(burst.latencies)
@@ -82,17 +82,17 @@ def test_a_request_that_follows_is_made_of_the_answer_and_has_a_status_of_its_ow
 
     accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
     with answering_in_turn([GOOD], [accepted]) as port:
-        burst = send_load(port, REQUEST, seconds=0, connections=3, follow=follow)
+        burst = send_load(port, [[REQUEST]], seconds=0, connections=3, follow=follow)
     assert len(burst.latencies) == 3
     assert seen == [GOOD] * 3
     with answering(GOOD) as port, pytest.raises(UnexpectedResponse, match="200"):
-        send_load(port, REQUEST, seconds=0, follow=follow)
+        send_load(port, [[REQUEST]], seconds=0, follow=follow)
 
 
 def test_another_status_ends_the_run() -> None:
     busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
     with answering(busy) as port, pytest.raises(UnexpectedResponse, match="503"):
-        send_load(port, REQUEST, seconds=0)
+        send_load(port, [[REQUEST]], seconds=0)
 
 
 def test_an_answer_without_the_expected_text_is_none() -> None:

@@ -97,7 +97,7 @@ def test_the_token_lets_in(database: Path, cache: Path) -> None:
     with serve_asgi(APP, environ) as site:
         for row in (bare_row(), *own_rows(bearer)):
             requests = row.prepared(site.port)
-            answer(site, requests[0], expects=row.expects)
+            answer(site, requests[0][0], expects=row.expects)
             burst = send_load(site.port, requests, seconds=0.05, follow=row.follow)
             assert burst.latencies
 
@@ -120,7 +120,7 @@ def test_fillers_count_among_the_tools(cache: Path) -> None:
 
 
 def test_the_bare_answer_is_as_long_as_what_it_stands_for(site: Process) -> None:
-    (bare,) = bare_row().prepared(site.port)
+    ((bare,),) = bare_row().prepared(site.port)
     body = answer(site, bare).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["result"]["content"] == [{"type": "text", "text": "5"}]
 

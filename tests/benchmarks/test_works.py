@@ -82,14 +82,14 @@ def test_a_peer_behind_middleware_has_no_sessions() -> None:
 def test_each_connection_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
 
-    def open_one(port: int) -> bytes:
+    def open_one(port: int) -> list[bytes]:
         ports.append(port)
-        return b"request %d" % len(ports)
+        return [b"request %d" % len(ports)]
 
     row = replace(bare_row(), request=open_one)
-    assert len({*row.prepared(7)}) == CONNECTIONS
+    assert len({one for (one,) in row.prepared(7)}) == CONNECTIONS
     assert ports == [7] * CONNECTIONS
-    assert bare_row().prepared(7) == [bare_row().request]
+    assert bare_row().prepared(7) == [[bare_row().request]]
 
 
 def test_a_choice_of_works_keeps_the_bare_response() -> None:
@@ -119,7 +119,7 @@ class Server:
 
 def test_a_peer_that_fails_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def send_load(port: int, request: Any, **options: Any) -> Any:
-        if request == [b"bad"]:
+        if request == [[b"bad"]]:
             raise TimeoutError("No response.")
         return type("Burst", (), {"latencies": [0.001], "seconds": 1.0})
 
