@@ -170,10 +170,12 @@ def measure_rows(
     for row in rows:
         results.append(RowResult(row=row))
         attempt(partial(_warm_up, servers[row.server].port, plan), results[-1])
-    for number in range(plan.rounds):
-        say(f"round {number + 1} of {plan.rounds}")
-        for result in [*results]:
-            attempt(partial(_measure, servers[result.row.server], plan), result)
+    for comes_last in (False, True):
+        for number in range(plan.rounds):
+            say(f"round {number + 1} of {plan.rounds}")
+            for result in [*results]:
+                if result.row.comes_last == comes_last:
+                    attempt(partial(_measure, servers[result.row.server], plan), result)
     return results
 
 

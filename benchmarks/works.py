@@ -76,6 +76,9 @@ class Row:
     follow: Follow | None = None
     """Builds a second request, answered with 202, from the response; both count as one."""
 
+    comes_last: bool = False
+    """Whether it is measured after all rounds of the others."""
+
     def prepared(self, port: int) -> Sequence[Sequence[bytes]]:
         """Return the requests of each connection to this port, or those of all of them."""
         if isinstance(self.request, bytes):
@@ -146,7 +149,6 @@ def peer_rows(server: str, *, through_middleware: bool = False) -> Sequence[Row]
             request=partial(session_requests, path="/session", **in_session),
             expects=SUM,
         ),
-        # Last, since a server may not survive many sessions.
         opening_row(server, "/session"),
     )
 
@@ -159,4 +161,6 @@ def opening_row(server: str, path: str) -> Row:
         request=initialize_request(path),
         expects=b'"serverInfo"',
         follow=partial(initialized_request, path),
+        # A server may not survive so many sessions.
+        comes_last=True,
     )

@@ -137,6 +137,23 @@ def test_a_peer_that_fails_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch)
         measure_rows([good, bad], servers, QUICK, say=told.append)
 
 
+def test_what_a_server_may_not_survive_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+
+    def send_load(port: int, requests: Any, **options: Any) -> Any:
+        sent.append(requests[0][0])
+        return type("Burst", (), {"latencies": [0.001], "seconds": 1.0})
+
+    monkeypatch.setattr(rounds, "send_load", send_load)
+    monkeypatch.setattr(rounds, "send_once", lambda *args, **options: b"")
+    hard = Row(work=ADD, server="peer", request=b"hard", expects=b"", comes_last=True)
+    easy = replace(hard, work=LIST, request=b"easy", comes_last=False)
+    servers: Any = {"peer": Server()}
+    measure_rows([hard, easy], servers, QUICK, say=lambda text: None)
+    # After the warm-up of both.
+    assert sent[2:] == [b"easy"] * QUICK.rounds + [b"hard"] * QUICK.rounds
+
+
 # Tables -------------------------------------------------------------------------------------------
 
 
