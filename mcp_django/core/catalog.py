@@ -335,7 +335,7 @@ class Server(Protocol):
         """Reload overrides: ``catalog`` is at most one second old, and current for a list."""
 
     def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
-        """Return the catalog if ``refresh`` would not change it, without a query; else ``None``."""
+        """Return the catalog if it is recent, or recent enough for a list, without a query."""
 
     @property
     def auth(self) -> tuple[str, ...]:

@@ -201,7 +201,7 @@ UNCOMMITTED: Version = (-2, None, 0)
 
 
 def list_seconds() -> float:
-    """Return how old the version may be for a list; 0 if each list has to read it.
+    """Return how old a list may be that a client requests; 0 if each has to be current.
 
     Clients are notified of a changed list when no process shows it as it was (``list_delay``).
     """
@@ -236,7 +236,7 @@ class VersionCache:
         return 1
 
     def get_version(self, *, is_list: bool = False) -> Version:
-        """Return the version, at most ``FRESH_SECONDS`` old, for a list ``list_seconds``.
+        """Return the version, at most ``FRESH_SECONDS`` old, or read now for a list.
 
         While the database is unavailable, return the last known version.
 
@@ -245,16 +245,13 @@ class VersionCache:
                 stay disabled.
             SynchronousOnlyOperation: a query is needed on an event loop.
         """
-        mark = self.version
-        if mark is not None and self.is_pinned:
-            return mark
-        if is_in_transaction():
+        if not self.is_pinned and is_in_transaction():
             return UNCOMMITTED
-        fresh = list_seconds() if is_list else FRESH_SECONDS
-        if mark is not None and time.monotonic() - self.checked_at < fresh:
-            self.is_used = True
-            return mark
-        return self._read_version()
+        mark = None if is_list and not self.is_pinned else self.fresh_version()
+        if mark is None:
+            return self._read_version()
+        self.is_used = True
+        return mark
 
     def _read_version(self) -> Version:
         began, count = time.monotonic(), self.change_count
@@ -292,7 +289,10 @@ class VersionCache:
         self.version, self.is_pinned = NO_TABLES, True
 
     def fresh_version(self, *, is_list: bool = False) -> Version | None:
-        """Return the version if ``get_version`` would not read it; else ``None``."""
+        """Return the version if it is at most ``FRESH_SECONDS`` old; else ``None``.
+
+        With ``is_list``, it is at most as old as a list that a client requests may be.
+        """
         fresh = list_seconds() if is_list else FRESH_SECONDS
         is_young = self.is_pinned or time.monotonic() - self.checked_at < fresh
         return self.version if is_young else None
@@ -407,7 +407,7 @@ class ServerCatalog:
         self._built: tuple[Any, Catalog] | None = None
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """Update the catalog if it is older than a second, for a list than ``list_seconds``.
+        """Update the catalog if it is older than a second, or in any case for a list.
 
         Raises:
             Busy: the database is unavailable, and no overrides are known.
@@ -424,7 +424,10 @@ class ServerCatalog:
             self._handle_read_error(exc)
 
     def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
-        """Return the catalog if ``refresh`` would not change it; else ``None``.
+        """Return the catalog if it is known to be at most a second old; else ``None``.
+
+        With ``is_list``, it is at most as old as a list that a client requests may be
+        (``list_seconds``).
 
         For an event loop: it never queries the database. A transaction of this thread is not
         considered, since requests on an event loop are not part of one.

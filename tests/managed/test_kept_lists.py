@@ -152,6 +152,14 @@ def test_a_list_is_at_most_a_second_old(shop: MCPServer, clock: Clock) -> None:
     assert tools(shop) == ["rake"]
 
 
+def test_who_asks_for_the_current_catalog_gets_it(shop: MCPServer, clock: Clock) -> None:
+    # Rows are synchronized with it, and commands and pages of the admin show it.
+    assert tools(shop) == ["rake", "spade"]
+    decide_elsewhere("shop", "spade", is_enabled=False)
+    shop.refresh(is_list=True)
+    assert "spade" not in shop.catalog.tools
+
+
 def test_a_short_second_is_one_for_lists_too(
     shop: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
