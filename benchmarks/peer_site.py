@@ -1,7 +1,7 @@
 """The same tools with another library: ``BENCH_PEER`` names it.
 
-It is imported in the virtual environment of the peer, and does not import this package. The tools
-are at ``/mcp`` without sessions, and where the peer has sessions, at ``/session``.
+It is imported in the virtual environment of the peer, without this package. The tools are at
+``/mcp`` without sessions, and where the peer has sessions, at ``/session``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import django
 from django.conf import settings
+
+from benchmarks.site import STARTPROJECT
 
 FILLERS = 45
 PEER = os.environ.get("BENCH_PEER", "")
@@ -37,45 +39,21 @@ if not settings.configured:
             "django.contrib.contenttypes",
             "django.contrib.sessions",
             "django.contrib.messages",
+            "benchmarks.site.BenchConfig",
             *(["django_bolt"] if PEER == "bolt" else []),
         ],
-        MIDDLEWARE=[
-            "django.middleware.security.SecurityMiddleware",
-            "django.contrib.sessions.middleware.SessionMiddleware",
-            "django.middleware.common.CommonMiddleware",
-            "django.middleware.csrf.CsrfViewMiddleware",
-            "django.contrib.auth.middleware.AuthenticationMiddleware",
-            "django.contrib.messages.middleware.MessageMiddleware",
-            "django.middleware.clickjacking.XFrameOptionsMiddleware",
-        ],
+        MIDDLEWARE=STARTPROJECT,
         BOLT_API=["benchmarks.peer_site:api"],
     )
     django.setup()
 
 from django.core.asgi import get_asgi_application  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
-from django.db import models  # noqa: E402
 from django.urls import path  # noqa: E402
 
+from benchmarks.site.models import Row  # noqa: E402
+
 urlpatterns: list[Any] = []
-
-
-class Row(models.Model):
-    """The rows that ``python -m benchmarks --prepare`` has made."""
-
-    FIELDS: ClassVar = ("id", "name", "value", "created")
-
-    name = models.CharField(max_length=100)
-    value = models.IntegerField()
-    created = models.DateTimeField()
-
-    class Meta:
-        app_label = "bench"
-        db_table = "bench_row"
-        managed = False
-
-    def __str__(self) -> str:
-        return self.name
 
 
 async def add(a: int, b: int) -> str:

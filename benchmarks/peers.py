@@ -32,7 +32,7 @@ class Peer:
     """The distribution whose version the results name."""
     requirements: Sequence[str]
     server: str = "uvicorn"
-    python: tuple[int, int] = sys.version_info[:2]
+    python: tuple[int, int] = (3, 11)
     """The oldest Python that it supports."""
     through_middleware: bool = False
     """Whether it has only an endpoint behind Django's middleware, and no sessions."""

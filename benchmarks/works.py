@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from benchmarks.load import (
     CONNECTIONS,
@@ -57,6 +58,7 @@ GOALS: dict[str, float | None] = {
     EVENT: 2.5,
 }
 
+ADDING: dict[str, Any] = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
 SUM, LAST_ROW, LAST_TOOL = b'"5"', b"row 0049", b"filler_43"
 
 
@@ -75,7 +77,6 @@ class Row:
     expects: bytes
     follow: Follow | None = None
     """Builds a second request, answered with 202, from the response; both count as one."""
-
     comes_last: bool = False
     """Whether it is measured after all rounds of the others."""
 
@@ -95,15 +96,14 @@ def bare_row() -> Row:
 def own_rows(bearer: str, server: str = OWN) -> Sequence[Row]:
     """Return the rows of this package; the token is one of the site's own access tokens."""
     add = partial(call, tool="add", a=2, b=3)
-    in_session = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
-    members = partial(session_requests, path="/members/raw", bearer=bearer, **in_session)
+    members = partial(session_requests, path="/members/raw", bearer=bearer, **ADDING)
     row = partial(Row, server=server)
     return (
         row(work=ADD, request=add("/raw"), expects=SUM),
         row(work=TOKEN, request=add("/members/raw", bearer=bearer), expects=SUM),
         row(
             work=SESSION,
-            request=partial(session_requests, path="/raw", **in_session),
+            request=partial(session_requests, path="/raw", **ADDING),
             expects=SUM,
         ),
         row(work=BOTH, request=members, expects=SUM),
@@ -139,14 +139,13 @@ def peer_rows(server: str, *, through_middleware: bool = False) -> Sequence[Row]
             Row(work=MIDDLEWARE, server=server, request=adding, expects=SUM),
             *shared_rows(server, "/mcp"),
         )
-    in_session = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
     return (
         Row(work=ADD, server=server, request=call("/mcp", "add", a=2, b=3), expects=SUM),
         *shared_rows(server, "/mcp"),
         Row(
             work=SESSION,
             server=server,
-            request=partial(session_requests, path="/session", **in_session),
+            request=partial(session_requests, path="/session", **ADDING),
             expects=SUM,
         ),
         opening_row(server, "/session"),

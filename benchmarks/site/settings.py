@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from benchmarks.process import cache_directory
+from benchmarks.site import STARTPROJECT
 from mcp_django.oauth import provider_settings
 
 # The site has no private data and listens on loopback only, so the key need not be secret.
@@ -37,16 +38,6 @@ INSTALLED_APPS = [
     "mcp_django",
     "mcp_django.oauth",
     "benchmarks.site.BenchConfig",
-]
-
-STARTPROJECT = [
-    "django.middleware.security.SecurityMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 
