@@ -457,8 +457,8 @@ class CutStructure(NamedTuple):
 def cut_structure(value: Any) -> CutStructure:
     """Return the JSON value, cut to the size limit.
 
-    Only a list at the root is cut, or the largest list
-    directly under it; the rest of the value stays complete, so it still fits its schema.
+    Only a list at the root is cut, or the largest list directly under it; the rest of the value
+    stays complete, so it still fits its schema.
 
     Raises:
         ToolError: the result has no list to cut; the message asks for a more specific call.

@@ -278,6 +278,7 @@ def _project_members(
     member: str, project: Callable[[Wire, Revision], dict[str, Any]]
 ) -> _Projection:
     def project_each(projected: dict[str, Any], revision: Revision) -> None:
+        # The entries of a list are encoded already (`encode_entries`).
         if not isinstance(projected[member], msgspec.Raw):
             projected[member] = [project(one, revision) for one in projected[member]]
 

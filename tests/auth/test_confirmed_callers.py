@@ -22,13 +22,14 @@ from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.permissions import InGroups, IsStaff
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.models import AccessToken
+from mcp_django.models import AccessToken, Session
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache, revocations
 from mcp_django.storage.cache import Confirmed
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import headers_for, message
 from tests.servers import person, through_view, token_for
+from tests.sessions.handshakes import D, initialize
 from tests.spec import spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clock")]
@@ -109,6 +110,19 @@ def heat(caller: Caller, database: Database, tool: str = "plain") -> None:
     assert ask(caller.plaintext, tool) == "done"
     with database.quiet():
         assert ask(caller.plaintext, tool) == "done"
+
+
+def test_a_session_is_opened_without_loading_the_user(
+    caller: Caller, database: Database, clock: Clock
+) -> None:
+    heat(caller, database)
+    database.statements.clear()
+    bearer = {"authorization": f"Bearer {caller.plaintext}"}
+    headers = headers_for({}, **bearer, mcp_protocol_version=None)
+    answer = through_view(keeper, json.dumps(initialize(D)), headers)
+    assert answer.status_code == 200
+    assert not [one for one in database.statements if 'FROM "auth_user"' in one]
+    assert Session.objects.get().user == caller.user
 
 
 @pytest.mark.parametrize("tool", ["plain", "edit", "team", "desk"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,21 @@ async def test_the_server_gets_its_signal_after_the_streams(
             await ending.wait()
     assert woken == [True]
     assert not drain._wakers
+
+
+async def test_a_server_may_install_its_handler_later(
+    received: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
+    monkeypatch.setattr("mcp_django.transports.drain.row_writer", BatchWriter("none"))
+    drain, now = Drain(), time.monotonic()
+    drain.install_signal_handlers()
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(-number))
+    monkeypatch.setattr("mcp_django.transports.drain.time.monotonic", lambda: now + 2)
+    drain.install_signal_handlers()
+    signal.raise_signal(signal.SIGTERM)
+    assert drain.draining
+    assert received == [-signal.SIGTERM]
 
 
 async def test_what_begins_during_the_drain_ends_at_once() -> None:
