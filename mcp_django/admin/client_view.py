@@ -42,10 +42,9 @@ from mcp_django.execution.policy import explain, explain_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.management.lookups import estimate_tokens
 from mcp_django.models import PromptText
-from mcp_django.protocol import envelope, jsonrpc
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer
-from mcp_django.transports.memory import MemoryConnection
+from mcp_django.transports.memory import LocalClient
 
 
 @server_page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
@@ -184,11 +183,14 @@ class _ListClient:
         self._server = server
         self._principal, self._revision = viewpoint.principal, viewpoint.revision
         self._biggest_first = viewpoint.biggest_first
-        self._connection = MemoryConnection(cast(Server, server), self._principal, origin="admin")
-        if not self._revision.stateless:
-            version = self._revision.version
-            params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
-            self._connection.open(jsonrpc.build_request(0, "initialize", params))
+        self._client = LocalClient(
+            cast(Server, server),
+            self._principal,
+            revision=self._revision,
+            client_info=CLIENT,
+            origin="admin",
+        )
+        self._client.initialize()
         # The catalog does not contain disabled prompts.
         prompts = PromptText._default_manager.filter(server=server.name, is_enabled=False)
         self._disabled = {"prompt": [*prompts.values_list("name", flat=True)]}
@@ -211,13 +213,7 @@ class _ListClient:
 
     def _entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
         """Return the entries of a list, and the error message if the method failed."""
-        meta = {
-            envelope.PROTOCOL_VERSION: self._revision.version,
-            envelope.CLIENT_INFO: CLIENT,
-            envelope.CLIENT_CAPABILITIES: {},
-        }
-        params = {"_meta": meta} if self._revision.stateless else {}
-        opened = self._connection.open(jsonrpc.build_request(1, method, params))
+        opened = self._client.open(self._client.message(method, {}))
         if isinstance(opened, Call):
             opened = _without_rows(opened)
         if "error" not in opened:

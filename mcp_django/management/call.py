@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +48,10 @@ from mcp_django.management.terminal import (
 )
 from mcp_django.management.text_output import binaries, escape_control_characters, result_text
 from mcp_django.management.values import parse_object, parse_pairs, parse_text_pairs
-from mcp_django.protocol.envelope import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROGRESS_TOKEN,
-    PROTOCOL_VERSION,
-)
 from mcp_django.protocol.revisions import LATEST, STATELESS
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
-from mcp_django.transports.memory import MemoryConnection, Response
-from mcp_django.transports.outgoing import StreamPort
+from mcp_django.transports.memory import LocalClient, Message
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -158,7 +150,7 @@ def _make_answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer
     return TerminalAnswerer(stdin, command.stderr) if is_terminal else NonInteractiveAnswerer()
 
 
-def _print_response(command: BaseCommand, options: Mapping[str, Any], response: Response) -> None:
+def _print_response(command: BaseCommand, options: Mapping[str, Any], response: Message) -> None:
     if options["json"]:
         command.stdout.write(json.dumps(response, ensure_ascii=False))
     elif "result" in response:
@@ -200,41 +192,31 @@ class _Attempt:
         answerer: Answerer,
         capabilities: Mapping[str, Any],
         stderr: OutputWrapper,
-    ) -> Response:
+    ) -> Message:
         """Send a request, answer the client requests in between, and return the response.
 
         Raises:
             CommandError: a client request cannot be answered.
             AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
         """
-        progress = _ProgressWriter(stderr)
-        connection = MemoryConnection(
-            self.server,
-            self.principal,
-            make_port=lambda call: StreamPort(call, progress),
-            origin="command",
-        )
         # The newest revision without a handshake that the server supports.
         served = (one for one in STATELESS if one.version in self.server.protocol_versions)
-        envelope = {
-            PROTOCOL_VERSION: next(served, LATEST).version,
-            CLIENT_INFO: CLIENT,
-            CLIENT_CAPABILITIES: dict(capabilities),
-            PROGRESS_TOKEN: "call",
-            LOG_LEVEL: "debug",
-        }
-        ids, more = count(1), dict[str, Any]()
-        # The runtime limits the number of rounds, so this loop ends.
-        while True:
-            given = {**params, **more, "_meta": envelope}
-            message = {"jsonrpc": "2.0", "id": next(ids), "method": method, "params": given}
-            response = connection.request(message)
-            result = response.get("result", {})
-            if result.get("resultType") != "input_required":
-                return response
-            more = self._answer_requests(result, answerer)
+        # The runtime limits the number of rounds.
+        client = LocalClient(
+            self.server,
+            self.principal,
+            revision=next(served, LATEST),
+            client_info=CLIENT,
+            capabilities=capabilities,
+            answer=partial(self._answer_requests, answerer),
+            hear=partial(_write_notification, stderr),
+            origin="command",
+        )
+        return client.request(method, params)
 
-    def _answer_requests(self, result: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
+    def _answer_requests(
+        self, answerer: Answerer, requests: Mapping[str, Any]
+    ) -> dict[str, ClientResult]:
         title = str(self.server.identity().get("title") or self.server.name)
         questions = {
             key: ClientRequest(
@@ -242,7 +224,7 @@ class _Attempt:
                 method=asked["method"],
                 params=asked.get("params") or {},
             )
-            for key, asked in result.get("inputRequests", {}).items()
+            for key, asked in requests.items()
         }
         answers: dict[str, ClientResult] = {}
         for key, question in questions.items():
@@ -255,10 +237,9 @@ class _Attempt:
                 others = [f"  {line}" for one in later for line in describe_request(one)]
                 told = [str(exc), *(["Requested at the same time:"] if others else []), *others]
                 raise CommandError("\n".join(told)) from exc
-        state = {"requestState": result["requestState"]} if "requestState" in result else {}
-        return {"inputResponses": answers, **state}
+        return answers
 
-    def raise_if_failed(self, response: Response, exceptions: Sequence[Exception]) -> None:
+    def raise_if_failed(self, response: Message, exceptions: Sequence[Exception]) -> None:
         """Raise the error of a call that failed, if it did."""
         if exceptions:
             raise self._component_error(exceptions[-1]) from exceptions[-1]
@@ -358,17 +339,10 @@ def _expand_template(component: ResourceTemplate, values: Mapping[str, Any]) -> 
 # Progress and log messages ------------------------------------------------------------------------
 
 
-class _ProgressWriter:
-    """Writes progress and log messages to the error stream as they arrive."""
-
-    def __init__(self, stderr: OutputWrapper) -> None:
-        self._stderr = stderr
-
-    def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Write one message as a line."""
-        self._stderr.write(
-            escape_control_characters(_line(message["method"], message["params"])), style_func=str
-        )
+def _write_notification(stderr: OutputWrapper, message: Message) -> None:
+    """Write progress or a log message to the error stream, as a line."""
+    line = _line(message["method"], message["params"])
+    stderr.write(escape_control_characters(line), style_func=str)
 
 
 def _line(method: str, params: Mapping[str, Any]) -> str:

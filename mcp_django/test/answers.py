@@ -147,9 +147,14 @@ def _elicited(params: Mapping[str, Any], given: Any) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
-def build_retry_params(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
-    """Return the additional params of the retry; ``answers`` are in the order of the requests."""
-    requests = result.get("inputRequests", {})
+def build_answers(
+    requests: Mapping[str, Mapping[str, Any]], answers: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the answers to client requests by key; ``answers`` are in their order.
+
+    Raises:
+        AssertionError: there are fewer answers than requests.
+    """
     if len(answers) < len(requests):
         params = [(one["params"], one["method"]) for one in requests.values()]
         asked = "; ".join(str(named.get("message", method)) for named, method in params)
@@ -157,8 +162,7 @@ def build_retry_params(result: Mapping[str, Any], answers: Sequence[Any]) -> dic
             f"Questions in one round: {len(requests)} ({asked}), but {len(answers)} answers are "
             "left; give one for each in answers=[…]."
         )
-    given = {
+    return {
         key: _to_answer(request, answer)
         for (key, request), answer in zip(requests.items(), answers, strict=False)
     }
-    return {"inputResponses": given, "requestState": result.get("requestState")}

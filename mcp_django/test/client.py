@@ -14,17 +14,17 @@ from mcp_django.exceptions import MCPError, MethodNotFound
 from mcp_django.execution.call import Call
 from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test.answers import (
     CallResult,
     ErrorResponse,
     NotificationRecorder,
-    build_retry_params,
+    build_answers,
     raise_for_error,
 )
-from mcp_django.test.connection import RemoteConnection
-from mcp_django.test.rounds import Rounds, result_of, with_tasks
+from mcp_django.test.connection import RemoteClient
+from mcp_django.test.rounds import Rounds, result_of
 from mcp_django.transports import listen as listen_stream
+from mcp_django.transports.memory import with_tasks
 
 # Tasks --------------------------------------------------------------------------------------------
 
@@ -59,12 +59,11 @@ class _TaskMethods(Rounds):
         """
         task_id = task if isinstance(task, str) else task.task_id
         self._left = list(answers)
-        if REVISIONS[self._version].tasks:
+        if self._client.revision.tasks:
             raw = self.request("tasks/result", {"taskId": task_id})
         else:
             raw = self._poll_task(task_id)
-        if self._left:
-            raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
+        self._check_left_over()
         result = CallResult(raw=raw)
         return raise_for_error(f"The tool of task {task_id}", result) if check else result
 
@@ -88,7 +87,7 @@ class _TaskMethods(Rounds):
         return _outcome(found)
 
     def _send_answers(self, task_id: str, asking: Mapping[str, Any]) -> None:
-        given = build_retry_params(asking, self._left)["inputResponses"]
+        given = build_answers(asking["inputRequests"], self._left)
         del self._left[: len(given)]
         self.request("tasks/update", {"taskId": task_id, "inputResponses": given})
 
@@ -216,7 +215,7 @@ class MCPClient(_TaskMethods):
         params = _named(name, arguments)
         if not as_task:
             return params
-        if REVISIONS[self._version].tasks:
+        if self._client.revision.tasks:
             return {**params, "task": {}}
         declared = {envelope.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
         return {**params, "_meta": declared}
@@ -287,13 +286,14 @@ class MCPClient(_TaskMethods):
         if tasks:
             wanted["taskIds"] = list(tasks)
             params["_meta"] = {envelope.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
-        message = self._message("subscriptions/listen", params)
-        if isinstance(self._connection, RemoteConnection):
-            await sync_to_async(self._initialize)()
-            async with self._connection.listen(message) as messages:
+        client = self._client
+        message = client.message("subscriptions/listen", params)
+        if isinstance(client, RemoteClient):
+            await sync_to_async(client.initialize)()
+            async with client.listen(message) as messages:
                 yield messages
             return
-        opened = await sync_to_async(self._connection.open)(message)
+        opened = await sync_to_async(client.open)(message)
         if not isinstance(opened, Call):
             result_of(opened)
             raise TypeError("The server answered subscriptions/listen without a stream.")
@@ -330,5 +330,5 @@ def _completing(
 
 def _check_complete(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result; raise ``AssertionError`` if it has unanswered client requests."""
-    build_retry_params(result, ())
+    build_answers(result.get("inputRequests", {}), ())
     return result

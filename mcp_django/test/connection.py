@@ -1,4 +1,4 @@
-"""The test client's connection over a transport, and the event loop that runs it."""
+"""The test client over a transport, and the event loop that runs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
@@ -14,47 +14,34 @@ from typing import Any, TypeVar
 from django.db import OperationalError, connections
 from django.db.backends.signals import connection_created
 
+from mcp_django.protocol.revisions import Revision
 from mcp_django.test.answers import ErrorResponse
 from mcp_django.test.transports import ClientChannel, Message, check_response
+from mcp_django.transports.memory import BaseClient
 
 # The default lock timeout of SQLite database files.
 LOCKED_SECONDS = 5
 POLL_SECONDS = 0.005
 
-_AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
+class RemoteClient(BaseClient):
+    """A client over a channel; a call whose client request is left unanswered is cancelled."""
 
-class RemoteConnection:
-    """Sends requests over a channel; the counterpart of ``MemoryConnection``.
-
-    ``hear`` is called with progress and log messages.
-
-    ``answer`` is called with each client request of a handshake revision, by key, and returns the
-    answers by key, or ``None`` to leave it unanswered: then the call is cancelled.
-    """
-
-    def __init__(
-        self, channel: ClientChannel, *, hear: Callable[[Message], None], answer: _AnswerQuestions
-    ) -> None:
+    def __init__(self, channel: ClientChannel, revision: Revision, **declared: Any) -> None:
+        super().__init__(revision, **declared)
         self._channel = channel
-        self._hear = hear
-        self._answer = answer
         self._loop = _ServingLoop()
         _retry_locked_statements()
         # The thread ends even if the client is not closed.
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
-    def request(self, message: Message) -> Message:
-        """Send a request from a thread and wait for its response."""
+    def send(self, message: Message) -> Message:
+        """Send a message from a thread, and return its response; of a notification, nothing."""
         return self._loop.run(self._exchange(message))
 
-    async def arequest(self, message: Message) -> Message:
-        """Send a request from an event loop and wait for its response."""
+    async def asend(self, message: Message) -> Message:
+        """Send a message from an event loop; otherwise like ``send``."""
         return await self._loop.arun(self._exchange(message))
-
-    def notify(self, method: str) -> None:
-        """Send a notification."""
-        self._loop.run(self._channel.send({"jsonrpc": "2.0", "method": method}))
 
     @asynccontextmanager
     async def listen(self, message: Message) -> AsyncIterator[AsyncIterator[Message]]:
@@ -73,7 +60,8 @@ class RemoteConnection:
             await self._loop.arun(self._leave(message, coming))
 
     def close(self) -> None:
-        """Close the channel and stop the event loop."""
+        """Close the channel, which ends the session, and stop the event loop."""
+        self._is_initialized = False
         try:
             self._loop.run(self._channel.close())
         finally:
@@ -91,6 +79,9 @@ class RemoteConnection:
         await coming.aclose()
 
     async def _exchange(self, message: Message) -> Message:
+        if "id" not in message:
+            await self._channel.send(message)
+            return {}
         async with aclosing(self._channel.exchange(message)) as coming:
             try:
                 response = await self._follow(coming)
@@ -108,10 +99,11 @@ class RemoteConnection:
             if "method" not in said:
                 return said
             if "id" not in said:
-                self._hear(said)
+                if self._hear is not None:
+                    self._hear(said)
                 continue
             question = {"question": {"method": said["method"], "params": said.get("params", {})}}
-            answers = self._answer(question)
+            answers = None if self._answer is None else self._answer(question)
             if answers is None:
                 return {"result": {"resultType": "input_required", "inputRequests": question}}
             reply = {"jsonrpc": "2.0", "id": said["id"], "result": answers["question"]}

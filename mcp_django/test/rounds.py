@@ -1,11 +1,10 @@
-"""Requests of the test client, with the retries that answer the component's questions."""
+"""Requests of the test client as one user, who answers the questions of the component."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import count
 from typing import Any, Self
 
 from asgiref.sync import sync_to_async
@@ -16,15 +15,6 @@ from django.db.backends.signals import connection_created
 from mcp_django.auth.principal import Principal, anonymous_principal, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import task_worker
-from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROGRESS_TOKEN,
-    PROTOCOL_VERSION,
-)
-from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
@@ -32,23 +22,22 @@ from mcp_django.test.answers import (
     ALL_CAPABILITIES,
     ErrorResponse,
     NotificationRecorder,
-    build_retry_params,
+    build_answers,
 )
-from mcp_django.test.connection import RemoteConnection
+from mcp_django.test.connection import RemoteClient
 from mcp_django.test.transports import (
     CHANNELS,
     AuthenticatedTestServer,
     ServerUnderTest,
     check_transport,
 )
-from mcp_django.transports.memory import MemoryConnection, Response
-from mcp_django.transports.outgoing import StreamPort
+from mcp_django.transports.memory import LocalClient, Message
 
 CLIENT = {"name": "mcp_django.test", "version": "1"}
 
 
 class Rounds:
-    """Sends requests as one user, and retries with the answers."""
+    """Sends requests as one user, and answers the questions of the component."""
 
     def __init__(
         self,
@@ -67,41 +56,38 @@ class Rounds:
         self._raises = raise_exceptions
         self._allows_early_writes = allow_early_writes
         self._recorder = NotificationRecorder()
-        self._ids = count(1)
         self._capabilities = dict(ALL_CAPABILITIES if capabilities is None else capabilities)
         if protocol_version not in REVISIONS:
             known = ", ".join(REVISIONS)
             raise ValueError(
                 f"{protocol_version!r} is not a known revision of MCP; use one of {known}."
             )
-        self._version = protocol_version
         self._default_answers = tuple(answers)
         self._left: list[Any] = []
         self._writes = _WriteRecorder()
         self._called = ""
-        self._is_initialized = False
         # Other transports run functions in threads whose connections cannot be watched here.
         self._is_watched = transport == "memory"
-        self._connection: MemoryConnection | RemoteConnection
+        declared: dict[str, Any] = {
+            "client_info": CLIENT,
+            "capabilities": self._capabilities,
+            "answer": self._answer,
+            "hear": self._hear,
+        }
+        revision, principal = REVISIONS[protocol_version], _principal(user, scopes)
+        self._client: LocalClient | RemoteClient
         if transport == "memory":
-            self._connection = MemoryConnection(
-                ServerUnderTest(server),
-                _principal(user, scopes),
-                make_port=lambda call: StreamPort(call, self._recorder),
-                answer=self._answer_in_session,
+            self._client = LocalClient(
+                ServerUnderTest(server), principal, revision=revision, **declared
             )
         else:
-            self._connection = RemoteConnection(
-                CHANNELS[transport](AuthenticatedTestServer(server, _principal(user, scopes))),
-                hear=self._hear,
-                answer=self._answer_in_session,
-            )
+            channel = CHANNELS[transport](AuthenticatedTestServer(server, principal))
+            self._client = RemoteClient(channel, revision, **declared)
 
     def close(self) -> None:
         """Close the connection and the session, if the transport has them."""
-        if isinstance(self._connection, RemoteConnection):
-            self._connection.close()
-            self._is_initialized = False
+        if isinstance(self._client, RemoteClient):
+            self._client.close()
 
     async def aclose(self) -> None:
         """Close the connection; ``close`` for async tests."""
@@ -119,32 +105,43 @@ class Rounds:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: Message) -> None:
         self._recorder.post(message)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""
-        self._recorder = NotificationRecorder()
-        return self._send_round(method, params)
+        writes = self._begin(params)
+        if self._is_watched:
+            writes.start()
+        try:
+            with self._raise_bugs(), self._run_tasks_inline():
+                return result_of(self._client.request(method, params))
+        finally:
+            if self._is_watched:
+                writes.stop()
 
     async def arequest(
         self, method: str, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Send a request with any method; ``request`` for async tests."""
-        self._recorder = NotificationRecorder()
-        return await self._asend_round(method, params)
+        writes = self._begin(params)
+        # In the thread in which a synchronous function runs.
+        if self._is_watched:
+            await sync_to_async(writes.start)()
+        try:
+            with self._raise_bugs(), self._run_tasks_inline():
+                return result_of(await self._client.arequest(method, params))
+        finally:
+            if self._is_watched:
+                await sync_to_async(writes.stop)()
 
     def answer(
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
     ) -> dict[str, Any]:
         """Send a request and answer its questions until the answers are used up."""
         self._left = list(answers or self._default_answers)
-        result, left = self.request(method, params), self._left
-        while left and result.get("resultType") == "input_required":
-            retry = build_retry_params(result, left)
-            del left[: len(result["inputRequests"])]
-            result = self._send_round(method, {**params, **retry})
-        _check_left_over(left)
+        result = self.request(method, params)
+        self._check_left_over()
         return result
 
     async def aanswer(
@@ -152,54 +149,21 @@ class Rounds:
     ) -> dict[str, Any]:
         """Send a request and answer its questions; ``answer`` for async tests."""
         self._left = list(answers or self._default_answers)
-        result, left = await self.arequest(method, params), self._left
-        while left and result.get("resultType") == "input_required":
-            retry = build_retry_params(result, left)
-            del left[: len(result["inputRequests"])]
-            result = await self._asend_round(method, {**params, **retry})
-        _check_left_over(left)
+        result = await self.arequest(method, params)
+        self._check_left_over()
         return result
 
-    def _send_round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        self._initialize()
-        writes = self._start_write_check(params)
-        if self._is_watched:
-            writes.start()
-        try:
-            with self._raise_bugs(), self._run_tasks_inline():
-                result = result_of(self._connection.request(self._message(method, params)))
-        finally:
-            if self._is_watched:
-                writes.stop()
-        self._check_order(result, writes)
-        return result
-
-    async def _asend_round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        await sync_to_async(self._initialize)()
-        writes = self._start_write_check(params)
-        # In the thread in which a synchronous function runs.
-        if self._is_watched:
-            await sync_to_async(writes.start)()
-        try:
-            with self._raise_bugs(), self._run_tasks_inline():
-                message = self._message(method, params)
-                result = result_of(await self._connection.arequest(message))
-        finally:
-            if self._is_watched:
-                await sync_to_async(writes.stop)()
-        self._check_order(result, writes)
-        return result
-
-    def _start_write_check(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
+    def _begin(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
+        """Return the recorder of what the request writes; requests may run concurrently."""
         given = params or {}
+        self._recorder = NotificationRecorder()
         self._called = str(given.get("name") or given.get("uri"))
         self._writes = _WriteRecorder()
         return self._writes
 
-    def _check_order(self, result: Mapping[str, Any], writes: _WriteRecorder) -> None:
-        asks = result.get("resultType") == "input_required"
-        if asks and not self._allows_early_writes:
-            writes.check(self._called)
+    def _check_left_over(self) -> None:
+        if self._left:
+            raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
 
     @contextmanager
     def _raise_bugs(self) -> Iterator[None]:
@@ -224,63 +188,18 @@ class Rounds:
         """Run tasks before their call returns, in the test's transaction; only in memory."""
         return task_worker.run_tasks_inline() if self._is_watched else nullcontext()
 
-    def _answer_in_session(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the user's answers to the client requests of a handshake revision."""
+    def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the user's answers to client requests, if there are answers left."""
         if not self._allows_early_writes:
             self._writes.check(self._called)
         if not self._left:
             return None
-        given: Mapping[str, Any] = build_retry_params({"inputRequests": questions}, self._left)[
-            "inputResponses"
-        ]
+        given: Mapping[str, Any] = build_answers(questions, self._left)
         del self._left[: len(questions)]
         return given
 
-    def _initialize(self) -> None:
-        """Send ``initialize`` once, before the first request of a handshake revision."""
-        if REVISIONS[self._version].stateless or self._is_initialized:
-            return
-        params = {
-            "protocolVersion": self._version,
-            "capabilities": self._capabilities,
-            "clientInfo": CLIENT,
-        }
-        initialize = jsonrpc.build_request(next(self._ids), "initialize", params)
-        result_of(self._connection.request(initialize))
-        self._is_initialized = True
-        if isinstance(self._connection, RemoteConnection):
-            self._connection.notify("notifications/initialized")
-        result_of(self._connection.request(self._message("logging/setLevel", {"level": "debug"})))
 
-    def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        given = dict(params or {})
-        if not REVISIONS[self._version].stateless:
-            given["_meta"] = {PROGRESS_TOKEN: "test", **given.get("_meta", {})}
-            return jsonrpc.build_request(next(self._ids), method, given)
-        capabilities = self._capabilities
-        if method.startswith("tasks/"):
-            capabilities = with_tasks(capabilities)
-        envelope = {
-            PROTOCOL_VERSION: self._version,
-            CLIENT_CAPABILITIES: capabilities,
-            CLIENT_INFO: CLIENT,
-            PROGRESS_TOKEN: "test",
-            LOG_LEVEL: "debug",
-        }
-        given["_meta"] = {**envelope, **given.get("_meta", {})}
-        return jsonrpc.build_request(next(self._ids), method, given)
-
-
-def with_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the capabilities with support for tasks added."""
-    declared = capabilities.get("extensions") or {}
-    return {
-        **capabilities,
-        "extensions": {**declared, **extension_declaration(TASKS)["extensions"]},
-    }
-
-
-def result_of(response: Response) -> dict[str, Any]:
+def result_of(response: Message) -> dict[str, Any]:
     """Return the result in a response.
 
     Raises:
@@ -290,11 +209,6 @@ def result_of(response: Response) -> dict[str, Any]:
         raise ErrorResponse(response["error"])
     result: dict[str, Any] = response["result"]
     return result
-
-
-def _check_left_over(answers: Sequence[Any]) -> None:
-    if answers:
-        raise AssertionError(f"The component did not ask for the answers {answers!r}.")
 
 
 def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:

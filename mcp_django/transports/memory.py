@@ -1,12 +1,16 @@
-"""The in-memory transport: requests of one caller, served in this process without a network.
+"""Clients in this process: the requests of one caller, without a network.
 
-The test client and management commands use it. Messages have no headers, so HTTP's header rules do
-not apply; everything else does, including permissions.
+``LocalClient`` is the client of ``mcp call``, of the admin (Try it, What a client sees) and of the
+test client. Its messages have no headers, so HTTP's header rules do not apply; everything else
+does, including permissions. ``BaseClient`` is what it has in common with the test client's clients
+over a transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Hashable, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -27,21 +31,200 @@ from mcp_django.execution.pipeline import admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import error_revision_of
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    error_revision_of,
+)
+from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request
+from mcp_django.protocol.revisions import Revision
 from mcp_django.transports.local_session import LocalSession
+from mcp_django.transports.outgoing import StreamPort
 
-Response = dict[str, Any]
-MakePort = Callable[[Call], ClientPort]
+Message = dict[str, Any]
 AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
-class MemoryConnection:
-    """One caller's connection to one server; ``make_port`` makes the receiver of notifications.
+class BaseClient(ABC):
+    """A client of one revision; in a handshake revision it initializes a session first.
 
-    ``answer`` answers client requests of the handshake revisions: it gets the requests by key and
-    returns the answers by key, or ``None`` to leave them unanswered. ``origin`` and ``acting``
-    are recorded in the call log (``Call``).
+    ``client_info`` and ``capabilities`` are what it declares. ``answer`` answers the client
+    requests of a call: it gets them by key and returns the answers by key, or ``None`` to leave
+    them unanswered. ``hear`` is called with each progress and log message; without it, the client
+    asks for none.
+    """
+
+    def __init__(
+        self,
+        revision: Revision,
+        *,
+        client_info: Mapping[str, Any],
+        capabilities: Mapping[str, Any] | None = None,
+        answer: AnswerQuestions | None = None,
+        hear: Callable[[Message], object] | None = None,
+    ) -> None:
+        self.revision = revision
+        self._client_info = client_info
+        self._capabilities = dict(capabilities or {})
+        self._answer = answer
+        self._hear = hear
+        self._ids = count(1)
+        self._is_initialized = False
+        self.exchanges: list[tuple[Message, Message]] = []
+        """The messages of the last request with their responses, ``initialize`` included."""
+
+    @abstractmethod
+    def send(self, message: Message) -> Message:
+        """Send a request from a thread, and return its response; of a notification, nothing."""
+
+    @abstractmethod
+    async def asend(self, message: Message) -> Message:
+        """Send a message from an event loop; otherwise like ``send``."""
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
+        """Send a request from a thread, and return its response.
+
+        While a response asks, and ``answer`` has answers, the request is sent again with them.
+
+        Raises:
+            AccessRefused: the caller has to authenticate or lacks a scope.
+            MCPError: the request was rejected before it was read.
+        """
+        last: Message = self._send_all(self._rounds(method, params or {}))
+        return last
+
+    async def arequest(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
+        """Send a request from an event loop; otherwise like ``request``."""
+        rounds = self._rounds(method, params or {})
+        try:
+            message = next(rounds)
+            while True:
+                try:
+                    response = await self.asend(message)
+                except MCPError as exc:
+                    self._note_failure(message, exc)
+                    raise
+                message = rounds.send(self._noted(message, response))
+        except StopIteration as end:
+            last: Message = end.value
+            return last
+
+    def initialize(self) -> None:
+        """Initialize the session of a handshake revision, unless that was done before."""
+        self._send_all(self._handshake())
+
+    def message(self, method: str, params: Mapping[str, Any]) -> Message:
+        """Return a request, with what the client declares in its revision."""
+        declared: Message = {}
+        if self.revision.stateless:
+            declared[PROTOCOL_VERSION] = self.revision.version
+            declared[CLIENT_CAPABILITIES] = self._capabilities
+            if method.startswith("tasks/"):
+                declared[CLIENT_CAPABILITIES] = with_tasks(self._capabilities)
+            declared[CLIENT_INFO] = self._client_info
+        if self._hear is not None:
+            declared[PROGRESS_TOKEN] = "local"
+            if self.revision.stateless:
+                declared[LOG_LEVEL] = "debug"
+        declared |= params.get("_meta", {})
+        meta = {"_meta": declared} if declared else {}
+        return jsonrpc.build_request(next(self._ids), method, {**params, **meta})
+
+    # The messages, the same in a thread and on an event loop --------------------------------------
+
+    def _rounds(
+        self, method: str, params: Mapping[str, Any]
+    ) -> Generator[Message, Message, Message]:
+        """Yield the messages of a request, get their responses, and return the last one."""
+        self.exchanges = []
+        refused = yield from self._handshake()
+        if refused is not None:
+            return refused
+        response = yield self.message(method, params)
+        while more := self._retry_params(response.get("result", {})):
+            response = yield self.message(method, {**params, **more})
+        return response
+
+    def _handshake(self) -> Generator[Message, Message, Message | None]:
+        """Yield the messages that initialize a session; return the error of its rejection."""
+        if self.revision.stateless or self._is_initialized:
+            return None
+        params = {
+            "protocolVersion": self.revision.version,
+            "capabilities": self._capabilities,
+            "clientInfo": self._client_info,
+        }
+        response = yield jsonrpc.build_request(next(self._ids), "initialize", params)
+        if "error" in response:
+            return response
+        self._is_initialized = True
+        yield {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        if self._hear is not None:
+            yield self.message("logging/setLevel", {"level": "debug"})
+        return None
+
+    def _retry_params(self, result: Mapping[str, Any]) -> Message:
+        """Return the params that answer the questions of a result, empty if there are none."""
+        if not self.revision.stateless or result.get("resultType") != "input_required":
+            return {}
+        answers = self._answer(result.get("inputRequests", {})) if self._answer else None
+        if answers is None:
+            return {}
+        state = {"requestState": result["requestState"]} if "requestState" in result else {}
+        return {"inputResponses": answers, **state}
+
+    def _send_all(self, rounds: Generator[Message, Message, Any]) -> Any:
+        try:
+            message = next(rounds)
+            while True:
+                try:
+                    response = self.send(message)
+                except MCPError as exc:
+                    self._note_failure(message, exc)
+                    raise
+                message = rounds.send(self._noted(message, response))
+        except StopIteration as end:
+            return end.value
+
+    def _noted(self, message: Message, response: Message) -> Message:
+        if "id" in message:
+            self.exchanges.append((message, response))
+        return response
+
+    def _note_failure(self, message: Message, exc: MCPError) -> None:
+        failure = jsonrpc.build_failure(message.get("id"), exc, self.revision)
+        self._noted(message, failure)
+
+
+def with_tasks(capabilities: Mapping[str, Any]) -> Message:
+    """Return the capabilities with support for tasks added."""
+    declared = capabilities.get("extensions") or {}
+    return {
+        **capabilities,
+        "extensions": {**declared, **extension_declaration(TASKS)["extensions"]},
+    }
+
+
+class _Outbox:
+    """Gives the messages of a running call to ``hear``."""
+
+    def __init__(self, hear: Callable[[Message], object]) -> None:
+        self._hear = hear
+
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Give a notification; there is no stream that could be closed."""
+        if isinstance(message, dict):
+            self._hear(message)
+
+
+class LocalClient(BaseClient):
+    """A client of one server in this process, for one caller.
+
+    ``origin`` and ``acting`` are recorded in the call log (``Call``).
 
     Raises:
         AccessRefused: from every method, if the caller has to authenticate or lacks a scope.
@@ -52,19 +235,25 @@ class MemoryConnection:
         server: Server,
         principal: Principal,
         *,
-        make_port: MakePort | None = None,
+        revision: Revision,
+        client_info: Mapping[str, Any],
+        capabilities: Mapping[str, Any] | None = None,
         answer: AnswerQuestions | None = None,
+        hear: Callable[[Message], object] | None = None,
         origin: str = "client",
         acting: str = "",
     ) -> None:
+        super().__init__(
+            revision, client_info=client_info, capabilities=capabilities, answer=answer, hear=hear
+        )
         self._server = server
         self._principal = principal
-        self._make_port = make_port
-        self._answer = answer
-        self.session = LocalSession(server, origin=origin, acting=acting, transport="memory")
+        self._session = LocalSession(server, origin=origin, acting=acting, transport="memory")
 
-    def request(self, message: dict[str, Any]) -> Response:
-        """Send a request from a thread and wait for its response."""
+    def send(self, message: Message) -> Message:
+        """Send a request from a thread, and return its response; a notification changes nothing."""
+        if "id" not in message:
+            return {}
         opened = self.open(message)
         if not isinstance(opened, Call):
             return opened
@@ -79,12 +268,14 @@ class MemoryConnection:
         except MCPError as exc:
             return _failed(opened, exc)
 
-    async def arequest(self, message: dict[str, Any]) -> Response:
-        """Send a request from an event loop and wait for its response.
+    async def asend(self, message: Message) -> Message:
+        """Send a message from an event loop; otherwise like ``send``.
 
         A synchronous function runs in the thread of ``sync_to_async``, so it uses the
         transaction of a test; the threads of the pool would not.
         """
+        if "id" not in message:
+            return {}
         opened = await sync_to_async(self.open)(message)
         if not isinstance(opened, Call):
             return opened
@@ -99,7 +290,7 @@ class MemoryConnection:
         except MCPError as exc:
             return _failed(opened, exc)
 
-    def _await(self, call: Call) -> Response:
+    def _await(self, call: Call) -> Message:
         """Wait for a task and return its response; ``answer`` answers its client requests."""
         if isinstance(call.result, Subscription):
             return _failed(
@@ -118,7 +309,7 @@ class MemoryConnection:
         except MCPError as exc:
             return _failed(call, exc)
 
-    def open(self, message: dict[str, Any]) -> Response | Call:
+    def open(self, message: Message) -> Message | Call:
         """Return the response to a request, or the call that remains to be run or waited for."""
         request = jsonrpc.decode(jsonrpc.encode(message))
         with call_log.log_rejections(
@@ -126,7 +317,7 @@ class MemoryConnection:
             request,
             transport="memory",
             principal=self._principal,
-            session_revision=self.session.revision,
+            session_revision=self._session.revision,
         ):
             self._server.refresh()
             authorize_connection(self._server, self._principal)
@@ -134,11 +325,11 @@ class MemoryConnection:
             wrong = InvalidRequest("The message is not a request.")
             return jsonrpc.build_failure(jsonrpc.request_id_of(request), wrong, None)
         try:
-            if self.session.is_initialize(request):
-                return _decoded(self.session.initialize(request))
-            call = self.session.call_for(self._principal, request)
+            if self._session.is_initialize(request):
+                return _decoded(self._session.initialize(request))
+            call = self._session.call_for(self._principal, request)
         except MCPError as exc:
-            revision = error_revision_of(request, self.session.revision)
+            revision = error_revision_of(request, self._session.revision)
             return jsonrpc.build_failure(request.id, exc, revision)
         try:
             admit(call)
@@ -160,7 +351,7 @@ class MemoryConnection:
         return True
 
     def _port(self, call: Call) -> ClientPort | None:
-        return self._make_port(call) if self._make_port else None
+        return None if self._hear is None else StreamPort(call, _Outbox(self._hear))
 
 
 async def _arun(call: Call, port: ClientPort | None) -> Result:
@@ -169,17 +360,17 @@ async def _arun(call: Call, port: ClientPort | None) -> Result:
     return await sync_to_async(invoke.run)(call, port)
 
 
-def _final(call: Call, result: Result) -> Response:
+def _final(call: Call, result: Result) -> Message:
     """Return the response to a call, including client requests that were left unanswered."""
     if call.session is not None and result.get("resultType") == "input_required":
         return jsonrpc.build_result(call.request.id, result)
     return _decoded(encode_response(call, result))
 
 
-def _failed(call: Call, exc: MCPError) -> Response:
+def _failed(call: Call, exc: MCPError) -> Message:
     return jsonrpc.build_failure(call.request.id, exc, call.revision)
 
 
-def _decoded(raw: bytes) -> Response:
-    decoded: Response = msgspec.json.decode(raw)
+def _decoded(raw: bytes) -> Message:
+    decoded: Message = msgspec.json.decode(raw)
     return decoded

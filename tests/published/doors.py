@@ -20,7 +20,7 @@ from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import PROTOCOL_VERSION
 from mcp_django.test import client as client_module, transports as client_asgi
 from mcp_django.transports.conversation import TOO_LONG, Conversation, Line
-from mcp_django.transports.memory import MemoryConnection
+from mcp_django.transports.memory import LocalClient
 from tests.published import sockets
 from tests.published.definitions import LATEST
 from tests.published.listening import LATEST_HANDSHAKE, Exchange, Lines, Peer, judge
@@ -31,8 +31,8 @@ def install() -> None:
     _replace(RequestFactory, "generic", _heard_django)
     _replace(client_asgi, "send_asgi_request", _heard_asgi)
     _replace(client_module, "_messages", _heard_subscription)
-    _replace(MemoryConnection, "request", _heard_memory)
-    _replace(MemoryConnection, "arequest", _heard_memory_async)
+    _replace(LocalClient, "send", _heard_memory)
+    _replace(LocalClient, "asend", _heard_memory_async)
     _replace(Conversation, "__init__", _heard_conversation)
     _replace(Conversation, "process_line", _heard_line)
     for name in sockets.LIBRARIES:
@@ -102,12 +102,12 @@ def _heard_asgi(
     return hear
 
 
-_connections: WeakKeyDictionary[MemoryConnection, Peer] = WeakKeyDictionary()
+_clients: WeakKeyDictionary[LocalClient, Peer] = WeakKeyDictionary()
 
 
-def _heard_memory(request: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    def hear(self: MemoryConnection, message: dict[str, Any]) -> dict[str, Any]:
-        response = request(self, message)
+def _heard_memory(send: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def hear(self: LocalClient, message: dict[str, Any]) -> dict[str, Any]:
+        response = send(self, message)
         _judge_memory(self, message, response)
         return response
 
@@ -115,21 +115,21 @@ def _heard_memory(request: Callable[..., dict[str, Any]]) -> Callable[..., dict[
 
 
 def _heard_memory_async(
-    arequest: Callable[..., Awaitable[dict[str, Any]]],
+    asend: Callable[..., Awaitable[dict[str, Any]]],
 ) -> Callable[..., Awaitable[dict[str, Any]]]:
-    async def hear(self: MemoryConnection, message: dict[str, Any]) -> dict[str, Any]:
-        response = await arequest(self, message)
+    async def hear(self: LocalClient, message: dict[str, Any]) -> dict[str, Any]:
+        response = await asend(self, message)
         _judge_memory(self, message, response)
         return response
 
     return hear
 
 
-def _judge_memory(
-    connection: MemoryConnection, message: dict[str, Any], response: dict[str, Any]
-) -> None:
-    peer = _connections.setdefault(connection, Peer())
+def _judge_memory(client: LocalClient, message: dict[str, Any], response: dict[str, Any]) -> None:
+    peer = _clients.setdefault(client, Peer())
     peer.hear(jsonrpc.encode(message))
+    if "id" not in message:
+        return
     result = response.get("result", {})
     if peer.revision is not None and result.get("resultType") == "input_required":
         # What a test finds that left a question open; no transport sends this in a session.

@@ -9,7 +9,7 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import build_retry_params
+from mcp_django.test.answers import build_answers
 from tests.servers import open_to_all
 from tests.spec import spec
 
@@ -47,6 +47,11 @@ def talking() -> MCPServer:
     return server
 
 
+def answered(raw: dict[str, Any]) -> dict[str, Any]:
+    given = build_answers(raw["inputRequests"], ["x"])
+    return {"inputResponses": given, "requestState": raw["requestState"]}
+
+
 def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[Any], list[Any]]]:
     """What each round of a call delivers, each with an envelope of its own."""
     client = MCPClient(server=talking())
@@ -59,7 +64,7 @@ def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[An
             ([one["progress"] for one in said.progress], [one["data"] for one in said.logs])
         )
         if raw["resultType"] == "input_required":
-            retry = build_retry_params(raw, ["x"])
+            retry = answered(raw)
     return found
 
 
@@ -102,6 +107,6 @@ def test_a_round_that_does_not_listen_leaves_its_messages_to_the_next(
 def test_a_round_that_is_sent_twice_says_the_same_twice() -> None:
     client = MCPClient(server=talking())
     first = client.request("tools/call", {"name": "talk"})
-    params = {"name": "talk", **build_retry_params(first, ["x"])}
+    params = {"name": "talk", **answered(first)}
     said = [client._call_result(client.request("tools/call", params)) for _ in range(2)]
     assert [[one["progress"] for one in each.progress] for each in said] == [[2], [2]]

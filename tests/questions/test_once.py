@@ -11,7 +11,7 @@ from django.db import IntegrityError, connections, transaction
 
 from mcp_django import Context, MCPServer
 from mcp_django.test import MCPClient
-from mcp_django.test.answers import build_retry_params
+from mcp_django.test.answers import build_answers
 from tests.servers import open_to_all
 from tests.spec import spec
 
@@ -38,7 +38,8 @@ def redeeming() -> MCPServer:
 def asked(client: MCPClient) -> dict[str, Any]:
     """The request that redeems."""
     raw = client.call_tool("redeem").raw
-    return {"name": "redeem", **build_retry_params(raw, [{}])}
+    given = build_answers(raw["inputRequests"], [{}])
+    return {"name": "redeem", "inputResponses": given, "requestState": raw["requestState"]}
 
 
 def redeem(client: MCPClient, params: dict[str, Any]) -> str:

@@ -15,19 +15,20 @@ from django.utils import timezone
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.auth.principal import principal_for
+from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers
 from mcp_django.execution.call import Call
 from mcp_django.models import Approval
+from mcp_django.protocol.revisions import LATEST
 from mcp_django.schema.secrets import PERSON
 from mcp_django.signals import approval_decided, approval_requested
 from mcp_django.storage import approval_rows
 from mcp_django.storage.cleanup import delete_expired
 from mcp_django.test import ACCEPT, DECLINE, CallResult, ErrorResponse, MCPClient
-from mcp_django.transports.memory import MemoryConnection
+from mcp_django.transports.memory import LocalClient
 from tests.drivers import message
 from tests.runtime.approving_site import (
     URLS,
@@ -61,6 +62,10 @@ def ada() -> Any:
 
 def client_for(user: Any, version: str = "2025-06-18", **options: Any) -> MCPClient:
     return MCPClient(server=gated, user=user, protocol_version=version, **options)
+
+
+def client_of(caller: Principal) -> LocalClient:
+    return LocalClient(gated, caller, revision=LATEST, client_info={"name": "test"})
 
 
 def call(user: Any, tool: str = "found_group", **arguments: Any) -> CallResult:
@@ -133,7 +138,7 @@ def test_a_yes_is_good_for_whom_it_was_given(ada: Any) -> None:
     key = principal_for(ada).key
     another_client = principal_for(ada, key=f"{key}@phone", client_id="phone")
     body = message("tools/call", {"name": "found_group", "arguments": FOUND})
-    answer = MemoryConnection(gated, another_client).request(body)
+    answer = client_of(another_client).send(body)
     assert answer["result"]["isError"]
     assert not Group.objects.exists()
 
@@ -197,8 +202,7 @@ def test_wrong_arguments_wait_for_nobody(ada: Any) -> None:
 def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     """One reader takes the first, another the last: what runs might not be what was shown."""
     request = message("tools/call", {"name": "found_group", "arguments": {"name": "X"}})
-    connection = MemoryConnection(gated, principal_for(ada))
-    opened = connection.open(request)
+    opened = client_of(principal_for(ada)).open(request)
     assert isinstance(opened, Call)
     assert isinstance(opened.component, Tool)
     raw = b'{"name": "a", "name": "b"}'

@@ -284,8 +284,8 @@ def test_an_abandoned_call_is_logged_without_the_garbage_collector(call_log: Cal
     client = real_client(server=made, user=person())
     gc.disable()
     try:
-        opened = client._connection.open(  # type: ignore[union-attr]
-            client._message("tools/call", {"name": "ask"})
+        opened = client._client.open(  # type: ignore[union-attr]
+            client._client.message("tools/call", {"name": "ask"})
         )
         opened.context(NullPort())
         assert opened.interaction is not None
@@ -474,9 +474,9 @@ def test_a_trace_is_known_by_its_id() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     message = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
     client = real_client(server=server(read))
-    body = client._message("tools/call", {"name": "read", "arguments": {}})
+    body = client._client.message("tools/call", {"name": "read", "arguments": {}})
     body["params"]["_meta"].update(message)
-    client._connection.request(body)  # type: ignore[union-attr]
+    client._client.send(body)  # type: ignore[union-attr]
     assert the_call().trace_id == trace
 
 
@@ -495,8 +495,8 @@ def test_what_reads_another_resource_is_one_line() -> None:
 
 def test_a_call_that_nobody_runs_is_told_of() -> None:
     client = real_client(server=server(read, read_only=True))
-    body = client._message("tools/call", {"name": "read", "arguments": {}})
-    opened = client._connection.open(body)  # type: ignore[union-attr]
+    body = client._client.message("tools/call", {"name": "read", "arguments": {}})
+    opened = client._client.open(body)  # type: ignore[union-attr]
     assert not Call.objects.exists()
     from mcp_django.storage.call_rows import call_log
 
@@ -511,8 +511,8 @@ def test_a_call_that_nobody_runs_is_told_of() -> None:
 
 async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db: None) -> None:
     client = real_client(server=server(write))
-    body = client._message("tools/call", {"name": "write", "arguments": {"name": "late"}})
-    opened = await sync_to_async(client._connection.open)(body)  # type: ignore[union-attr]
+    body = client._client.message("tools/call", {"name": "write", "arguments": {"name": "late"}})
+    opened = await sync_to_async(client._client.open)(body)  # type: ignore[union-attr]
     await invoke.timeout_result(opened)
     # Its thread comes back from wherever it hung.
     with pytest.raises(Busy):

@@ -247,8 +247,8 @@ django.setup()
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous_principal
-from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcp_django.transports.memory import MemoryConnection
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.transports.memory import LocalClient
 server = MCPServer("doomed", permission=AllowAny)
 
 @server.tool
@@ -256,10 +256,8 @@ def write() -> None:
     "Write."
     os._exit(9)
 
-envelope = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
-params = {"name": "write", "arguments": {}, "_meta": envelope}
-request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-MemoryConnection(server, anonymous_principal()).request(request)
+client = LocalClient(server, anonymous_principal(), revision=LATEST, client_info={})
+client.request("tools/call", {"name": "write", "arguments": {}})
 """
 
 

@@ -158,8 +158,8 @@ def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCapture
 
 def invocation(server: Any, name: str = "tool", **arguments: Any) -> Call:
     client = real_client(server=server)
-    opened = client._connection.open(
-        client._message("tools/call", {"name": name, "arguments": arguments})
+    opened = client._client.open(
+        client._client.message("tools/call", {"name": name, "arguments": arguments})
     )
     assert isinstance(opened, Call)
     return opened

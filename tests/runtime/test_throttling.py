@@ -16,9 +16,9 @@ from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import MCPError, ResourceNotFound, TooManyRequests
 from mcp_django.execution import quotas
 from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
+from mcp_django.protocol.revisions import LATEST
 from mcp_django.test import ACCEPT, ErrorResponse, MCPClient
-from mcp_django.transports.memory import MemoryConnection
-from tests.drivers import message
+from mcp_django.transports.memory import LocalClient
 from tests.rings import examples
 from tests.servers import open_to_all, person
 from tests.spec import spec
@@ -53,7 +53,8 @@ def is_refused(server: MCPServer, user: Any, client: str) -> bool:
     """Whether a client of a user is over a limit."""
     key = f"{principal_for(user).key}@{client}"
     caller = principal_for(user, key=key, client_id=client)
-    answer = MemoryConnection(server, caller).request(message("tools/call", {"name": "add"}))
+    speaking = LocalClient(server, caller, revision=LATEST, client_info={"name": client})
+    answer = speaking.request("tools/call", {"name": "add"})
     return bool(answer.get("error", {}).get("code") == RATE_LIMITED)
 
 

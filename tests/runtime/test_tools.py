@@ -275,8 +275,8 @@ def test_a_resource_that_a_tool_misses_is_told_in_band() -> None:
 def test_the_id_comes_back_with_its_type(request_id: Any) -> None:
     client = real_client(server=open_server)
     for name in ("echo", "missing"):
-        message = client._message("tools/call", {"name": name, "arguments": {"text": "x"}})
-        response = client._connection.request({**message, "id": request_id})
+        message = client._client.message("tools/call", {"name": name, "arguments": {"text": "x"}})
+        response = client._client.send({**message, "id": request_id})
         assert response["id"] == request_id
         assert type(response["id"]) is type(request_id)
         assert ("error" in response) != ("result" in response)

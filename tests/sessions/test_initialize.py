@@ -142,8 +142,8 @@ async def test_a_server_describes_itself_in_the_words_of_the_revision() -> None:
     details = {"description", "icons", "websiteUrl"}
     members = {A: set(), B: set(), C: {"title"}, D: {"title", *details}}
     for version, more in members.items():
-        connection = MCPClient(server=described, protocol_version=version)._connection
-        result = connection.request(initialize(version))["result"]
+        connection = MCPClient(server=described, protocol_version=version)._client
+        result = connection.send(initialize(version))["result"]
         assert {*result["serverInfo"]} == {"name", "version", *more}
         assert result["capabilities"] == {}
         assert "instructions" not in result

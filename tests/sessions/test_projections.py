@@ -277,7 +277,7 @@ def test_what_a_server_says_of_itself(version: str) -> None:
     else:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {}}
         message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        result = mine._connection.request(message)["result"]
+        result = mine._client.send(message)["result"]
         assert {*result} == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
         has(version, result["serverInfo"], known)
     # No revision is offered what it has no name for, and none an extension or tasks.

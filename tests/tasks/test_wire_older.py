@@ -64,12 +64,12 @@ def refused(client: MCPClient, method: str, **params: Any) -> ErrorResponse:
 def agreed(client: MCPClient) -> dict[str, Any]:
     """The capabilities of the server, as this client's revision has them."""
     params = {
-        "protocolVersion": client._version,
+        "protocolVersion": client._client.revision.version,
         "capabilities": extension_declaration(TASKS),
         "clientInfo": {"name": "test", "version": "1"},
     }
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    found: dict[str, Any] = client._connection.request(message)["result"]["capabilities"]
+    found: dict[str, Any] = client._client.send(message)["result"]["capabilities"]
     return found
 
 
@@ -332,13 +332,13 @@ def test_questions_travel_on_the_stream_that_awaits(transport: str, transactiona
     heard: list[dict[str, Any]] = []
     with older(transport=transport) as client:
         created = client.call_tool("ask_two", as_task=True)
-        reply = client._answer_in_session
+        reply = client._answer
 
         def answer(questions: Any) -> Any:
             heard.extend(questions.values())
             return reply(questions)
 
-        client._connection._answer = answer
+        client._client._answer = answer
         told = client.task_result(created, answers=[{"name": "Ada"}, {"sure": True}])
     assert told.text == "Ada is sure."
     assert len(heard) == 2
@@ -371,7 +371,7 @@ def test_the_client_is_not_asked_to_make_a_task_of_a_question(transactional_db: 
     heard: list[dict[str, Any]] = []
     with older(transport="http", capabilities=hosting) as client:
         created = client.call_tool("ask_name", as_task=True)
-        client._connection._answer = lambda questions: heard.extend(questions.values())
+        client._client._answer = lambda questions: heard.extend(questions.values())
         client.task_result(created)
     (question,) = heard
     assert "task" not in question["params"]

@@ -28,7 +28,6 @@ from mcp_django.admin.playground.playground import (
     PlaygroundCaller,
     PlaygroundTarget,
     RequestOutcome,
-    RequestRunner,
     build_completion_request,
     build_request,
     caller_for,
@@ -36,6 +35,7 @@ from mcp_django.admin.playground.playground import (
     find_revision,
     log_run,
     read_query,
+    send_request,
 )
 from mcp_django.admin.playground.questions import (
     ASK,
@@ -152,7 +152,7 @@ def _show_suggestions(trial: PlaygroundTarget) -> HttpResponseBase:
         if one.name != name and (text := typed.typed_text(one.name))
     }
     request = build_completion_request(trial, name, typed.typed_text(name), others)
-    came = RequestRunner(trial).run(request)
+    came = send_request(trial, request)
     values = came.result.get("completion", {}).get("values", [])
     found = {name: [str(v) for v in values]}
     form = _form(trial, is_sent=True, is_unfinished=True, suggestions=found)
@@ -219,8 +219,8 @@ def _send(
     is_preview = trial.has_preview and arguments.get(PREVIEW) is True
     if not state.answers and (trial.caller.acting or (trial.may_write and not is_preview)):
         log_run(trial)
-    runner = RequestRunner(trial, answers=state.answers, state=state.request_state)
-    came = runner.run((state.method, params))
+    request = (state.method, params)
+    came = send_request(trial, request, answers=state.answers, state=state.request_state)
     history = [*state.history, *format_exchanges(trial, came.exchanges)]
     if came.client_requests:
         pending = replace(
@@ -332,16 +332,16 @@ def _poll_task(trial: PlaygroundTarget, state: PlaygroundState) -> HttpResponseB
         if [one for one in asked if not one.is_answered()]:
             return screens.show_client_requests(trial, state, asked)
         given = {**params, "inputResponses": {one.key: one.answer() for one in asked}}
-        told = RequestRunner(trial).run(("tasks/update", given))
+        told = send_request(trial, ("tasks/update", given))
         history += format_exchanges(trial, told.exchanges)
-    came = RequestRunner(trial).run((state.method, params))
+    came = send_request(trial, (state.method, params))
     history += format_exchanges(trial, came.exchanges)
     if not came.result:
         return screens.show_task(trial, {}, came, history=history)
     task = came.result
     if task.get("status") in TERMINAL_STATUSES and trial.revision.tasks:
         # In the handshake revision, a separate method returns the result.
-        came = RequestRunner(trial).run(("tasks/result", params))
+        came = send_request(trial, ("tasks/result", params))
         history += format_exchanges(trial, came.exchanges)
         return screens.show_task(trial, task, came, history=history, url=_task_url(trial, task))
     return _show_task(trial, task, history, came)

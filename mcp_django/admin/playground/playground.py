@@ -7,7 +7,7 @@ and writes the entry in the admin history.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -28,20 +28,11 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
-from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROGRESS_TOKEN,
-    PROTOCOL_VERSION,
-)
-from mcp_django.protocol.errors import TASKS, extension_declaration
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
-from mcp_django.transports.memory import MemoryConnection
-from mcp_django.transports.outgoing import StreamPort
+from mcp_django.transports.memory import LocalClient, with_tasks
 
 # From a form to a client's request ----------------------------------------------------------------
 
@@ -324,7 +315,7 @@ class NotificationBuffer:
     kept: list[Wire] = field(default_factory=list)
     dropped: int = 0
 
-    def post(self, message: Any, *, key: Hashable = None) -> None:
+    def add(self, message: Wire) -> None:
         """Keep a notification, or count it as dropped."""
         if len(self.kept) < MAX_NOTES:
             self.kept.append(message)
@@ -357,85 +348,56 @@ class RequestOutcome:
         return dict(self.result.get("inputRequests", {})) if asks else {}
 
 
-class RequestRunner:
-    """Sends requests of a trial; ``answers`` are those of the user, by round."""
+def send_request(
+    trial: PlaygroundTarget,
+    request: MethodCall,
+    *,
+    answers: Sequence[Mapping[str, Any]] = (),
+    state: str = "",
+) -> RequestOutcome:
+    """Send a request and return its outcome; ``answers`` are those of the user, by round."""
+    method, params = request
+    notes = NotificationBuffer()
+    left = list(answers)
 
-    def __init__(
-        self, trial: PlaygroundTarget, *, answers: Sequence[Mapping[str, Any]] = (), state: str = ""
-    ) -> None:
-        self._trial, self._state = trial, state
-        self._answers = list(answers)
-        self._left = list(answers)
-        self._notes = NotificationBuffer()
-        self._exchanges: list[tuple[Wire, Wire]] = []
-        self._connection = MemoryConnection(
-            trial.visit.server,
-            trial.caller.principal,
-            make_port=lambda call: StreamPort(call, self._notes),
-            answer=self._answer,
-            origin="admin",
-            acting=trial.caller.acting,
-        )
-
-    def run(self, request: MethodCall) -> RequestOutcome:
-        """Send a request and return its outcome."""
-        refusal = ""
-        try:
-            if not self._trial.revision.stateless:
-                self._initialize()
-            self._send(*request)
-        except AccessRefused as exc:
-            refusal = exc.message
-        return RequestOutcome(exchanges=self._exchanges, notes=self._notes, refusal=refusal)
-
-    def _initialize(self) -> None:
-        version = self._trial.revision.version
-        params = {
-            "protocolVersion": version,
-            "capabilities": CAPABILITIES,
-            "clientInfo": PLAYGROUND_CLIENT,
-        }
-        self._exchange("initialize", params)
-        self._exchange("logging/setLevel", {"level": "debug"})
-
-    def _send(self, method: str, params: Mapping[str, Any]) -> None:
-        more: Wire = {}
-        is_task = method == "tools/call" and self._trial.is_task
-        if not self._trial.revision.stateless:
-            if is_task and self._trial.revision.tasks:
-                more["task"] = {}
-            self._exchange(method, {**params, **more, "_meta": {PROGRESS_TOKEN: "try"}})
-            return
-        if self._answers:
-            more["inputResponses"] = self._answers[-1]
-        if self._state:
-            more["requestState"] = self._state
-        capabilities = {**CAPABILITIES}
-        if is_task or method.startswith("tasks/"):
-            capabilities |= extension_declaration(TASKS)
-        envelope = {
-            PROTOCOL_VERSION: self._trial.revision.version,
-            CLIENT_CAPABILITIES: capabilities,
-            CLIENT_INFO: PLAYGROUND_CLIENT,
-            PROGRESS_TOKEN: "try",
-            LOG_LEVEL: "debug",
-        }
-        self._exchange(method, {**params, **more, "_meta": envelope})
-
-    def _exchange(self, method: str, params: Mapping[str, Any]) -> None:
-        message = jsonrpc.build_request(len(self._exchanges) + 1, method, dict(params))
-        try:
-            response = self._connection.request(message)
-        except MCPError as exc:
-            response = jsonrpc.build_failure(message["id"], exc, self._trial.revision)
-        self._exchanges.append((message, response))
-
-    def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def answer_again(questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the answers of this round in an earlier run, if the requests are the same."""
-        if not self._left or set(self._left[0]) != set(questions):
-            self._left = []
+        if not left or set(left[0]) != set(questions):
+            left.clear()
             return None
-        return self._left.pop(0)
+        return left.pop(0)
+
+    client = LocalClient(
+        trial.visit.server,
+        trial.caller.principal,
+        revision=trial.revision,
+        client_info=PLAYGROUND_CLIENT,
+        capabilities=CAPABILITIES,
+        answer=None if trial.revision.stateless else answer_again,
+        hear=notes.add,
+        origin="admin",
+        acting=trial.caller.acting,
+    )
+    added: Wire = {}
+    is_task = method == "tools/call" and trial.is_task
+    if is_task and trial.revision.tasks:
+        added["task"] = {}
+    if trial.revision.stateless:
+        if is_task:
+            added["_meta"] = {CLIENT_CAPABILITIES: with_tasks(CAPABILITIES)}
+        if answers:
+            added["inputResponses"] = answers[-1]
+        if state:
+            added["requestState"] = state
+    refusal = ""
+    try:
+        client.request(method, {**params, **added})
+    except AccessRefused as exc:
+        refusal = exc.message
+    except MCPError:
+        # It is the response of the last exchange.
+        pass
+    return RequestOutcome(exchanges=client.exchanges, notes=notes, refusal=refusal)
 
 
 # The admin's history ------------------------------------------------------------------------------

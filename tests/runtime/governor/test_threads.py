@@ -78,7 +78,7 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedPool]:
 def opened(server: MCPServer, name: str) -> Call:
     """An admitted call of a tool, which has not run yet."""
     client = MCPClient(server=server)
-    found = client._connection.open(message("tools/call", {"name": name, "arguments": {}}))
+    found = client._client.open(message("tools/call", {"name": name, "arguments": {}}))
     assert isinstance(found, Call)
     return found
 
