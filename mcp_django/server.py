@@ -1,22 +1,23 @@
 """``MCPServer``: one MCP server of the site, with its components, its permission and its URLs.
 
-A server is a registry with a name, which is also its name in the admin. ``tools``, ``resources``,
-``templates`` and ``prompts`` are the components that code declares; ``catalog`` is the catalog
-that callers get, with the site owner's overrides applied. ``mcp`` is the default server; it is
-created when it is first used, with the class that the app configuration names.
+The name of a server is also its name in the admin. ``registry`` has the components that code
+declares; ``catalog`` is the catalog that callers get, with the site owner's overrides applied.
+``mcp`` is the default server; it is created when it is first used, with the class that the app
+configuration names.
 """
 
 from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, Self, cast
 
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
 from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
@@ -25,8 +26,10 @@ from mcp_django.auth import endpoints
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
 from mcp_django.conf import Rate, get_settings, parse_rates
+from mcp_django.core import registry
 from mcp_django.core.catalog import Catalog
-from mcp_django.core.component import SCOPE_PATTERN, Component
+from mcp_django.core.component import SCOPE_PATTERN, Component, Prompt
+from mcp_django.core.resource import Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
 from mcp_django.execution import task_status
 from mcp_django.execution.call import Call
@@ -34,9 +37,10 @@ from mcp_django.execution.handlers.listing import public_icons
 from mcp_django.execution.handlers.resources import read_contents
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.threads import run_after_commit
-from mcp_django.integrations.models.generic import Generic
-from mcp_django.integrations.registration import IntegrationRegistry
-from mcp_django.overrides.state import ServerCatalog
+from mcp_django.integrations import registration
+from mcp_django.integrations.models.declaration import ModelComponents
+from mcp_django.integrations.models.generic import Generic, GenericSet
+from mcp_django.overrides.state import Overrides
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
@@ -44,85 +48,12 @@ from mcp_django.transports import site_pages
 from mcp_django.transports.asgi_handler import RawASGIMount
 from mcp_django.transports.view import EndpointView
 
-# Declared components and the site owner's overrides -----------------------------------------------
-
-
-class ManagedRegistry(IntegrationRegistry):
-    """The registry of one server, to which the overrides of the admin are applied."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        generic: Generic = False,
-        rate: str | Sequence[str] = (),
-        log_arguments: bool | None = None,
-    ) -> None:
-        super().__init__(generic=generic)
-        self.name = name
-        try:
-            self._rates = parse_rates(rate)
-        except ValueError as exc:
-            raise ImproperlyConfigured(f"rate of the server {name!r}: {exc}.") from None
-        self._log_arguments = log_arguments
-        self._managed = ServerCatalog(name, self)
-        self.fresh_catalog = self._managed.fresh_catalog
-
-    @property
-    def catalog(self) -> Catalog:
-        """The current catalog: the declared components with the overrides of the admin applied.
-
-        ``tools``, ``resources``, ``templates`` and ``prompts`` are the declared components.
-        """
-        return self._managed.catalog
-
-    @property
-    def declared_catalog(self) -> Catalog:
-        """The catalog without the overrides of components, but with admin-defined components."""
-        return self._managed.declared_catalog
-
-    def refresh(self, *, is_list: bool = False) -> None:
-        """Reload the overrides: ``catalog`` is at most one second old, and current for a list.
-
-        Raises:
-            Busy: the overrides cannot be loaded, and were never loaded in this process.
-        """
-        self._managed.refresh(is_list=is_list)
-
-    def discard_overrides(self) -> None:
-        """Discard the overrides of the admin until the next ``refresh``."""
-        self._managed.reset()
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """The rate limits of the whole server, from code and from the admin."""
-        return (*self.rates_in_code, *self.catalog.rates)
-
-    @property
-    def rates_in_code(self) -> tuple[Rate, ...]:
-        """The rate limits of the whole server, without those of the admin."""
-        return self._rates or get_settings().rate
-
-    @property
-    def log_arguments(self) -> bool:
-        """Whether the call log contains the values of arguments."""
-        in_code = self._log_arguments
-        return get_settings().log_arguments if in_code is None else in_code
-
-    @property
-    def unwrapped(self) -> Self:
-        """This server, also when called on a wrapper of it in a test."""
-        return self
-
-
-# Server -------------------------------------------------------------------------------------------
-
 SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 ListKind = Literal["tools", "resources", "prompts"]
 _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 
 
-class MCPServer(ManagedRegistry):
+class MCPServer:
     """One MCP server of the site; ``mcp`` is the default one.
 
     ``permission`` is required of every caller (a permission class, a codename or a list of them);
@@ -137,7 +68,23 @@ class MCPServer(ManagedRegistry):
     ``OAUTH["UPSTREAM"]`` that users must connect before a client gets a token for this server.
     ``rate`` contains the rate limits of the whole server. ``log_arguments`` adds the values of
     arguments to the call log. Both override the settings of the same name.
+
+    ``registry`` has the components that code declares, ``overrides`` what the admin changes.
     """
+
+    tool = registry.tool
+    resource = registry.resource
+    prompt = registry.prompt
+    completion = registry.completion
+    register = registration.register
+    register_admin = registration.register_admin
+    register_api_view = registration.register_api_view
+    register_form = registration.register_form
+    register_skills = registration.register_skills
+    register_view = registration.register_view
+    register_viewset = registration.register_viewset
+    notify_changed = registration.notify_changed
+    unregister = registration.unregister
 
     def __init__(
         self,
@@ -160,7 +107,10 @@ class MCPServer(ManagedRegistry):
         rate: str | Sequence[str] = (),
         log_arguments: bool | None = None,
     ) -> None:
-        super().__init__(name, generic=generic, rate=rate, log_arguments=log_arguments)
+        self.name = name
+        self.registry = registry.Registry(name)
+        self.overrides = Overrides(self)
+        self.generic_tools = GenericSet(self, generic)
         if not SERVER_NAME.fullmatch(name):
             raise ImproperlyConfigured(
                 f"{name!r} is not a valid server name; write only the characters A-Z a-z 0-9 _ - . "
@@ -184,7 +134,12 @@ class MCPServer(ManagedRegistry):
         self.resource_url = resource_url
         if resource_url:
             self._declare_resource_url(resource_url)
+        try:
+            self._rates = parse_rates(rate)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"rate of the server {name!r}: {exc}.") from None
         self._instructions = instructions
+        self._log_arguments = log_arguments
         self._auth = auth
         self._page_size = page_size
         _servers.add(self)
@@ -212,13 +167,97 @@ class MCPServer(ManagedRegistry):
                 "its endpoint, 'https://example.com/mcp', without query and fragment."
             ) from None
 
+    # Components -----------------------------------------------------------------------------------
+
     def add(self, component: Component) -> None:
-        """Register a component; the first tool with ``polling_fallback=True`` also adds "
-        "``get_result``.
+        """Register a component; the first tool with ``polling_fallback=True`` adds ``get_result``.
+
+        Raises:
+            AlreadyRegistered: a component of this kind has the same name or alias.
         """
-        super().add(component)
+        self.registry.add(component)
         if isinstance(component, Tool) and component.polling_fallback:
-            task_status.register_get_result(self)
+            task_status.register_get_result(self.registry)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that code declares, by name."""
+        return self.registry.tools
+
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        """The resources that code declares, by URI."""
+        return self.registry.resources
+
+    @property
+    def templates(self) -> Mapping[str, ResourceTemplate]:
+        """The resource templates that code declares, by URI template."""
+        return self.registry.templates
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """The prompts that code declares, by name."""
+        return self.registry.prompts
+
+    def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
+        """Return the declarations of a model, including those of its proxy models."""
+        return self.registry.declarations_of(model)
+
+    @property
+    def generic(self) -> Generic:
+        """The number of models above which one generic set of tools replaces the per-model tools.
+
+        ``True``: always, ``False``, the default: never. It may be set at any time.
+        """
+        return self.generic_tools.generic
+
+    @generic.setter
+    def generic(self, generic: Generic) -> None:
+        self.generic_tools.set_option(generic)
+        self.generic_tools.update()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog: the declared components with the overrides of the admin applied."""
+        return self.overrides.catalog
+
+    @property
+    def declared_catalog(self) -> Catalog:
+        """The catalog without the overrides of components, but with admin-defined components."""
+        return self.overrides.declared_catalog
+
+    def refresh(self, *, is_list: bool = False) -> None:
+        """Reload the overrides: ``catalog`` is at most one second old, and current for a list.
+
+        Raises:
+            Busy: the overrides cannot be loaded, and were never loaded in this process.
+        """
+        self.overrides.refresh(is_list=is_list)
+
+    def fresh_catalog(self, *, is_list: bool = False) -> Catalog | None:
+        """Return the catalog if it is recent, or recent enough for a list, without a query."""
+        return self.overrides.fresh_catalog(is_list=is_list)
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rate limits of the whole server, from code and from the admin."""
+        return (*self.rates_in_code, *self.catalog.rates)
+
+    @property
+    def rates_in_code(self) -> tuple[Rate, ...]:
+        """The rate limits of the whole server, without those of the admin."""
+        return self._rates or get_settings().rate
+
+    @property
+    def log_arguments(self) -> bool:
+        """Whether the call log contains the values of arguments."""
+        in_code = self._log_arguments
+        return get_settings().log_arguments if in_code is None else in_code
+
+    @property
+    def unwrapped(self) -> Self:
+        """This server, also when called on a wrapper of it in a test."""
+        return self
 
     # Server info ----------------------------------------------------------------------------------
 
@@ -334,7 +373,7 @@ class MCPServer(ManagedRegistry):
         It can be called from sync and async code: views, commands, signals, tools. ``using`` is
         the alias of the transaction's database.
         """
-        for address in self.uris_of(uri):
+        for address in self.registry.uris_of(uri):
             self._publish_after_commit(TopicKey(self.name, "resource", address), using)
 
     def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
@@ -369,7 +408,7 @@ def known_scopes() -> set[str]:
     found = set(get_settings().scopes)
     for server in all_servers():
         found.update(server.scopes)
-        found.update(scope for one in server for scope in one.scopes)
+        found.update(scope for one in server.registry for scope in one.scopes)
     return found
 
 

@@ -131,7 +131,7 @@ def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iter
     yield
     freshness.reset()
     for server in all_servers():
-        server.discard_overrides()
+        server.overrides.reset()
 
 
 @pytest.fixture

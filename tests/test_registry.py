@@ -323,7 +323,7 @@ def test_unregistering_takes_the_completions_along(server: MCPServer) -> None:
     server.completion(greeter.greet, "name")(lambda value: ["x"])
     server.unregister(greeter.greet)
     assert not server.prompts
-    assert not server.completions
+    assert not server.registry.completions
     with pytest.raises(NotRegistered, match="greet"):
         server.unregister(greeter.greet)
 
@@ -335,4 +335,4 @@ def test_a_component_itself_can_be_unregistered(server: MCPServer) -> None:
     assert [*server.tools] == ["b"]
     server.resource("shop://x", annotations=Annotations(priority=1))(one)
     server.unregister(one)
-    assert [*server] == []
+    assert [*server.registry] == []

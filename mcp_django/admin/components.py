@@ -268,6 +268,8 @@ def _figures(row: Any) -> ComponentFigures:
 def _current_name(server: Any, row: Component | None) -> str:
     """Return the current name if code has renamed the component of a row, else ``""``."""
     found = (
-        server.find_by_name(row.kind, row.key) if server is not None and row is not None else None
+        server.registry.find_by_name(row.kind, row.key)
+        if server is not None and row is not None
+        else None
     )
     return found.key if found is not None and row is not None and found.key != row.key else ""

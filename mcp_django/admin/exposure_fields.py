@@ -19,7 +19,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve_path
 from mcp_django.integrations.models.exposed_fields import fits_in_cursor
 from mcp_django.overrides.exposure_rules import path_exclusion
-from mcp_django.overrides.exposures import StagingRegistry
+from mcp_django.overrides.exposures import StagingServer
 
 USES = ("fields", "filter_fields", "search_fields", "ordering_fields", "write_fields")
 """The options that name paths, in the order of their columns in a form."""
@@ -45,7 +45,7 @@ class ExcludedPaths:
 
 
 def path_rows(
-    model: type[Model], staging: StagingRegistry, chosen: Iterable[str] = ()
+    model: type[Model], staging: StagingServer, chosen: Iterable[str] = ()
 ) -> tuple[list[PathRow], list[ExcludedPaths]]:
     """Return the paths that can be exposed and those left out: own fields, then related ones.
 

@@ -44,7 +44,7 @@ from mcp_django.overrides.exposure_rules import (
 )
 from mcp_django.overrides.exposures import (
     METHODS,
-    StagingRegistry,
+    StagingServer,
     build_exposures,
     file_fields_of,
     is_rest,
@@ -392,7 +392,7 @@ class ModelExposureForm(ExposureForm):
         if self._model is not None:
             server = self.instance.server
             rows, left_out = path_rows(
-                self._model, StagingRegistry(server, find_server(server)), known
+                self._model, StagingServer(server, find_server(server)), known
             )
         if "paths" in self.fields:
             self.fields["paths"].set_choices(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable

@@ -197,7 +197,9 @@ def _resubmitted_fields(data: Any) -> Iterator[tuple[str, str]]:
 
 def _is_prompt_taken(server: str, name: str) -> bool:
     """Return whether code has a prompt with this name or alias, which takes precedence."""
-    return any(one.name == server and one.find_by_name("prompt", name) for one in all_servers())
+    return any(
+        one.name == server and one.registry.find_by_name("prompt", name) for one in all_servers()
+    )
 
 
 PROMPTS = AdminTextType(

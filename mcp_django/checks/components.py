@@ -30,7 +30,7 @@ from mcp_django.storage.databases import tables
 
 
 def _components(server: MCPServer) -> Iterable[Component]:
-    return server
+    return server.registry
 
 
 def _tools(server: MCPServer) -> Iterable[Tool]:
@@ -60,7 +60,7 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
     except ImproperlyConfigured as exc:
         yield Error(str(exc), obj=server, id="mcp_django.E005")
         return
-    for component in server:
+    for component in server.registry:
         try:
             opens = any(
                 isinstance(one, AllowAny) for one in parse_permissions(component.permission)
@@ -81,7 +81,7 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
 @system_check(checks.Warning, "mcp_django.W020", each=itself)
 def check_open_servers(server: MCPServer) -> Iterator[Problem]:
     """W020: anonymous callers are not rate limited; checked with ``--deploy``."""
-    if not server.rates_in_code and any(True for _ in server) and _is_open(server):
+    if not server.rates_in_code and any(True for _ in server.registry) and _is_open(server):
         what = "allows anonymous access (AllowAny) and has no rate limit"
         hint = (
             "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous callers "
@@ -99,7 +99,7 @@ def _is_open(server: MCPServer) -> bool:
 
 def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
     yield f"server {server.name!r}", server.permission
-    for component in server:
+    for component in server.registry:
         yield component, component.permission
 
 
@@ -199,7 +199,7 @@ def check_views(component: Component) -> Iterator[Problem]:
         yield f"The {component}: {problem}", hint
 
 
-@system_check(checks.Info, "mcp_django.I001", each=lambda server: server.declarations)
+@system_check(checks.Info, "mcp_django.I001", each=lambda server: server.registry.declarations)
 def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""
     hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."

@@ -377,7 +377,7 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
                 id="mcp_django.E010",
             )
     needing: dict[str, list[str]] = defaultdict(list)
-    for component in server:
+    for component in server.registry:
         for scope in component.scopes:
             if scope not in scopes:
                 needing[scope].append(str(component))
@@ -495,7 +495,7 @@ def _tools_with(option: str) -> str:
     found = [
         f"{tool.key} on {server.name}"
         for server in all_servers()
-        for tool in server
+        for tool in server.registry
         if isinstance(tool, Tool) and getattr(tool, option)
     ]
     return ", ".join(sorted(found))

@@ -1,17 +1,16 @@
 """The catalog of a server: what code declares, with the site owner's overrides applied.
 
-A ``ComponentCollection`` contains the components that code declares. In the admin the site owner
-adds components and overrides declared ones (``mcp_django.overrides``); the result is ``Catalog``,
-from which callers are served. It is an immutable snapshot: code that uses one is not affected by
-later changes of the registry or the override rows. ``Server`` is the interface that the runtime
-requires of a server.
+A ``Registry`` contains the components that code declares. In the admin the site owner adds
+components and overrides declared ones (``mcp_django.overrides``); the result is ``Catalog``, from
+which callers are served. It is an immutable snapshot: code that uses one is not affected by later
+changes of the registry or the override rows. ``Server`` is the interface that the runtime requires
+of a server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcp_django.conf import Rate
@@ -21,12 +20,9 @@ from mcp_django.core.resource import (
     Resource,
     ResourceTemplate,
     Skills,
-    UIResource,
-    build_app_page,
     find_skills,
 )
 from mcp_django.core.tool import Tool
-from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,143 +146,6 @@ def _match_uri(
             if how_specific is None or pattern.specificity > how_specific:
                 best, how_specific = (template, variables), pattern.specificity
     return best
-
-
-# Components that code declares --------------------------------------------------------------------
-
-
-class ComponentCollection:
-    """The components of one server that code declares, by kind and name."""
-
-    name = "default"
-    """The server's name, which is part of generated URIs."""
-
-    def __init__(self) -> None:
-        self.tools: dict[str, Tool] = {}
-        self.resources: dict[str, Resource] = {}
-        self.templates: dict[str, ResourceTemplate] = {}
-        self.prompts: dict[str, Prompt] = {}
-        self.completions: dict[tuple[str, str, str], Completion] = {}
-        self._aliases: dict[tuple[str, str], Component] = {}
-        self.generation = 0
-        """Incremented by each change, so that caches derived from the tables can detect it."""
-
-    def add(self, component: Component) -> None:
-        """Register a component; for a tool with an MCP App, register the app page too.
-
-        Raises:
-            AlreadyRegistered: a component of this kind has the same name or alias.
-        """
-        if isinstance(component, Tool) and component.ui is not None:
-            component = replace(
-                component, ui=component.ui.with_default_uri(self.name, component.name)
-            )
-        table = self._table(component)
-        if component.key in table:
-            raise AlreadyRegistered(
-                f"The {component.kind} {component.key!r} is already registered, from "
-                f"{table[component.key].origin}, and {component.origin} declares another one. "
-                "Rename one of them (in a ModelTools class, set name and plural), or unregister "
-                "the first."
-            )
-        for name in (component.key, *component.aliases):
-            other = self.find_by_name(component.kind, name)
-            if other is not None:
-                raise AlreadyRegistered(
-                    f"The {other} from {other.origin} already has the name or alias {name!r}, "
-                    f"which the {component} from {component.origin} also declares. Rename one of "
-                    "them, or remove the name from aliases=."
-                )
-        table[component.key] = component
-        for alias in component.aliases:
-            self._aliases[component.kind, alias] = component
-        self.generation += 1
-        page = build_app_page(component, self.name) if isinstance(component, Tool) else None
-        if page is not None:
-            self.add(page)
-
-    def find_by_name(self, kind: str, name: str) -> Component | None:
-        """Return the component of a kind with this name, URI or alias."""
-        found: Component | None = self._tables().get(kind, {}).get(name)
-        return found or self._aliases.get((kind, name))
-
-    def uris_of(self, uri: str) -> Iterator[str]:
-        """Yield a URI and the former URIs (aliases) of the same resource."""
-        yield uri
-        if (resource := self.resources.get(uri)) is not None:
-            yield from resource.aliases
-        for template in self.templates.values():
-            values = template.template.match(uri) if template.alias_templates else None
-            for former in template.alias_templates if values is not None else ():
-                # If a former template cannot express the values, the resource had no such URI.
-                with suppress(ValueError):
-                    yield former.expand(values or {})
-
-    def add_completion(self, completion: Completion) -> None:
-        """Register a completion, which suggests values for an argument.
-
-        Raises:
-            AlreadyRegistered: the argument already has a completion.
-        """
-        key = (completion.kind, completion.key, completion.argument)
-        if key in self.completions:
-            raise AlreadyRegistered(
-                f"The argument {key[2]!r} of {key[0]} {key[1]!r} already has a completion."
-            )
-        self.completions[key] = completion
-        self.generation += 1
-
-    def unregister(self, target: Callable[..., Any] | Component) -> None:
-        """Unregister a component, given itself or its function, and its completions.
-
-        Raises:
-            NotRegistered: it is not registered.
-        """
-        found = [c for c in self if _matches_target(c, target)]
-        if not found:
-            raise NotRegistered(f"{target!r} is not registered on this server.")
-        self.generation += 1
-        tools = {c.name for c in found if isinstance(c, Tool)}
-        for component in [
-            *found,
-            *(c for c in self.app_pages if c.tool in tools and c not in found),
-        ]:
-            del self._table(component)[component.key]
-            for alias in component.aliases:
-                del self._aliases[component.kind, alias]
-            for key in [k for k in self.completions if k[:2] == (component.kind, component.key)]:
-                del self.completions[key]
-
-    def __iter__(self) -> Iterator[Component]:
-        yield from self.tools.values()
-        yield from self.resources.values()
-        yield from self.templates.values()
-        yield from self.prompts.values()
-
-    @property
-    def app_pages(self) -> list[UIResource]:
-        """The MCP App pages that tools declare."""
-        return [one for one in self.resources.values() if isinstance(one, UIResource)]
-
-    def _table(self, component: Component) -> dict[str, Any]:
-        return self._tables()[component.kind]
-
-    def _tables(self) -> dict[str, dict[str, Any]]:
-        return {
-            "tool": self.tools,
-            "resource": self.resources,
-            "resource template": self.templates,
-            "prompt": self.prompts,
-        }
-
-
-def _matches_target(component: Component, target: Callable[..., Any] | Component) -> bool:
-    if isinstance(target, Component):
-        # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
-        same = component.function is target.function and component.key == target.key
-        return component is target or (same and component.kind == target.kind)
-    # Equal, not identical: each access to a bound method creates a new object.
-    return bool(component.callable == target)
 
 
 # The ``Server`` protocol --------------------------------------------------------------------------

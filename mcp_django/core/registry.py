@@ -1,238 +1,419 @@
 """``Registry``: the components of a server, and the decorators that register them.
 
-It corresponds to Django's ``AdminSite``, without URLs. It does not check access: that is done by
-``execution.policy``.
+It corresponds to ``AdminSite._registry``. It does not check access: that is done by
+``execution.policy``. The decorators are functions of a server: ``MCPServer`` has them as methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
 
 from mcp_django.core import declare
-from mcp_django.core.catalog import ComponentCollection
-from mcp_django.core.component import Component, Prompt
-from mcp_django.core.resource import ResourceTemplate
-from mcp_django.core.tool import UI, ApprovalMode, TaskAsking, TaskSupport
-from mcp_django.exceptions import NotRegistered
+from mcp_django.core.component import Completion, Component, Prompt
+from mcp_django.core.resource import Resource, ResourceTemplate, UIResource, build_app_page
+from mcp_django.core.tool import UI, ApprovalMode, TaskAsking, TaskSupport, Tool
+from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.protocol.content import Annotations, Icon
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Registry(ComponentCollection):
-    """The components of one server, and the decorators that register them."""
+class Registry:
+    """The components of one server that code declares, by kind and name.
 
-    @overload
-    def tool(self, function: F, /) -> F: ...
+    ``server`` is the server's name, which is part of generated URIs.
+    """
 
-    @overload
-    def tool(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str = "",
-        description: str = "",
-        read_only: bool | None = None,
-        enforce: bool = True,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-        open_world: bool | None = None,
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        atomic: bool | None = None,
-        timeout: float | None = None,
-        rate: str | Sequence[str] = (),
-        log_arguments: bool | None = None,
-        sensitive: Sequence[str] = (),
-        approval: ApprovalMode = "",
-        task: TaskSupport = "",
-        ask: TaskAsking = "during",
-        polling_fallback: bool = False,
-        task_ttl: float | None = None,
-        ui: UI | str | None = None,
-        slow: bool = False,
-        needs: Sequence[str] = (),
-        aliases: Sequence[str] = (),
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        form: type[Any] | None = None,
-        serializer: type[Any] | None = None,
-        strict_schema: bool = False,
-    ) -> Callable[[F], F]: ...
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.tools: dict[str, Tool] = {}
+        self.resources: dict[str, Resource] = {}
+        self.templates: dict[str, ResourceTemplate] = {}
+        self.prompts: dict[str, Prompt] = {}
+        self.completions: dict[tuple[str, str, str], Completion] = {}
+        self._aliases: dict[tuple[str, str], Component] = {}
+        self.declarations: dict[Any, list[Component]] = {}
+        """The declarations of registered models, each with its components."""
+        self.views: dict[Any, list[Component]] = {}
+        """The registered views of REST framework, each with its tools."""
+        self.generation = 0
+        """Incremented by each change, so that caches derived from the tables can detect it."""
 
-    def tool(self, target: Any = None, /, **options: Any) -> Any:
-        """Register a function as a tool; works with and without arguments.
-
-        By default the name is the function's, the description its docstring, and the schema is
-        derived from its signature; ``input_schema`` (a JSON Schema), ``form`` or ``serializer``
-        replaces the schema. ``ui`` is the Django template in which hosts with MCP Apps show the
-        results.
+    def add(self, component: Component) -> None:
+        """Register a component; for a tool with an MCP App, register the app page too.
 
         Raises:
-            AlreadyRegistered: the server already has a tool with this name.
-            ImproperlyConfigured: the declaration is invalid; the message says what to write.
+            AlreadyRegistered: a component of this kind has the same name or alias.
         """
-        return self._register_decorated(target, options, declare.build_tool)
+        if isinstance(component, Tool) and component.ui is not None:
+            component = replace(
+                component, ui=component.ui.with_default_uri(self.server, component.name)
+            )
+        table = self._table(component)
+        if component.key in table:
+            raise AlreadyRegistered(
+                f"The {component.kind} {component.key!r} is already registered, from "
+                f"{table[component.key].origin}, and {component.origin} declares another one. "
+                "Rename one of them (in a ModelTools class, set name and plural), or unregister "
+                "the first."
+            )
+        for name in (component.key, *component.aliases):
+            other = self.find_by_name(component.kind, name)
+            if other is not None:
+                raise AlreadyRegistered(
+                    f"The {other} from {other.origin} already has the name or alias {name!r}, "
+                    f"which the {component} from {component.origin} also declares. Rename one of "
+                    "them, or remove the name from aliases=."
+                )
+        table[component.key] = component
+        for alias in component.aliases:
+            self._aliases[component.kind, alias] = component
+        self.generation += 1
+        page = build_app_page(component, self.server) if isinstance(component, Tool) else None
+        if page is not None:
+            self.add(page)
 
-    def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str = "",
-        description: str = "",
-        mime_type: str | None = None,
-        size: int | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: Annotations | None = None,
-        meta: Mapping[str, Any] | None = None,
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        subscribe: bool = True,
-        cache_ttl: timedelta = timedelta(0),
-        cache_public: bool = False,
-        read_only: bool | None = None,
-        enforce: bool = True,
-        atomic: bool | None = None,
-        timeout: float | None = None,
-        rate: str | Sequence[str] = (),
-        log_arguments: bool | None = None,
-        sensitive: Sequence[str] = (),
-        slow: bool = False,
-        needs: Sequence[str] = (),
-        aliases: Sequence[str] = (),
-    ) -> Callable[[F], F]:
-        """Register a function as the resource with this URI, or as a resource template.
+    def find_by_name(self, kind: str, name: str) -> Component | None:
+        """Return the component of a kind with this name, URI or alias."""
+        found: Component | None = self._tables().get(kind, {}).get(name)
+        return found or self._aliases.get((kind, name))
 
-        ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
-        optional query (RFC 6570). The function returns text, bytes, a JSON value, one
-        ``ResourceContents`` or several of them. With ``read_only=True`` it cannot write to the
-        database.
+    def uris_of(self, uri: str) -> Iterator[str]:
+        """Yield a URI and the former URIs (aliases) of the same resource."""
+        yield uri
+        if (resource := self.resources.get(uri)) is not None:
+            yield from resource.aliases
+        for template in self.templates.values():
+            values = template.template.match(uri) if template.alias_templates else None
+            for former in template.alias_templates if values is not None else ():
+                # If a former template cannot express the values, the resource had no such URI.
+                with suppress(ValueError):
+                    yield former.expand(values or {})
+
+    def add_completion(self, completion: Completion) -> None:
+        """Register a completion, which suggests values for an argument.
+
+        Raises:
+            AlreadyRegistered: the argument already has a completion.
         """
-        options = {
-            "uri": uri,
-            "name": name,
-            "title": title,
-            "description": description,
-            "mime_type": mime_type,
-            "size": size,
-            "icons": icons,
-            "annotations": annotations,
-            "meta": meta,
-            "permission": permission,
-            "scopes": scopes,
-            "subscribe": subscribe,
-            "cache_ttl": cache_ttl,
-            "cache_public": cache_public,
-            "read_only": read_only,
-            "enforce": enforce,
-            "atomic": atomic,
-            "timeout": timeout,
-            "rate": rate,
-            "log_arguments": log_arguments,
-            "sensitive": sensitive,
-            "slow": slow,
-            "needs": needs,
-            "aliases": aliases,
+        key = (completion.kind, completion.key, completion.argument)
+        if key in self.completions:
+            raise AlreadyRegistered(
+                f"The argument {key[2]!r} of {key[0]} {key[1]!r} already has a completion."
+            )
+        self.completions[key] = completion
+        self.generation += 1
+
+    def unregister(self, target: Callable[..., Any] | Component) -> None:
+        """Unregister a component, given itself or its function, and its completions.
+
+        Raises:
+            NotRegistered: it is not registered.
+        """
+        found = [c for c in self if _matches_target(c, target)]
+        if not found:
+            raise NotRegistered(f"{target!r} is not registered on this server.")
+        self.generation += 1
+        tools = {c.name for c in found if isinstance(c, Tool)}
+        for component in [
+            *found,
+            *(c for c in self.app_pages if c.tool in tools and c not in found),
+        ]:
+            del self._table(component)[component.key]
+            for alias in component.aliases:
+                del self._aliases[component.kind, alias]
+            for key in [k for k in self.completions if k[:2] == (component.kind, component.key)]:
+                del self.completions[key]
+
+    def declarations_of(self, model: type[Model]) -> list[Any]:
+        """Return the declarations of a model, including those of its proxy models."""
+        concrete = model._meta.concrete_model
+        return [one for one in self.declarations if one.model._meta.concrete_model is concrete]
+
+    def __iter__(self) -> Iterator[Component]:
+        yield from self.tools.values()
+        yield from self.resources.values()
+        yield from self.templates.values()
+        yield from self.prompts.values()
+
+    @property
+    def app_pages(self) -> list[UIResource]:
+        """The MCP App pages that tools declare."""
+        return [one for one in self.resources.values() if isinstance(one, UIResource)]
+
+    def _table(self, component: Component) -> dict[str, Any]:
+        return self._tables()[component.kind]
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return {
+            "tool": self.tools,
+            "resource": self.resources,
+            "resource template": self.templates,
+            "prompt": self.prompts,
         }
 
-        if not isinstance(uri, str):
-            raise ImproperlyConfigured(
-                f"The URI of a resource is {uri!r}; write @mcp.resource('shop://about')."
-            )
 
-        def decorator(function: F) -> F:
-            self.add(declare.build_resource(function, options))
-            return function
+def _matches_target(component: Component, target: Callable[..., Any] | Component) -> bool:
+    if isinstance(target, Component):
+        # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
+        same = component.function is target.function and component.key == target.key
+        return component is target or (same and component.kind == target.kind)
+    # Equal, not identical: each access to a bound method creates a new object.
+    return bool(component.callable == target)
 
-        return decorator
 
-    @overload
-    def prompt(self, function: F, /) -> F: ...
+class RegistryOwner(Protocol):
+    """What has a registry: a server, or what stands for one while exposed components are built."""
 
-    @overload
-    def prompt(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str = "",
-        description: str = "",
-        template: str | None = None,
-        read_only: bool | None = None,
-        enforce: bool = True,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        atomic: bool | None = None,
-        timeout: float | None = None,
-        rate: str | Sequence[str] = (),
-        log_arguments: bool | None = None,
-        sensitive: Sequence[str] = (),
-        slow: bool = False,
-        needs: Sequence[str] = (),
-        aliases: Sequence[str] = (),
-    ) -> Callable[[F], F]: ...
+    name: str
+    generated_scopes: bool | str
+    """See ``MCPServer``."""
 
-    def prompt(self, target: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt; works with and without arguments.
+    @property
+    def registry(self) -> Registry:
+        """The components that code declares."""
 
-        The function returns text, one ``Message`` or a list of both. With ``template`` it returns
-        the context of that Django template, which is rendered to one message with the role user.
+    def add(self, component: Component) -> None:
+        """Register a component.
+
+        Raises:
+            AlreadyRegistered: a component of this kind has the same name or alias.
         """
-        return self._register_decorated(target, options, declare.build_prompt)
 
-    def completion(self, ref: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
-        """Register a function that suggests values for an argument of a prompt or template.
+    def declarations_of(self, model: type[Model]) -> list[Any]:
+        """Return the declarations of a model, including those of its proxy models."""
 
-        ``ref`` is the decorated function, a prompt's name or a URI template.
-        """
-        target = self._completion_target(ref)
 
-        def decorator(function: F) -> F:
-            self.add_completion(declare.build_completion(target, argument, function))
-            return function
+# The decorators -----------------------------------------------------------------------------------
 
-        return decorator
 
-    def _register_decorated(
-        self, target: Any, options: dict[str, Any], build: Callable[..., Component]
-    ) -> Any:
-        if callable(target):
-            if options:
-                raise ImproperlyConfigured(
-                    f"Pass the function after the options: "
-                    f"decorator({', '.join(options)}=…)({target!r})."
-                )
-            self.add(build(target, {}))
-            return target
-        if target is not None and not isinstance(target, str):
-            raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
+@overload
+def tool(server: RegistryOwner, function: F, /) -> F: ...
 
-        def decorator(function: F) -> F:
-            self.add(build(function, {"name": target, **options}))
-            return function
 
-        return decorator
+@overload
+def tool(
+    server: RegistryOwner,
+    name: str | None = None,
+    /,
+    *,
+    title: str = "",
+    description: str = "",
+    read_only: bool | None = None,
+    enforce: bool = True,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    icons: Sequence[Icon] = (),
+    meta: Mapping[str, Any] | None = None,
+    atomic: bool | None = None,
+    timeout: float | None = None,
+    rate: str | Sequence[str] = (),
+    log_arguments: bool | None = None,
+    sensitive: Sequence[str] = (),
+    approval: ApprovalMode = "",
+    task: TaskSupport = "",
+    ask: TaskAsking = "during",
+    polling_fallback: bool = False,
+    task_ttl: float | None = None,
+    ui: UI | str | None = None,
+    slow: bool = False,
+    needs: Sequence[str] = (),
+    aliases: Sequence[str] = (),
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
+    form: type[Any] | None = None,
+    serializer: type[Any] | None = None,
+    strict_schema: bool = False,
+) -> Callable[[F], F]: ...
 
-    def _completion_target(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
-        candidates: list[Prompt | ResourceTemplate] = [
-            *self.prompts.values(),
-            *self.templates.values(),
-        ]
-        for component in candidates:
-            if ref in (component.callable, component.key):
-                return component
-        raise NotRegistered(
-            f"No prompt or resource template {ref!r} is registered on this server; declare it "
-            "before its completions."
+
+def tool(server: RegistryOwner, target: Any = None, /, **options: Any) -> Any:
+    """Register a function as a tool; works with and without arguments.
+
+    By default the name is the function's, the description its docstring, and the schema is
+    derived from its signature; ``input_schema`` (a JSON Schema), ``form`` or ``serializer``
+    replaces the schema. ``ui`` is the Django template in which hosts with MCP Apps show the
+    results.
+
+    Raises:
+        AlreadyRegistered: the server already has a tool with this name.
+        ImproperlyConfigured: the declaration is invalid; the message says what to write.
+    """
+    return _register_decorated(server, target, options, declare.build_tool)
+
+
+def resource(
+    server: RegistryOwner,
+    uri: str,
+    /,
+    *,
+    name: str | None = None,
+    title: str = "",
+    description: str = "",
+    mime_type: str | None = None,
+    size: int | None = None,
+    icons: Sequence[Icon] = (),
+    annotations: Annotations | None = None,
+    meta: Mapping[str, Any] | None = None,
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    subscribe: bool = True,
+    cache_ttl: timedelta = timedelta(0),
+    cache_public: bool = False,
+    read_only: bool | None = None,
+    enforce: bool = True,
+    atomic: bool | None = None,
+    timeout: float | None = None,
+    rate: str | Sequence[str] = (),
+    log_arguments: bool | None = None,
+    sensitive: Sequence[str] = (),
+    slow: bool = False,
+    needs: Sequence[str] = (),
+    aliases: Sequence[str] = (),
+) -> Callable[[F], F]:
+    """Register a function as the resource with this URI, or as a resource template.
+
+    ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
+    optional query (RFC 6570). The function returns text, bytes, a JSON value, one
+    ``ResourceContents`` or several of them. With ``read_only=True`` it cannot write to the
+    database.
+    """
+    options = {
+        "uri": uri,
+        "name": name,
+        "title": title,
+        "description": description,
+        "mime_type": mime_type,
+        "size": size,
+        "icons": icons,
+        "annotations": annotations,
+        "meta": meta,
+        "permission": permission,
+        "scopes": scopes,
+        "subscribe": subscribe,
+        "cache_ttl": cache_ttl,
+        "cache_public": cache_public,
+        "read_only": read_only,
+        "enforce": enforce,
+        "atomic": atomic,
+        "timeout": timeout,
+        "rate": rate,
+        "log_arguments": log_arguments,
+        "sensitive": sensitive,
+        "slow": slow,
+        "needs": needs,
+        "aliases": aliases,
+    }
+
+    if not isinstance(uri, str):
+        raise ImproperlyConfigured(
+            f"The URI of a resource is {uri!r}; write @mcp.resource('shop://about')."
         )
+
+    def decorator(function: F) -> F:
+        server.add(declare.build_resource(function, options))
+        return function
+
+    return decorator
+
+
+@overload
+def prompt(server: RegistryOwner, function: F, /) -> F: ...
+
+
+@overload
+def prompt(
+    server: RegistryOwner,
+    name: str | None = None,
+    /,
+    *,
+    title: str = "",
+    description: str = "",
+    template: str | None = None,
+    read_only: bool | None = None,
+    enforce: bool = True,
+    icons: Sequence[Icon] = (),
+    meta: Mapping[str, Any] | None = None,
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    atomic: bool | None = None,
+    timeout: float | None = None,
+    rate: str | Sequence[str] = (),
+    log_arguments: bool | None = None,
+    sensitive: Sequence[str] = (),
+    slow: bool = False,
+    needs: Sequence[str] = (),
+    aliases: Sequence[str] = (),
+) -> Callable[[F], F]: ...
+
+
+def prompt(server: RegistryOwner, target: Any = None, /, **options: Any) -> Any:
+    """Register a function as a prompt; works with and without arguments.
+
+    The function returns text, one ``Message`` or a list of both. With ``template`` it returns
+    the context of that Django template, which is rendered to one message with the role user.
+    """
+    return _register_decorated(server, target, options, declare.build_prompt)
+
+
+def completion(
+    server: RegistryOwner, ref: Callable[..., Any] | str, argument: str, /
+) -> Callable[[F], F]:
+    """Register a function that suggests values for an argument of a prompt or template.
+
+    ``ref`` is the decorated function, a prompt's name or a URI template.
+    """
+    target = _completion_target(server.registry, ref)
+
+    def decorator(function: F) -> F:
+        server.registry.add_completion(declare.build_completion(target, argument, function))
+        return function
+
+    return decorator
+
+
+def _register_decorated(
+    server: RegistryOwner, target: Any, options: dict[str, Any], build: Callable[..., Component]
+) -> Any:
+    if callable(target):
+        if options:
+            raise ImproperlyConfigured(
+                f"Pass the function after the options: "
+                f"decorator({', '.join(options)}=…)({target!r})."
+            )
+        server.add(build(target, {}))
+        return target
+    if target is not None and not isinstance(target, str):
+        raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
+
+    def decorator(function: F) -> F:
+        server.add(build(function, {"name": target, **options}))
+        return function
+
+    return decorator
+
+
+def _completion_target(
+    registry: Registry, ref: Callable[..., Any] | str
+) -> Prompt | ResourceTemplate:
+    candidates: list[Prompt | ResourceTemplate] = [
+        *registry.prompts.values(),
+        *registry.templates.values(),
+    ]
+    for component in candidates:
+        if ref in (component.callable, component.key):
+            return component
+    raise NotRegistered(
+        f"No prompt or resource template {ref!r} is registered on this server; declare it "
+        "before its completions."
+    )

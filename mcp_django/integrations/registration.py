@@ -1,6 +1,7 @@
 """``register`` and the other ``register_*`` methods: add the site's existing code to a server.
 
-They take models, views, forms, views of Django REST framework and folders of skills. Modules that
+They are functions of a server, which ``MCPServer`` has as methods. They take models, views, forms,
+views of Django REST framework and folders of skills. Modules that
 need REST framework or the admin are imported when they are first used, since a site may have
 neither.
 """
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
@@ -20,12 +21,12 @@ from django.forms import BaseForm
 from mcp_django.conf import parse_rates, use_defaults_if_invalid
 from mcp_django.core.component import Component
 from mcp_django.core.declare import set_declaration
-from mcp_django.core.registry import Registry
+from mcp_django.core.registry import RegistryOwner
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
 from mcp_django.integrations.models.form_tools import Rows, form_tool
-from mcp_django.integrations.models.generic import Generic, GenericSet
+from mcp_django.integrations.models.generic import GenericSet
 from mcp_django.integrations.skills import load_skills
 from mcp_django.integrations.views import form_component, view_component
 from mcp_django.protocol.content import Icon
@@ -39,511 +40,501 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type[ModelComponents[Any]])
 
 
-class IntegrationRegistry(Registry):
-    """A registry that also registers models, views, forms, REST views and folders of skills."""
+class RegistrationServer(RegistryOwner, Protocol):
+    """A server to which the site's existing code can be added."""
 
-    generated_scopes: bool | str = False
+    generic_tools: GenericSet
 
-    def __init__(self, *, generic: Generic = False) -> None:
-        super().__init__()
-        self._rest: dict[Any, list[Tool]] = {}
-        self._registrations: dict[ModelComponents[Any], list[Component]] = {}
-        self._generic = GenericSet(self, generic)
 
-    # Views of REST framework ----------------------------------------------------------------------
+# Views of REST framework --------------------------------------------------------------------------
 
-    def register_viewset(
-        self,
-        viewset: type[ViewSetMixin],
-        /,
-        *,
-        basename: str | None = None,
-        actions: Sequence[str] | None = None,
-        name: str = "",
-        plural: str = "",
-        names: Mapping[str, str] | None = None,
-        descriptions: Mapping[str, str] | None = None,
-        serializers: Mapping[str, Any] | None = None,
-        url_kwargs: Mapping[str, Any] | None = None,
-        fixed: Mapping[str, Any] | None = None,
-        urlconf: str | None = None,
-        version: str = "",
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> None:
-        """Register actions of a viewset as tools; by default ``list`` and ``retrieve``.
 
-        The view itself handles a real request: its permissions, throttles, filters, pagination and
-        serializers apply. Its authentication is skipped, because the caller is already known.
-        ``basename`` is that of the router, after its namespace if there is one. Tools are named
-        after it, or after ``name`` and ``plural``; ``names``, ``descriptions`` and ``serializers``
-        are by action. ``url_kwargs`` has the types of URL variables other than the object's own
-        (``{"order_pk": int}``), ``fixed`` sets URL variables, and ``version`` the API version.
-        ``urlconf`` is the URLconf of the view, if a middleware selects one for some hosts.
+def register_viewset(
+    server: RegistrationServer,
+    viewset: type[ViewSetMixin],
+    /,
+    *,
+    basename: str | None = None,
+    actions: Sequence[str] | None = None,
+    name: str = "",
+    plural: str = "",
+    names: Mapping[str, str] | None = None,
+    descriptions: Mapping[str, str] | None = None,
+    serializers: Mapping[str, Any] | None = None,
+    url_kwargs: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    urlconf: str | None = None,
+    version: str = "",
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    timeout: float | None = None,
+) -> None:
+    """Register actions of a viewset as tools; by default ``list`` and ``retrieve``.
 
-        Raises:
-            AlreadyRegistered: a tool of one of these names is already registered.
-            ImproperlyConfigured: the viewset has no such action, or the action takes arguments
-                that JSON cannot express.
-        """
-        from mcp_django.integrations.rest.tools import viewset_tools
+    The view itself handles a real request: its permissions, throttles, filters, pagination and
+    serializers apply. Its authentication is skipped, because the caller is already known.
+    ``basename`` is that of the router, after its namespace if there is one. Tools are named
+    after it, or after ``name`` and ``plural``; ``names``, ``descriptions`` and ``serializers``
+    are by action. ``url_kwargs`` has the types of URL variables other than the object's own
+    (``{"order_pk": int}``), ``fixed`` sets URL variables, and ``version`` the API version.
+    ``urlconf`` is the URLconf of the view, if a middleware selects one for some hosts.
 
-        tools = viewset_tools(
-            viewset,
-            basename=basename,
-            actions=actions,
-            name=name,
-            plural=plural,
-            names=names,
-            descriptions=descriptions,
-            serializers=serializers,
-            url_kwargs=url_kwargs or {},
-            fixed=fixed or {},
+    Raises:
+        AlreadyRegistered: a tool of one of these names is already registered.
+        ImproperlyConfigured: the viewset has no such action, or the action takes arguments
+            that JSON cannot express.
+    """
+    from mcp_django.integrations.rest.tools import viewset_tools
+
+    tools = viewset_tools(
+        viewset,
+        basename=basename,
+        actions=actions,
+        name=name,
+        plural=plural,
+        names=names,
+        descriptions=descriptions,
+        serializers=serializers,
+        url_kwargs=url_kwargs or {},
+        fixed=fixed or {},
+        urlconf=urlconf,
+        version=version,
+        permission=permission,
+        scopes=scopes,
+        timeout=timeout,
+    )
+    _add_rest(server, viewset, tools)
+
+
+def register_api_view(
+    server: RegistrationServer,
+    view: type[APIView] | Callable[..., Any],
+    /,
+    *,
+    methods: Sequence[str] = ("get",),
+    name: str = "",
+    title: str = "",
+    description: str = "",
+    url_name: str = "",
+    serializer: type[Any] | None = None,
+    input_schema: Mapping[str, Any] | None = None,
+    read_only: bool | None = None,
+    url_kwargs: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    urlconf: str | None = None,
+    version: str = "",
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    timeout: float | None = None,
+) -> None:
+    """Register methods of a REST view as tools; by default ``get``.
+
+    ``view`` is an ``APIView``, the result of its ``as_view`` or a function with ``@api_view``.
+    For a view that is not generic, ``serializer`` or ``input_schema`` describes the body, or
+    the query string for a GET. ``url_name`` selects one of several URLs; the other options are
+    those of ``register_viewset``.
+
+    Raises:
+        AlreadyRegistered: a tool of this name is already registered.
+        ImproperlyConfigured: the view has no such method, or the method takes arguments that
+            JSON cannot express.
+    """
+    from mcp_django.integrations.rest.tools import api_view_tools
+
+    tools = api_view_tools(
+        view,
+        methods=methods,
+        name=name,
+        title=title,
+        description=description,
+        url_name=url_name,
+        serializer=serializer,
+        input_schema=input_schema,
+        read_only=read_only,
+        url_kwargs=url_kwargs or {},
+        fixed=fixed or {},
+        urlconf=urlconf,
+        version=version,
+        permission=permission,
+        scopes=scopes,
+        timeout=timeout,
+    )
+    _add_rest(server, view, tools)
+
+
+def _add_rest(server: RegistrationServer, view: Any, tools: Iterable[Tool]) -> None:
+    added: list[Tool] = []
+    try:
+        # Build all tools before the first one is added.
+        for tool in list(tools):
+            server.add(tool)
+            added.append(tool)
+    except BaseException:
+        for tool in added:
+            server.registry.unregister(tool)
+        raise
+    server.registry.views.setdefault(view, []).extend(added)
+
+
+def _remove_rest(server: RegistrationServer, view: Any) -> bool:
+    """Remove the tools of a REST view, and return whether it was registered."""
+    known = next((one for one in server.registry.views if one is view), None)
+    if known is None:
+        return False
+    for tool in server.registry.views.pop(known):
+        if server.registry.tools.get(tool.name) is tool:
+            server.registry.unregister(tool)
+    return True
+
+
+# Views and forms of the site ----------------------------------------------------------------------
+
+
+def register_view(
+    server: RegistrationServer,
+    url_name: str,
+    /,
+    *,
+    uri: str | None = None,
+    kind: Literal["tool", "resource", "prompt"] | None = None,
+    method: Literal["get", "post"] = "get",
+    query: Mapping[str, Any] | type[BaseForm] | None = None,
+    form: type[BaseForm] | None = None,
+    readable: bool = False,
+    urlconf: str | None = None,
+    name: str | None = None,
+    title: str = "",
+    description: str = "",
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    icons: Sequence[Icon] = (),
+    meta: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+) -> None:
+    """Register the view of a URL name: as a resource with ``uri``, else as a read-only tool.
+
+    The site's own middleware and view handle a new request of the caller. The variables of
+    the URL are arguments; ``query`` adds those of the query string (types by name, or a form),
+    and ``form`` those that are posted (``method="post"``). ``readable`` converts HTML to text.
+    ``urlconf`` is the URLconf of the name, if a middleware selects one for some hosts.
+
+    Raises:
+        AlreadyRegistered: a component of this name is already registered.
+        ImproperlyConfigured: the declaration is not valid. A URL name that does not exist is
+            reported by the system check, because the URLconf is loaded later.
+    """
+    options = {
+        "name": name,
+        "title": title,
+        "description": description,
+        "permission": permission,
+        "scopes": scopes,
+        "icons": icons,
+        "meta": meta or {},
+        "timeout": timeout,
+        "destructive": destructive,
+        "idempotent": idempotent,
+    }
+    server.add(
+        view_component(
+            url_name,
+            uri=uri,
+            kind=kind,
+            method=method,
+            query=query,
+            form=form,
+            readable=readable,
             urlconf=urlconf,
-            version=version,
-            permission=permission,
-            scopes=scopes,
-            timeout=timeout,
+            options=options,
         )
-        self._add_rest(viewset, tools)
+    )
 
-    def register_api_view(
-        self,
-        view: type[APIView] | Callable[..., Any],
-        /,
-        *,
-        methods: Sequence[str] = ("get",),
-        name: str = "",
-        title: str = "",
-        description: str = "",
-        url_name: str = "",
-        serializer: type[Any] | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        read_only: bool | None = None,
-        url_kwargs: Mapping[str, Any] | None = None,
-        fixed: Mapping[str, Any] | None = None,
-        urlconf: str | None = None,
-        version: str = "",
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> None:
-        """Register methods of a REST view as tools; by default ``get``.
 
-        ``view`` is an ``APIView``, the result of its ``as_view`` or a function with ``@api_view``.
-        For a view that is not generic, ``serializer`` or ``input_schema`` describes the body, or
-        the query string for a GET. ``url_name`` selects one of several URLs; the other options are
-        those of ``register_viewset``.
+def register_form(
+    server: RegistrationServer,
+    target: type[View | BaseForm] | str,
+    /,
+    *,
+    instance: str | None = None,
+    queryset: Rows | None = None,
+    form: type[BaseForm] | None = None,
+    query: Mapping[str, Any] | None = None,
+    urlconf: str | None = None,
+    name: str | None = None,
+    title: str = "",
+    description: str = "",
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    icons: Sequence[Icon] = (),
+    meta: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+) -> None:
+    """Register a form as a tool: the form of a view, or a model form without a view.
 
-        Raises:
-            AlreadyRegistered: a tool of this name is already registered.
-            ImproperlyConfigured: the view has no such method, or the method takes arguments that
-                JSON cannot express.
-        """
-        from mcp_django.integrations.rest.tools import api_view_tools
+    A FormView, CreateView, UpdateView or DeleteView is given by its class or its URL name, and
+    its form is posted to it; pass ``form`` if the view selects its form by the request.
 
-        tools = api_view_tools(
-            view,
-            methods=methods,
-            name=name,
-            title=title,
-            description=description,
-            url_name=url_name,
-            serializer=serializer,
-            input_schema=input_schema,
-            read_only=read_only,
-            url_kwargs=url_kwargs or {},
-            fixed=fixed or {},
-            urlconf=urlconf,
-            version=version,
-            permission=permission,
-            scopes=scopes,
-            timeout=timeout,
-        )
-        self._add_rest(view, tools)
+    A model form creates an object. With ``instance``, the name of a unique field, it changes
+    the object with the given value of that field; ``queryset`` restricts the rows, as a
+    queryset or a function of the context. Without ``permission``, Django's add or change
+    permission is required.
 
-    def _add_rest(self, view: Any, tools: Iterable[Tool]) -> None:
-        added: list[Tool] = []
-        try:
-            # Build all tools before the first one is added.
-            for tool in list(tools):
-                self.add(tool)
-                added.append(tool)
-        except BaseException:
-            for tool in added:
-                super().unregister(tool)
-            raise
-        self._rest.setdefault(view, []).extend(added)
+    Raises:
+        AlreadyRegistered: a tool of this name is already registered.
+        ImproperlyConfigured: the view has no form, or an option does not apply to ``target``.
+    """
+    of_view = {"form": form, "query": query, "urlconf": urlconf}
+    of_form = {"instance": instance, "queryset": queryset}
+    is_form = isinstance(target, type) and issubclass(target, BaseForm)
+    _reject_foreign_options(target, of_view if is_form else of_form, is_form=is_form)
+    options = {
+        "name": name,
+        "title": title,
+        "description": description,
+        "permission": permission,
+        "scopes": scopes,
+        "icons": icons,
+        "meta": meta or {},
+        "timeout": timeout,
+        "destructive": destructive,
+        "idempotent": idempotent,
+    }
+    if isinstance(target, type) and issubclass(target, BaseForm):
+        server.add(form_tool(target, server=server, **of_form, options=options))
+        return
+    server.add(form_component(target, form=form, query=query, urlconf=urlconf, options=options))
 
-    def _remove_rest(self, view: Any) -> bool:
-        """Remove the tools of a REST view, and return whether it was registered."""
-        known = next((one for one in self._rest if one is view), None)
-        if known is None:
-            return False
-        for tool in self._rest.pop(known):
-            if self.tools.get(tool.name) is tool:
-                super().unregister(tool)
-        return True
 
-    # Views and forms of the site ------------------------------------------------------------------
+# Folders of skills --------------------------------------------------------------------------------
 
-    def register_view(
-        self,
-        url_name: str,
-        /,
-        *,
-        uri: str | None = None,
-        kind: Literal["tool", "resource", "prompt"] | None = None,
-        method: Literal["get", "post"] = "get",
-        query: Mapping[str, Any] | type[BaseForm] | None = None,
-        form: type[BaseForm] | None = None,
-        readable: bool = False,
-        urlconf: str | None = None,
-        name: str | None = None,
-        title: str = "",
-        description: str = "",
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-    ) -> None:
-        """Register the view of a URL name: as a resource with ``uri``, else as a read-only tool.
 
-        The site's own middleware and view handle a new request of the caller. The variables of
-        the URL are arguments; ``query`` adds those of the query string (types by name, or a form),
-        and ``form`` those that are posted (``method="post"``). ``readable`` converts HTML to text.
-        ``urlconf`` is the URLconf of the name, if a middleware selects one for some hosts.
+def register_skills(
+    server: RegistrationServer,
+    folder: str | Path,
+    /,
+    *,
+    prefix: str = "",
+    permission: Any = None,
+    scopes: Sequence[str] = (),
+    rate: str | Sequence[str] = (),
+    cache_ttl: timedelta = timedelta(0),
+    cache_public: bool = False,
+) -> None:
+    """Register each folder with a ``SKILL.md`` below ``folder`` as a skill (SEP-2640).
 
-        Raises:
-            AlreadyRegistered: a component of this name is already registered.
-            ImproperlyConfigured: the declaration is not valid. A URL name that does not exist is
-                reported by the system check, because the URLconf is loaded later.
-        """
-        options = {
-            "name": name,
-            "title": title,
-            "description": description,
-            "permission": permission,
-            "scopes": scopes,
-            "icons": icons,
-            "meta": meta or {},
-            "timeout": timeout,
-            "destructive": destructive,
-            "idempotent": idempotent,
-        }
-        self.add(
-            view_component(
-                url_name,
-                uri=uri,
-                kind=kind,
-                method=method,
-                query=query,
-                form=form,
-                readable=readable,
-                urlconf=urlconf,
-                options=options,
+    A relative ``folder`` is relative to the calling module. The name of an intermediate folder
+    without a ``SKILL.md`` is put before the names of its skills, as ``prefix`` is: the URI of
+    a skill is ``skill://prefix/name``. ``permission`` and ``scopes`` apply to every file. A
+    skill has up to 512 files with a total of 16 MiB, which are read now and kept in memory;
+    hidden files are left out.
+
+    Raises:
+        AlreadyRegistered: a skill of one of these names is already registered; none is added.
+        ImproperlyConfigured: a skill is not valid, or PyYAML is not installed (the extra
+            ``skills``); the message names the file.
+    """
+    caller = sys._getframe(1).f_globals
+    path = Path(folder)
+    if not path.is_absolute():
+        path = Path(str(caller.get("__file__", ""))).parent / path
+    try:
+        rates = parse_rates(rate)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"register_skills: rate: {exc}.") from None
+    options = {
+        "permission": permission,
+        "scopes": tuple(scopes),
+        "rates": rates,
+        "cache_ttl": cache_ttl,
+        "cache_public": cache_public,
+    }
+    module = str(caller.get("__name__", ""))
+    found = load_skills(path, prefix=prefix, module=module, options=options)
+    for one in found:
+        if one.key in server.registry.resources:
+            raise AlreadyRegistered(
+                f"The resource {one.key!r} is already registered, from "
+                f"{server.registry.resources[one.key].origin}; rename the folder of one of the "
+                "skills, or pass prefix=… to register_skills()."
             )
+    for one in found:
+        server.add(one)
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
+@overload
+def register(server: RegistrationServer, model: type[Model], /) -> Callable[[C], C]: ...
+
+
+@overload
+def register(server: RegistrationServer, model: type[Model], declaration: C, /) -> C: ...
+
+
+def register(server: RegistrationServer, model: Any, declaration: Any = None, /) -> Any:
+    """Register a model with a ``ModelTools`` or ``ModelResource`` class; also a decorator.
+
+    The class may inherit from both.
+
+    Raises:
+        AlreadyRegistered: a component of one of these names is already registered.
+        ImproperlyConfigured: the declaration is not valid; the message says what to write.
+    """
+    if not (isinstance(model, type) and issubclass(model, Model)) or model._meta.abstract:
+        raise ImproperlyConfigured(f"register() takes a concrete model class, not {model!r}.")
+    if declaration is not None:
+        _register(server, model, declaration)
+        return declaration
+
+    def decorator(cls: C) -> C:
+        _register(server, model, cls)
+        return cls
+
+    return decorator
+
+
+# A site may register outside of an ``mcp`` module, for example in ``AppConfig.ready()``.
+@use_defaults_if_invalid()
+def _register(server: RegistrationServer, model: type[Model], cls: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, ModelComponents)):
+        raise ImproperlyConfigured(
+            f"register({model.__name__}) takes a subclass of ModelTools or ModelResource, not "
+            f"{cls!r}."
         )
+    instance = cls(model, server)
+    added: list[Component] = []
+    # Added first, because a relation to the model itself needs the rules of this declaration.
+    server.registry.declarations[instance] = added
+    try:
+        tools = instance.operations.values() if isinstance(instance, ModelTools) else ()
+        for component in instance.components():
+            set_declaration(component.callable, instance)
+            if not any(component is tool for tool in tools):
+                server.add(component)
+            added.append(component)
+        server.generic_tools.update()
+        for completion in instance.completions():
+            server.registry.add_completion(completion)
+    except BaseException:
+        _remove_declaration(server, instance)
+        raise
+    instance.connect()
 
-    def register_form(
-        self,
-        target: type[View | BaseForm] | str,
-        /,
-        *,
-        instance: str | None = None,
-        queryset: Rows | None = None,
-        form: type[BaseForm] | None = None,
-        query: Mapping[str, Any] | None = None,
-        urlconf: str | None = None,
-        name: str | None = None,
-        title: str = "",
-        description: str = "",
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-    ) -> None:
-        """Register a form as a tool: the form of a view, or a model form without a view.
 
-        A FormView, CreateView, UpdateView or DeleteView is given by its class or its URL name, and
-        its form is posted to it; pass ``form`` if the view selects its form by the request.
+def notify_changed(
+    server: RegistrationServer, model: type[Model], changed: QuerySet[Any] | Iterable[Model], /
+) -> None:
+    """Notify subscribers of these objects of a registered model when the transaction commits.
 
-        A model form creates an object. With ``instance``, the name of a unique field, it changes
-        the object with the given value of that field; ``queryset`` restricts the rows, as a
-        queryset or a function of the context. Without ``permission``, Django's add or change
-        permission is required.
+    Use it for changes that send no signals: ``QuerySet.update``, bulk methods and raw SQL.
 
-        Raises:
-            AlreadyRegistered: a tool of this name is already registered.
-            ImproperlyConfigured: the view has no form, or an option does not apply to ``target``.
-        """
-        of_view = {"form": form, "query": query, "urlconf": urlconf}
-        of_form = {"instance": instance, "queryset": queryset}
-        is_form = isinstance(target, type) and issubclass(target, BaseForm)
-        _reject_foreign_options(target, of_view if is_form else of_form, is_form=is_form)
-        options = {
-            "name": name,
-            "title": title,
-            "description": description,
-            "permission": permission,
-            "scopes": scopes,
-            "icons": icons,
-            "meta": meta or {},
-            "timeout": timeout,
-            "destructive": destructive,
-            "idempotent": idempotent,
-        }
-        if isinstance(target, type) and issubclass(target, BaseForm):
-            self.add(form_tool(target, server=self, **of_form, options=options))
-            return
-        self.add(form_component(target, form=form, query=query, urlconf=urlconf, options=options))
+    Raises:
+        NotRegistered: the model is not registered as resources.
+    """
+    found = [one for one in server.declarations_of(model) if isinstance(one, ModelResource)]
+    if not found:
+        raise NotRegistered(f"{model.__name__} is not registered as resources on this server.")
+    objects = changed if isinstance(changed, QuerySet) else list(changed)
+    for one in found:
+        one.notify(objects)
 
-    # Folders of skills ---------------------------------------------------------------------------
 
-    def register_skills(
-        self,
-        folder: str | Path,
-        /,
-        *,
-        prefix: str = "",
-        permission: Any = None,
-        scopes: Sequence[str] = (),
-        rate: str | Sequence[str] = (),
-        cache_ttl: timedelta = timedelta(0),
-        cache_public: bool = False,
-    ) -> None:
-        """Register each folder with a ``SKILL.md`` below ``folder`` as a skill (SEP-2640).
+def unregister(server: RegistrationServer, target: Any) -> None:
+    """Remove a component, or all components of a model, a declaration class or a REST view.
 
-        A relative ``folder`` is relative to the calling module. The name of an intermediate folder
-        without a ``SKILL.md`` is put before the names of its skills, as ``prefix`` is: the URI of
-        a skill is ``skill://prefix/name``. ``permission`` and ``scopes`` apply to every file. A
-        skill has up to 512 files with a total of 16 MiB, which are read now and kept in memory;
-        hidden files are left out.
+    Raises:
+        NotRegistered: it is not registered.
+    """
+    if _remove_rest(server, target):
+        return
+    if not isinstance(target, type):
+        _unregister_one(server, target)
+        return
+    found = [one for one in server.registry.declarations if target in (one.model, type(one))]
+    if not found:
+        raise NotRegistered(f"{target!r} is not registered on this server.")
+    for instance in found:
+        instance.disconnect()
+        _remove_declaration(server, instance)
 
-        Raises:
-            AlreadyRegistered: a skill of one of these names is already registered; none is added.
-            ImproperlyConfigured: a skill is not valid, or PyYAML is not installed (the extra
-                ``skills``); the message names the file.
-        """
-        caller = sys._getframe(1).f_globals
-        path = Path(folder)
-        if not path.is_absolute():
-            path = Path(str(caller.get("__file__", ""))).parent / path
-        try:
-            rates = parse_rates(rate)
-        except ValueError as exc:
-            raise ImproperlyConfigured(f"register_skills: rate: {exc}.") from None
-        options = {
-            "permission": permission,
-            "scopes": tuple(scopes),
-            "rates": rates,
-            "cache_ttl": cache_ttl,
-            "cache_public": cache_public,
-        }
-        module = str(caller.get("__name__", ""))
-        found = load_skills(path, prefix=prefix, module=module, options=options)
-        for one in found:
-            if one.key in self.resources:
-                raise AlreadyRegistered(
-                    f"The resource {one.key!r} is already registered, from "
-                    f"{self.resources[one.key].origin}; rename the folder of one of the skills, or "
-                    "pass prefix=… to register_skills()."
-                )
-        for one in found:
-            self.add(one)
 
-    # Generic tools --------------------------------------------------------------------------------
+def _unregister_one(server: RegistrationServer, target: Any) -> None:
+    before = list(server.registry)
+    server.registry.unregister(target)
+    left = {id(one) for one in server.registry}
+    gone = {id(one) for one in before if id(one) not in left}
+    for added in server.registry.declarations.values():
+        added[:] = [one for one in added if id(one) not in gone]
+    server.generic_tools.update()
 
-    @property
-    def generic(self) -> Generic:
-        """The number of models above which one generic set of tools replaces the per-model tools.
 
-        ``True``: always, ``False``, the default: never. It may be set at any time.
-        """
-        return self._generic.generic
+def _remove_declaration(server: RegistrationServer, instance: ModelComponents[Any]) -> None:
+    for component in server.registry.declarations.pop(instance):
+        if component in list(server.registry):
+            server.registry.unregister(component)
+    server.generic_tools.update()
 
-    @generic.setter
-    def generic(self, generic: Generic) -> None:
-        self._generic.set_option(generic)
-        self._generic.update_tools(self._registrations)
 
-    # Models ---------------------------------------------------------------------------------------
+# ModelAdmin as tools ------------------------------------------------------------------------------
 
-    @overload
-    def register(self, model: type[Model], /) -> Callable[[C], C]: ...
 
-    @overload
-    def register(self, model: type[Model], declaration: C, /) -> C: ...
+def register_admin(
+    server: RegistrationServer,
+    target: type[Model | ModelAdmin[Any]],
+    /,
+    *,
+    site: AdminSite | None = None,
+    tools: Sequence[str] = ("list", "get"),
+    actions: Sequence[str] = (),
+    fields: Sequence[str] | None = None,
+    form_fields: Sequence[str] | None = None,
+    search_fields: Sequence[str] | None = None,
+    filter_fields: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    ordering_fields: Sequence[str] | None = None,
+    ordering: Sequence[str] | None = None,
+    page_size: int | None = None,
+    count: bool | None = None,
+    name: str = "",
+    plural: str = "",
+    key: str = "",
+    uri: str | None = None,
+    scopes: Sequence[str] = (),
+) -> None:
+    """Register a model with the fields, search, permissions and log of its ``ModelAdmin``.
 
-    def register(self, model: Any, declaration: Any = None, /) -> Any:
-        """Register a model with a ``ModelTools`` or ``ModelResource`` class; also a decorator.
+    ``actions`` names the admin actions that become tools. The other options are those of
+    ``ModelTools`` and replace what is derived from the admin; ``form_fields`` restricts which
+    fields of its form can be written, and ``uri`` also registers the objects as resources.
 
-        The class may inherit from both.
+    Raises:
+        AlreadyRegistered: a component of one of these names is already registered.
+        ImproperlyConfigured: the site has no such admin, or an option is not valid.
+    """
+    from mcp_django.integrations.model_admin import admin_declaration
 
-        Raises:
-            AlreadyRegistered: a component of one of these names is already registered.
-            ImproperlyConfigured: the declaration is not valid; the message says what to write.
-        """
-        if not (isinstance(model, type) and issubclass(model, Model)) or model._meta.abstract:
-            raise ImproperlyConfigured(f"register() takes a concrete model class, not {model!r}.")
-        if declaration is not None:
-            self._register(model, declaration)
-            return declaration
-
-        def decorator(cls: C) -> C:
-            self._register(model, cls)
-            return cls
-
-        return decorator
-
-    # A site may register outside of an ``mcp`` module, for example in ``AppConfig.ready()``.
-    @use_defaults_if_invalid()
-    def _register(self, model: type[Model], cls: Any) -> None:
-        if not (isinstance(cls, type) and issubclass(cls, ModelComponents)):
-            raise ImproperlyConfigured(
-                f"register({model.__name__}) takes a subclass of ModelTools or ModelResource, not "
-                f"{cls!r}."
-            )
-        instance = cls(model, self)
-        added: list[Component] = []
-        # Added first, because a relation to the model itself needs the rules of this declaration.
-        self._registrations[instance] = added
-        try:
-            tools = instance.operations.values() if isinstance(instance, ModelTools) else ()
-            for component in instance.components():
-                set_declaration(component.callable, instance)
-                if not any(component is tool for tool in tools):
-                    self.add(component)
-                added.append(component)
-            self._generic.update_tools(self._registrations)
-            for completion in instance.completions():
-                self.add_completion(completion)
-        except BaseException:
-            self._remove_declaration(instance)
-            raise
-        instance.connect()
-
-    def notify_changed(
-        self, model: type[Model], changed: QuerySet[Any] | Iterable[Model], /
-    ) -> None:
-        """Notify subscribers of these objects of a registered model when the transaction commits.
-
-        Use it for changes that send no signals: ``QuerySet.update``, bulk methods and raw SQL.
-
-        Raises:
-            NotRegistered: the model is not registered as resources.
-        """
-        found = [one for one in self.declarations_of(model) if isinstance(one, ModelResource)]
-        if not found:
-            raise NotRegistered(f"{model.__name__} is not registered as resources on this server.")
-        objects = changed if isinstance(changed, QuerySet) else list(changed)
-        for one in found:
-            one.notify(objects)
-
-    @property
-    def declarations(self) -> list[ModelComponents[Any]]:
-        """The declarations of all registered models."""
-        return list(self._registrations)
-
-    def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
-        """Return the declarations of a model, including those of its proxy models."""
-        concrete = model._meta.concrete_model
-        return [one for one in self._registrations if one.model._meta.concrete_model is concrete]
-
-    def unregister(self, target: Any) -> None:
-        """Remove a component, or all components of a model, a declaration class or a REST view.
-
-        Raises:
-            NotRegistered: it is not registered.
-        """
-        if self._remove_rest(target):
-            return
-        if not isinstance(target, type):
-            self._unregister_one(target)
-            return
-        found = [one for one in self._registrations if target in (one.model, type(one))]
-        if not found:
-            raise NotRegistered(f"{target!r} is not registered on this server.")
-        for instance in found:
-            instance.disconnect()
-            self._remove_declaration(instance)
-
-    def _unregister_one(self, target: Any) -> None:
-        before = list(self)
-        super().unregister(target)
-        left = {id(one) for one in self}
-        gone = {id(one) for one in before if id(one) not in left}
-        for added in self._registrations.values():
-            added[:] = [one for one in added if id(one) not in gone]
-        self._generic.update_tools(self._registrations)
-
-    def _remove_declaration(self, instance: ModelComponents[Any]) -> None:
-        for component in self._registrations.pop(instance):
-            if component in list(self):
-                super().unregister(component)
-        self._generic.update_tools(self._registrations)
-
-    # ModelAdmin as tools --------------------------------------------------------------------------
-
-    def register_admin(
-        self,
-        target: type[Model | ModelAdmin[Any]],
-        /,
-        *,
-        site: AdminSite | None = None,
-        tools: Sequence[str] = ("list", "get"),
-        actions: Sequence[str] = (),
-        fields: Sequence[str] | None = None,
-        form_fields: Sequence[str] | None = None,
-        search_fields: Sequence[str] | None = None,
-        filter_fields: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-        ordering_fields: Sequence[str] | None = None,
-        ordering: Sequence[str] | None = None,
-        page_size: int | None = None,
-        count: bool | None = None,
-        name: str = "",
-        plural: str = "",
-        key: str = "",
-        uri: str | None = None,
-        scopes: Sequence[str] = (),
-    ) -> None:
-        """Register a model with the fields, search, permissions and log of its ``ModelAdmin``.
-
-        ``actions`` names the admin actions that become tools. The other options are those of
-        ``ModelTools`` and replace what is derived from the admin; ``form_fields`` restricts which
-        fields of its form can be written, and ``uri`` also registers the objects as resources.
-
-        Raises:
-            AlreadyRegistered: a component of one of these names is already registered.
-            ImproperlyConfigured: the site has no such admin, or an option is not valid.
-        """
-        from mcp_django.integrations.model_admin import admin_declaration
-
-        options = {
-            "tools": tools,
-            "actions": actions,
-            "fields": fields,
-            "form_fields": form_fields,
-            "search_fields": search_fields,
-            "filter_fields": filter_fields,
-            "ordering_fields": ordering_fields,
-            "ordering": ordering,
-            "page_size": page_size,
-            "count": count,
-            "name": name,
-            "plural": plural,
-            "key": key,
-            "uri": uri,
-            "scopes": scopes,
-        }
-        self._register(*admin_declaration(target, site, options))
+    options = {
+        "tools": tools,
+        "actions": actions,
+        "fields": fields,
+        "form_fields": form_fields,
+        "search_fields": search_fields,
+        "filter_fields": filter_fields,
+        "ordering_fields": ordering_fields,
+        "ordering": ordering,
+        "page_size": page_size,
+        "count": count,
+        "name": name,
+        "plural": plural,
+        "key": key,
+        "uri": uri,
+        "scopes": scopes,
+    }
+    _register(server, *admin_declaration(target, site, options))
 
 
 def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:

@@ -239,7 +239,7 @@ def _load_overrides(server: MCPServer) -> None:
     try:
         server.refresh(is_list=True)
     except Busy:
-        server.discard_overrides()
+        server.overrides.reset()
 
 
 def _components_of(server: MCPServer, kind: ComponentType | None = None) -> list[Component]:

@@ -24,8 +24,9 @@ from mcp_django.auth.permissions import BasePermission, HasCodename
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
-from mcp_django.core.registry import Registry
+from mcp_django.core.registry import Registry, RegistryOwner
 from mcp_django.exceptions import AlreadyRegistered
+from mcp_django.integrations import registration as verbs
 from mcp_django.integrations.models.changes import ModelSignalReceivers
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.declaration import (
@@ -34,13 +35,13 @@ from mcp_django.integrations.models.declaration import (
     ModelResource,
     ModelTools,
 )
+from mcp_django.integrations.models.generic import GenericSet
 from mcp_django.integrations.models.row_access import (
     ModelPermission,
     codename,
     has_default_permission,
     overrides_has_permission,
 )
-from mcp_django.integrations.registration import IntegrationRegistry
 from mcp_django.integrations.site_requests import URLRoute, all_routes, routes_by_name
 from mcp_django.integrations.views import ViewRunner
 from mcp_django.overrides.exposure_rules import (
@@ -92,7 +93,7 @@ def is_rest(route: URLRoute) -> bool:
     )
 
 
-def register_view(spec: ExposureSpec, staging: StagingRegistry) -> None:
+def register_view(spec: ExposureSpec, staging: StagingServer) -> None:
     """Register the components of an exposed view, as a developer would in code.
 
     Raises:
@@ -109,7 +110,7 @@ def register_view(spec: ExposureSpec, staging: StagingRegistry) -> None:
         "permission": list(build_permissions(spec.groups, spec.permissions)) or None,
         "scopes": list(spec.scopes),
     }
-    before = set(map(id, staging))
+    before = set(map(id, staging.registry))
     if is_rest(route):
         _register_rest(spec, options, route, staging, common)
     else:
@@ -119,13 +120,13 @@ def register_view(spec: ExposureSpec, staging: StagingRegistry) -> None:
             "description": options.description,
         }
         _register_page(spec, options, staging, common)
-    for one in list(staging):
+    for one in list(staging.registry):
         if id(one) not in before and (problem := _component_problem(one)):
             raise ImproperlyConfigured(problem)
 
 
 def _register_page(
-    spec: ExposureSpec, options: ViewOptions, staging: StagingRegistry, common: Mapping[str, Any]
+    spec: ExposureSpec, options: ViewOptions, staging: StagingServer, common: Mapping[str, Any]
 ) -> None:
     if options.methods != ("get",):
         raise ImproperlyConfigured("methods are only for views of REST framework.")
@@ -148,7 +149,7 @@ def _register_rest(
     spec: ExposureSpec,
     options: ViewOptions,
     route: URLRoute,
-    staging: StagingRegistry,
+    staging: StagingServer,
     common: Mapping[str, Any],
 ) -> None:
     if options.becomes != "tool" or options.uri or options.query:
@@ -210,21 +211,29 @@ def _component_problem(component: Component) -> str:
     return found or (form_exclusion(form.form_class) if form is not None else "")
 
 
-# The registry of exposed components ---------------------------------------------------------------
-
-# The registry of code stays unchanged. Attributes that a registration reads from its server come
-# from the real server. The rules for related objects are those of code, if code has any.
+# The server of exposed components -----------------------------------------------------------------
 
 
-class StagingRegistry(IntegrationRegistry):
-    """A staging registry for exposed components of ``server``, which may be ``None``.
+class StagingServer:
+    """Stands for ``server`` while exposed components are built, with a registry of its own.
 
-    It is ``None`` if this process does not have the server.
+    The registry of code stays unchanged. Attributes that a declaration reads from its server come
+    from the real one, which is ``None`` if this process does not have it. The rules for related
+    objects are those of code, if code has any.
     """
 
-    def __init__(self, name: str, server: Any) -> None:
-        super().__init__()
+    register = verbs.register
+    register_api_view = verbs.register_api_view
+    register_form = verbs.register_form
+    register_view = verbs.register_view
+    register_viewset = verbs.register_viewset
+    unregister = verbs.unregister
+
+    def __init__(self, name: str, server: RegistryOwner | None) -> None:
         self.name = name
+        self.registry = Registry(name)
+        self.generic_tools = GenericSet(self, generic=False)
+        self.generated_scopes = False if server is None else server.generated_scopes
         # Cached for as long as the server exists, so it must not keep the server alive.
         self._reference = None if server is None else weakref.ref(server)
 
@@ -240,10 +249,9 @@ class StagingRegistry(IntegrationRegistry):
             raise AttributeError(name)
         return getattr(real, name)
 
-    @property
-    def generated_scopes(self) -> bool | str:  # type: ignore[override]  # a class attribute there
-        """The scopes that the server generates for registered components."""
-        return getattr(self._real, "generated_scopes", False)
+    def add(self, component: Component) -> None:
+        """Add a component to this registry."""
+        self.registry.add(component)
 
     def code_registrations(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return what code registers for a model on this server."""
@@ -254,14 +262,14 @@ class StagingRegistry(IntegrationRegistry):
         """Return the columns of a model that code shows on this server."""
         paths = (
             path
-            for registration in self.code_registrations(model)
-            for path in registration.exposed.paths.values()
+            for declaration in self.code_registrations(model)
+            for path in declaration.exposed.paths.values()
         )
         return {path.field.name for path in paths if not path.hops}
 
     def declarations_of(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """Return the registrations of a model: those in code, else the exposed ones."""
-        return self.code_registrations(model) or super().declarations_of(model)
+        return self.code_registrations(model) or self.registry.declarations_of(model)
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -281,7 +289,7 @@ WRITE_HOOKS = (
 class ExposedModel(ModelComponents[M]):
     """Base class of every exposed model; ``build_declaration`` adds the options of the row."""
 
-    server: StagingRegistry
+    server: StagingServer
     _row_permissions: ClassVar[tuple[BasePermission, ...]] = ()
     _operations: ClassVar[tuple[str, ...]] = ()
 
@@ -418,7 +426,7 @@ def model_of(target: str) -> type[Model]:
     return model
 
 
-def register_model(spec: ExposureSpec, staging: StagingRegistry) -> None:
+def register_model(spec: ExposureSpec, staging: StagingServer) -> None:
     """Register the components of an exposed model.
 
     Raises:
@@ -461,7 +469,7 @@ def build_declaration(spec: ExposureSpec, options: ModelOptions) -> type[ModelCo
 
 # Building components from rows --------------------------------------------------------------------
 
-REGISTER: Mapping[str, Callable[[ExposureSpec, StagingRegistry], None]] = {
+REGISTER: Mapping[str, Callable[[ExposureSpec, StagingServer], None]] = {
     "model": register_model,
     "view": register_view,
 }
@@ -480,7 +488,7 @@ class BuildProblem:
 class BuildResult:
     """The components built from some rows, and the problems of the others."""
 
-    registry: StagingRegistry
+    staging: StagingServer
     components: dict[ExposureSpec, list[Component]] = field(default_factory=dict)
     problems: list[BuildProblem] = field(default_factory=list)
     registered: dict[ExposureSpec, list[ModelComponents[Any]]] = field(default_factory=dict)
@@ -505,15 +513,17 @@ class BuildResult:
     def completions(self) -> dict[tuple[str, str, str], Any]:
         """Return the completions of the built components."""
         built = {(one.kind, one.key) for some in self.components.values() for one in some}
-        return {key: one for key, one in self.registry.completions.items() if key[:2] in built}
+        return {
+            key: one for key, one in self.staging.registry.completions.items() if key[:2] in built
+        }
 
 
 def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> BuildResult:
     """Build the components of rows on a server; leave out invalid rows, with the reason.
 
-    ``server`` is the registry of code, or ``None`` if this process does not have the server.
+    ``server`` is ``None`` if this process does not have it.
     """
-    made = BuildResult(registry=StagingRegistry(name, server))
+    made = BuildResult(staging=StagingServer(name, server))
     for spec in specs:
         reason = _add_components(made, spec)
         if reason:
@@ -525,9 +535,9 @@ def build_exposures(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Bu
 
 def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
     """Add the components of one row; return why it is invalid, or ``""``."""
-    staging = made.registry
-    before = {id(one) for one in staging}
-    known = len(staging.declarations)
+    staging, registry = made.staging, made.staging.registry
+    before = {id(one) for one in registry}
+    known = len(registry.declarations)
     reason = ""
     try:
         REGISTER.get(spec.kind, _reject_unknown_kind)(spec, staging)
@@ -537,17 +547,17 @@ def _add_components(made: BuildResult, spec: ExposureSpec) -> str:
         # Building inspects the site's own views, forms and serializers, and any of them may fail.
         logger.exception("Cannot build the components of the %s.", spec)
         reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
-    added = [one for one in staging if id(one) not in before]
+    added = [one for one in registry if id(one) not in before]
     if not reason:
         made.components[spec] = added
-        made.registered[spec] = staging.declarations[known:]
+        made.registered[spec] = [*registry.declarations][known:]
         return ""
     for one in added:
         staging.unregister(one)
     return reason
 
 
-def _reject_unknown_kind(spec: ExposureSpec, staging: StagingRegistry) -> None:
+def _reject_unknown_kind(spec: ExposureSpec, staging: StagingServer) -> None:
     raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 
@@ -555,7 +565,7 @@ def _drop_names_of_code(made: BuildResult, spec: ExposureSpec, server: Any) -> N
     """Leave out components whose name code already uses."""
     kept: list[Component] = []
     for one in made.components[spec]:
-        other = server.find_by_name(one.kind, one.key) if server is not None else None
+        other = server.registry.find_by_name(one.kind, one.key) if server is not None else None
         if other is None:
             kept.append(one)
             continue
@@ -567,7 +577,7 @@ def _drop_names_of_code(made: BuildResult, spec: ExposureSpec, server: Any) -> N
     made.components[spec] = kept
 
 
-_build_cache: WeakKeyDictionary[Registry, tuple[Any, BuildResult]] = WeakKeyDictionary()
+_build_cache: WeakKeyDictionary[Any, tuple[Any, BuildResult]] = WeakKeyDictionary()
 
 
 def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> BuildResult:
@@ -575,7 +585,7 @@ def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Bui
 
     The cache holds one result per server. Problems are logged once per build.
     """
-    state = (server.generation, specs)
+    state = (server.registry.generation, specs)
     found = _build_cache.get(server)
     if found is None or found[0] != state:
         found = _build_cache[server] = state, build_exposures(server, name, specs)

@@ -30,7 +30,7 @@ from django.db.models.signals import post_save
 from mcp_django.exceptions import Busy
 from mcp_django.execution.threads import run_after_commit
 from mcp_django.overrides.exposure_rules import ModelOptions, model_exclusion
-from mcp_django.overrides.exposures import StagingRegistry, build_declaration, model_of
+from mcp_django.overrides.exposures import StagingServer, build_declaration, model_of
 from mcp_django.overrides.override_values import ExposureSpec
 from mcp_django.overrides.state import (
     FRESH_SECONDS,
@@ -72,7 +72,7 @@ class ExposureReceivers:
     def __init__(self, spec: ExposureSpec, number: int) -> None:
         options = ModelOptions.from_json(spec.load_options())
         # Only the name of the server is used, so this process need not have the server.
-        staging = StagingRegistry(spec.server, None)
+        staging = StagingServer(spec.server, None)
         made: Any = build_declaration(spec, options)
         self._declaration: Any = made(model_of(spec.target), staging)
         self._declaration.connect_signals()

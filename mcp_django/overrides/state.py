@@ -53,7 +53,7 @@ from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import OVERRIDES, TopicKey, increment_versions
 
 if TYPE_CHECKING:
-    from mcp_django.core.registry import Registry
+    from mcp_django.core.registry import RegistryOwner
 
 logger = logging.getLogger("mcp_django")
 
@@ -396,12 +396,11 @@ class OverrideCache:
             return decisions
 
 
-class ServerCatalog:
-    """The catalog of one server, with the admin's overrides and additions."""
+class Overrides:
+    """What the admin overrides and adds on one server, and the catalog with it."""
 
-    def __init__(self, name: str, registry: Registry) -> None:
-        self._name = name
-        self._registry = registry
+    def __init__(self, server: RegistryOwner) -> None:
+        self._server = server
         self._seen: Version | None = None
         self._decisions = NO_OVERRIDES
         self._built: tuple[Any, Catalog] | None = None
@@ -418,7 +417,7 @@ class ServerCatalog:
             return
         try:
             self._set_overrides(
-                override_cache.overrides_at(mark).get(self._name, NO_OVERRIDES), mark
+                override_cache.overrides_at(mark).get(self._server.name, NO_OVERRIDES), mark
             )
         except Error as exc:
             self._handle_read_error(exc)
@@ -440,9 +439,9 @@ class ServerCatalog:
             known = override_cache.known_overrides(version)
             if known is None:
                 return None
-            self._set_overrides(known.get(self._name, NO_OVERRIDES), version)
+            self._set_overrides(known.get(self._server.name, NO_OVERRIDES), version)
         built = self._built
-        if built is None or built[0] != (self._registry.generation, self._decisions):
+        if built is None or built[0] != (self._server.registry.generation, self._decisions):
             # Building a catalog takes too long for an event loop.
             return None
         return built[1]
@@ -463,17 +462,12 @@ class ServerCatalog:
             return
         if self._seen is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
-        logger.warning("Cannot load the overrides of the server %s (%s).", self._name, exc)
-
-    @property
-    def overrides(self) -> ServerOverrides:
-        """The overrides and additions of the server, as of the last ``refresh``."""
-        return self._decisions
+        logger.warning("Cannot load the overrides of the server %s (%s).", self._server.name, exc)
 
     @property
     def declared_catalog(self) -> Catalog:
         """The catalog before overrides, as of the last ``refresh``."""
-        return build_declared_catalog(self._registry, self._decisions)
+        return build_declared_catalog(self._server, self._decisions)
 
     @property
     def catalog(self) -> Catalog:
@@ -482,16 +476,17 @@ class ServerCatalog:
         The admission calls ``refresh`` before any request is served.
         """
         # Read once: another thread may replace the overrides in the meantime.
-        generation, decisions = self._registry.generation, self._decisions
+        generation, decisions = self._server.registry.generation, self._decisions
         built = self._built
         if built is None or built[0][0] != generation or built[0][1] is not decisions:
             state = (generation, decisions)
-            built = self._built = (state, build_catalog(self._registry, decisions))
+            built = self._built = (state, build_catalog(self._server, decisions))
         return built[1]
 
 
-def build_declared_catalog(registry: Registry, decisions: ServerOverrides) -> Catalog:
+def build_declared_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
     """Return the catalog before overrides: what code declares and what the admin adds."""
+    registry = server.registry
     said = [one for one in decisions.prompts if registry.find_by_name("prompt", one.name) is None]
     prompts, completions = add_prompts(registry.prompts, registry.completions, said)
     declared = Catalog(
@@ -501,12 +496,12 @@ def build_declared_catalog(registry: Registry, decisions: ServerOverrides) -> Ca
         prompts=prompts,
         completions=completions,
     )
-    return add_exposed(declared, registry, decisions.exposures)
+    return add_exposed(declared, server, decisions.exposures)
 
 
-def build_catalog(registry: Registry, decisions: ServerOverrides) -> Catalog:
+def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
-    whole = build_declared_catalog(registry, decisions)
+    whole = build_declared_catalog(server, decisions)
 
     def left(table: Mapping[str, C]) -> dict[str, C]:
         rest = {key: _apply_overrides(one, decisions) for key, one in table.items()}

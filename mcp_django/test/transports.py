@@ -526,7 +526,7 @@ class ServerUnderTest:
         if override_version.is_pinned:
             self._server.refresh(is_list=is_list)
         elif _is_database_forbidden():
-            self._server.discard_overrides()
+            self._server.overrides.reset()
         else:
             override_version.reset()
             with _uncounted():

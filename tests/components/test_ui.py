@@ -218,7 +218,7 @@ def test_a_view_goes_with_its_tool(server: MCPServer) -> None:
 
     server.tool(ui="board.html")(board)
     server.unregister(board)
-    assert not list(server)
+    assert not list(server.registry)
     server.tool(ui="board.html")(board)
     with pytest.raises(AlreadyRegistered, match="ui://inline/board"):
         server.tool("again", ui=UI("board.html", uri="ui://inline/board"))(board)

@@ -14,7 +14,7 @@ import pytest
 import mcp_django
 import mcp_django.auth.permissions
 import mcp_django.test
-from mcp_django.core.registry import Registry
+from mcp_django.core import registry
 from tests.docs.fences import DOCS
 from tests.processes import REPOSITORY
 
@@ -59,9 +59,9 @@ def test_the_reference_has_every_option_of_the_decorators() -> None:
         r"^\| `(\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| .+\. \|$", page, re.MULTILINE
     )
     documented = [{name for name, *has in rows if has[n]} for n in range(3)]
-    resource = inspect.signature(Registry.resource).parameters
+    resource = inspect.signature(registry.resource).parameters
     tool, prompt = (
         inspect.signature(get_overloads(one)[-1]).parameters
-        for one in (Registry.tool, Registry.prompt)
+        for one in (registry.tool, registry.prompt)
     )
-    assert documented == [{*one} - {"self", "uri"} for one in (tool, resource, prompt)]
+    assert documented == [{*one} - {"server", "uri"} for one in (tool, resource, prompt)]

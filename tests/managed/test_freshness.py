@@ -38,7 +38,7 @@ def shed(settings: Any) -> Iterator[MCPServer]:
 
     settings.ROOT_URLCONF = "tests.managed.urls"
     yield urls.shed
-    urls.shed.discard_overrides()
+    urls.shed.overrides.reset()
 
 
 def ask(body: dict[str, Any]) -> Answer:

@@ -63,7 +63,7 @@ def shop() -> Iterator[MCPServer]:
     server.tool("edit", permission="auth.change_user")(_work)
     server.tool("team", permission=InGroups(["team"]))(_work)
     yield server
-    server.discard_overrides()
+    server.overrides.reset()
 
 
 def _work() -> str:

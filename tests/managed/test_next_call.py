@@ -104,7 +104,7 @@ def owner(settings: Any) -> Iterator[Owner]:
     sync_rows([cellar])
     yield Owner(superuser())
     close_asgiref_connections()
-    cellar.discard_overrides()
+    cellar.overrides.reset()
 
 
 @pytest.fixture(params=MOUNTS)

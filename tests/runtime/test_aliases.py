@@ -180,6 +180,6 @@ def test_a_former_address_has_the_same_variables() -> None:
 
 
 def test_a_change_is_told_at_former_addresses_as_well(shop: MCPServer) -> None:
-    assert [*shop.uris_of("shop://about")] == ["shop://about", "shop://info"]
-    assert [*shop.uris_of("shop://orders/12")] == ["shop://orders/12", "order://12"]
-    assert [*shop.uris_of("shop://else")] == ["shop://else"]
+    assert [*shop.registry.uris_of("shop://about")] == ["shop://about", "shop://info"]
+    assert [*shop.registry.uris_of("shop://orders/12")] == ["shop://orders/12", "order://12"]
+    assert [*shop.registry.uris_of("shop://else")] == ["shop://else"]

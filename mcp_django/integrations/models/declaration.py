@@ -37,7 +37,7 @@ from mcp_django.integrations.models.writing import create_tool, delete_tool, upd
 from mcp_django.protocol.text import nearest
 
 if TYPE_CHECKING:
-    from mcp_django.integrations.registration import IntegrationRegistry
+    from mcp_django.core.registry import RegistryOwner
 
 
 M = TypeVar("M", bound=Model)
@@ -62,7 +62,7 @@ class ModelComponents(Generic[M]):
     permission: Any = None
     scopes: Sequence[str] = ()
 
-    def __init__(self, model: type[M], server: IntegrationRegistry) -> None:
+    def __init__(self, model: type[M], server: RegistryOwner) -> None:
         self.model = model
         self.server = server
         self.check()

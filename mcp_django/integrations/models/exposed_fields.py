@@ -47,8 +47,8 @@ from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
+    from mcp_django.core.registry import RegistryOwner
     from mcp_django.integrations.models.declaration import ModelComponents
-    from mcp_django.integrations.registration import IntegrationRegistry
 
 # Options whose queries can leave out related rows that the caller may not see.
 ROW_FILTER_OPTIONS = frozenset({"filter_fields", "search_fields"})
@@ -379,7 +379,7 @@ def _order(relation: Relation) -> list[str]:
 
 
 def load_labels(
-    server: IntegrationRegistry, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
+    server: RegistryOwner, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
     """Return the labels of those objects with these keys that the caller may view.
 
@@ -418,7 +418,7 @@ class LabelPlaceholder:
 class LabelPlaceholders:
     """The placeholders for labels in a number of rows."""
 
-    def __init__(self, server: IntegrationRegistry) -> None:
+    def __init__(self, server: RegistryOwner) -> None:
         self._server = server
         self._blanks: dict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(list)
 
@@ -483,7 +483,7 @@ class Node:
     """The exposed fields of one model at one position in the tree."""
 
     model: type[Model]
-    server: IntegrationRegistry
+    server: RegistryOwner
     members: dict[str, Column | Relation] = field(default_factory=dict)
     needs_all_columns: bool = False
     """Whether code uses the objects directly, and so may use any column of them."""

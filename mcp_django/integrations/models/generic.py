@@ -43,8 +43,8 @@ from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import decode_arguments
 
 if TYPE_CHECKING:
+    from mcp_django.core.registry import RegistryOwner
     from mcp_django.integrations.models.declaration import ModelComponents
-    from mcp_django.integrations.registration import IntegrationRegistry
 
 Generic: TypeAlias = bool | int
 Registrations: TypeAlias = Mapping["ModelComponents[Any]", Sequence[Component]]
@@ -70,24 +70,24 @@ class GenericModel:
 class GenericSet:
     """The models of a server that have tools, and the tools in the catalog for them."""
 
-    def __init__(self, server: IntegrationRegistry, generic: Generic) -> None:
+    def __init__(self, server: RegistryOwner, generic: Generic) -> None:
         self._server = server
         self._members: list[GenericModel] = []
         self._own: list[Tool] = []
         self.set_option(generic)
 
     def set_option(self, generic: Generic) -> None:
-        """Set the option ``generic``; it takes effect with the next ``update_tools``."""
+        """Set the option ``generic``; it takes effect with the next ``update``."""
         self._limit = _limit(generic)
         self.generic = generic
 
-    def update_tools(self, registrations: Registrations) -> None:
+    def update(self) -> None:
         """Register the generic tools or the tools of each model, depending on their number.
 
         Raises:
             AlreadyRegistered: the name of a tool, or of a model, is already used.
         """
-        members = list(_members(registrations))
+        members = list(_members(self._server.registry.declarations))
         own: list[Tool] = []
         if len(members) > self._limit:
             own = self._build(members)
@@ -108,8 +108,9 @@ class GenericSet:
 
     def _exchange(self, registered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
         """Replace registered tools with the wanted ones; on an error, restore the old state."""
-        known = self._server.tools
-        self._server.generation += 1
+        registry = self._server.registry
+        known = registry.tools
+        registry.generation += 1
         before = dict(known)
         kept = {id(tool) for tool in wanted}
         for tool in registered:

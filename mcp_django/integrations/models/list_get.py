@@ -97,7 +97,7 @@ def get_permitted_object(
     obj: Model | None = next(iter(rows[:1]), None)
     if obj is None or not declaration.has_permission(ctx, action, obj):
         listing = f"list_{declaration.plurals}"
-        see = f"; see {listing}" if listing in declaration.server.tools else ""
+        see = f"; see {listing}" if listing in declaration.server.registry.tools else ""
         raise ToolError(
             f"There is no {declaration.noun} with {name} {to_json_text(given[name])}{see}."
         )

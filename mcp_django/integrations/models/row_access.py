@@ -22,8 +22,8 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.context import Context
 
 if TYPE_CHECKING:
+    from mcp_django.core.registry import RegistryOwner
     from mcp_django.integrations.models.declaration import Action, ModelComponents
-    from mcp_django.integrations.registration import IntegrationRegistry
 
 logger = logging.getLogger("mcp_django")
 
@@ -215,7 +215,7 @@ EVERYTHING = Q()
 
 
 def apply_row_rules(
-    server: IntegrationRegistry, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+    server: RegistryOwner, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows of a model that its registrations on this server let the caller see.
 
@@ -238,7 +238,7 @@ def apply_row_rules(
 
 
 def rows_with_visible_labels(
-    server: IntegrationRegistry, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
+    server: RegistryOwner, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
     """Return the rows, limited by ``among``, whose labels the caller may see; ``None`` for none.
 
@@ -262,7 +262,7 @@ class RelatedRows:
     """Whether each object is checked when it is loaded, so that more are loaded than shown."""
 
 
-def related_rows(server: IntegrationRegistry, model: type[Model], ctx: Context) -> RelatedRows:
+def related_rows(server: RegistryOwner, model: type[Model], ctx: Context) -> RelatedRows:
     """Return the rows of a model that the caller may see in a relation that is named alone."""
     if not server.declarations_of(model):
         may_view = bool(ctx.user.has_perm(codename(model, "view")))
@@ -277,9 +277,7 @@ def related_rows(server: IntegrationRegistry, model: type[Model], ctx: Context) 
     return RelatedRows(rows=visible, has_labels=True)
 
 
-def limit_to_visible(
-    rows: QuerySet[Any], server: IntegrationRegistry, ctx: Context
-) -> QuerySet[Any]:
+def limit_to_visible(rows: QuerySet[Any], server: RegistryOwner, ctx: Context) -> QuerySet[Any]:
     """Return the rows that the caller may see, for code that itself loads what it needs of them."""
     one = _find_checking_registration(server, rows.model, ctx)
     if one is not None:
@@ -290,7 +288,7 @@ def limit_to_visible(
 
 
 def _find_checking_registration(
-    server: IntegrationRegistry, model: type[Model], ctx: Context
+    server: RegistryOwner, model: type[Model], ctx: Context
 ) -> ModelComponents[Any] | None:
     """Return the registration that decides, if there is only one and it checks each object."""
     found = _registrations_with_rows(server.declarations_of(model), ctx)

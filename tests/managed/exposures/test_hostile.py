@@ -80,7 +80,7 @@ def test_no_row_breaks_what_is_built_or_shows_a_secret(
     spec = spec_of(Exposure(pk=1, server="desk", **values))
     made = build_exposures(server, "desk", [spec])
     assert made.components or made.problems
-    shown = {name for one in made.registry.declarations for name in one.exposed.paths}
+    shown = {name for one in made.staging.registry.declarations for name in one.exposed.paths}
     assert not shown.intersection(SECRETS)
     for one in made.components_of(spec):
         # A list that cannot be read names somebody, and must not be taken for nobody.

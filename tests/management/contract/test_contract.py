@@ -40,7 +40,7 @@ def compared(path: Path, before: Declare, after: Declare, *more: str) -> Outcome
     server = server_of()
     before(server)
     written(server, path)
-    for one in list(server):
+    for one in list(server.registry):
         server.unregister(one)
     after(server)
     return attempt("contract", "--check", "--server", server.name, "--output", str(path), *more)

@@ -58,7 +58,7 @@ def test_unregistering_takes_everything_away(target: Any) -> None:
         fields = ["number"]
 
     made.unregister(Orders if target == "Orders" else target)
-    assert list(made) == []
+    assert list(made.registry) == []
     assert made.declarations_of(Order) == []
     with pytest.raises(NotRegistered):
         made.unregister(Order)
@@ -67,10 +67,10 @@ def test_unregistering_takes_everything_away(target: Any) -> None:
 
 def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
     made = serve(Order, fields=["number"], tools=["list"])
-    before = list(made)
+    before = list(made.registry)
     with pytest.raises(AlreadyRegistered, match="The tool 'list_orders' is already registered"):
         made.register(Order, tools(fields=["number"], tools=["get", "list"]))
-    assert list(made) == before
+    assert list(made.registry) == before
     assert len(made.declarations_of(Order)) == 1
     made.register(Order, tools(fields=["number"], name="parcel", plural="parcels"))
     assert sorted(made.tools) == ["list_orders", "list_parcels"]
@@ -143,7 +143,7 @@ def test_a_description_says_what_the_class_says() -> None:
 
     made = server()
     made.register(Order, Orders)
-    assert [tool.description for tool in made] == [
+    assert [tool.description for tool in made.registry] == [
         "List orders. Search and filter by the arguments. What was bought in the shop.",
         "Get one order by its number. What was bought in the shop.",
         f"{COUNT_ORDERS} {Orders.__doc__}",
@@ -266,5 +266,5 @@ def test_a_class_can_offer_resources_and_tools() -> None:
     assert list(made.templates) == ["shop://tags/{word}"]
     assert made.tools["get_tag"].arguments.json_schema["required"] == ["word"]
     made.unregister(Tags)
-    assert list(made) == []
-    assert made.completions == {}
+    assert list(made.registry) == []
+    assert made.registry.completions == {}

@@ -56,7 +56,7 @@ def test_what_is_refused_leaves_nothing_behind() -> None:
     server = MCPServer("shop", permission=AllowAny)
     with pytest.raises(ImproperlyConfigured):
         server.register(Order, resource(uri=URI, fields=["number"], prompts={"x": "{nothing}"}))
-    assert list(server) == []
+    assert list(server.registry) == []
 
 
 def test_one_template_is_offered_once() -> None:
@@ -74,11 +74,11 @@ def test_unregistering_the_model_takes_everything_away() -> None:
         blobs=["photo"],
         prompts={"x": "X {object}"},
     )
-    assert len(list(server)) == 3
-    assert len(server.completions) == 3
+    assert len(list(server.registry)) == 3
+    assert len(server.registry.completions) == 3
     server.unregister(Product)
-    assert list(server) == []
-    assert server.completions == {}
+    assert list(server.registry) == []
+    assert server.registry.completions == {}
     with pytest.raises(NotRegistered):
         server.unregister(Product)
     server.register(Product, resource(uri="shop://p/{slug}", fields=["slug"]))

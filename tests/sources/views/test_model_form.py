@@ -209,7 +209,7 @@ def test_options_are_those_of_any_form(server: MCPServer) -> None:
         destructive=True,
         permission=AllowAny,
     )
-    (one,) = server
+    (one,) = server.registry
     assert (one.name, one.title, one.description) == (
         "take_order",
         "Take an order",
@@ -219,7 +219,7 @@ def test_options_are_those_of_any_form(server: MCPServer) -> None:
     assert one.origin == "OrderForm of shop.Order"
     assert source_of(one.callable).name == "OrderForm"
     server.unregister(one)
-    assert list(server) == []
+    assert list(server.registry) == []
 
 
 class OrderView(FormView):  # type: ignore[type-arg]
