@@ -22,7 +22,7 @@ from oauthlib.oauth2 import FatalClientError, OAuth2Error
 from mcp_django.auth.endpoints import all_resources, find_resources, find_server
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import can_connect
-from mcp_django.oauth import clients, redirects
+from mcp_django.oauth import clients
 from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.protocol.text import printable
@@ -260,12 +260,12 @@ def _check_redirect(application: Any, redirect_uri: str) -> None:
     """Check the redirect URI against the current policy; the registration may be older."""
     scheme = urlsplit(redirect_uri).scheme.lower()
     if application is not None and not clients.is_manually_registered(application):
-        trusted = redirects.is_allowed(redirect_uri)
+        trusted = clients.is_redirect_allowed(redirect_uri)
     else:
         apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
         own = application.get_allowed_schemes() if application is not None else ()
         trusted = scheme in {"http", "https", *apps, *own} - (
-            redirects.FORBIDDEN_SCHEMES - {"http", "https"}
+            clients.FORBIDDEN_SCHEMES - {"http", "https"}
         )
     if not trusted:
         raise UntrustedRequest(

@@ -22,7 +22,7 @@ from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import outbound
 from mcp_django.conf import get_settings
-from mcp_django.oauth import redirects
+from mcp_django.oauth.clients import is_redirect_allowed
 from mcp_django.protocol.text import printable
 
 # Whether the user is signed in, set by the authorization endpoint during a request; ``None``
@@ -220,7 +220,7 @@ def _grant_types(grants: object) -> list[str]:
 def _redirect_uris(uris: object) -> list[str]:
     if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
         raise CIMDError(f"The document has no redirect_uris, or more than {MAX_REDIRECTS}.")
-    kept = [uri for uri in uris if redirects.is_allowed(uri)]
+    kept = [uri for uri in uris if is_redirect_allowed(uri)]
     if not kept:
         raise CIMDError("None of the redirect_uris is acceptable.")
     return list(dict.fromkeys(kept))

@@ -17,7 +17,7 @@ class RedirectSchemes(Sequence[str]):
     """``http``, ``https`` and the schemes of ``OAUTH["APP_REDIRECTS"]``.
 
     ``http`` is for loopback addresses; clients that register themselves get no other
-    (``oauth.redirects``).
+    (``oauth.clients``).
     """
 
     def _names(self) -> list[str]:

@@ -26,9 +26,8 @@ from mcp_django.auth.limits import UNKNOWN, count_event, limit_key
 from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
-from mcp_django.oauth import redirects
 from mcp_django.oauth.cleanup import never_used_clients
-from mcp_django.oauth.clients import OFFLINE_ACCESS
+from mcp_django.oauth.clients import OFFLINE_ACCESS, redirect_problem
 from mcp_django.oauth.responses import allow_cross_origin, error_response
 from mcp_django.protocol.text import printable
 
@@ -96,7 +95,7 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
             f"redirect_uris must be an array of 1 to {MAX_REDIRECTS} URIs.", code=refused
         )
     for index, uri in enumerate(uris):
-        if problem := redirects.redirect_problem(uri):
+        if problem := redirect_problem(uri):
             raise RegistrationError(f"redirect_uris[{index}]: {problem}", code=refused)
     return tuple(dict.fromkeys(uris))
 

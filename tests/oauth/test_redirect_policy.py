@@ -8,7 +8,7 @@ import pytest
 from django.core.checks import Error
 from oauth2_provider.settings import oauth2_settings
 
-from mcp_django.oauth import checks, redirects
+from mcp_django.oauth import checks, clients
 from mcp_django.oauth.conf import RedirectSchemes
 from tests.oauth.parties import SETTINGS, make_app
 
@@ -69,16 +69,16 @@ REFUSED = [
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", ALLOWED)
 def test_an_address_that_hosts_register_is_accepted(uri: str) -> None:
-    assert redirects.redirect_problem(uri) == ""
-    assert redirects.is_allowed(uri)
+    assert clients.redirect_problem(uri) == ""
+    assert clients.is_redirect_allowed(uri)
 
 
 @pytest.mark.spec("AUT-22")
 @pytest.mark.parametrize("uri", REFUSED)
 def test_threat_02_an_address_that_could_mislead_is_refused(uri: object) -> None:
-    problem = redirects.redirect_problem(uri)
+    problem = clients.redirect_problem(uri)
     assert problem.endswith(".")
-    assert not redirects.is_allowed(uri)
+    assert not clients.is_redirect_allowed(uri)
     # What was sent is not repeated, since it may be a page of its own.
     assert "evil" not in problem
 
@@ -86,8 +86,8 @@ def test_threat_02_an_address_that_could_mislead_is_refused(uri: object) -> None
 def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: Any) -> None:
     listed = ["com.example.app:/callback", "myapp://host/cb"]
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": listed}}
-    assert all(map(redirects.is_allowed, listed))
-    assert not redirects.is_allowed("cursor://anysphere.cursor-mcp/oauth/callback")
+    assert all(map(clients.is_redirect_allowed, listed))
+    assert not clients.is_redirect_allowed("cursor://anysphere.cursor-mcp/oauth/callback")
     # One setting: the toolkit reads the schemes from the same place.
     assert list(oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES) == [
         "https", "http", "com.example.app", "myapp",
@@ -110,7 +110,9 @@ def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: An
 )
 def test_an_application_address_that_can_never_be_used_is_told(settings: Any, uri: str) -> None:
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": [uri]}}
-    assert uri.startswith("http://localhost") or not redirects.is_allowed(uri) or "https" in uri
+    assert (
+        uri.startswith("http://localhost") or not clients.is_redirect_allowed(uri) or "https" in uri
+    )
     (found,) = checks.check_app_redirects(None)
     assert isinstance(found, Error)
     assert found.id == "mcp_oauth.E011"
