@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FIGURES = {
     # Python files, without migrations.
-    "files": 271,
+    "files": 272,
     # Modules of the package that a function imports when it runs.
     "imports inside functions": 32,
     # Names that two modules have; so does an __init__ with more than an export.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -31,7 +31,7 @@ from mcp_django.exceptions import (
     ParseError,
     TooManyRequests,
 )
-from mcp_django.execution import call_log, quotas
+from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.pipeline import WORK_METHODS, admit
 from mcp_django.execution.policy import authorize_connection
@@ -39,9 +39,9 @@ from mcp_django.execution.quotas import UsageBatch
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import (
     SINGLE_CLIENT_TRANSPORTS,
+    BoundedPool,
     count_job_for,
     get_pool,
-    run_in_short_thread,
 )
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
@@ -57,6 +57,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.revisions import Revision
 from mcp_django.protocol.text import clip
 from mcp_django.transports import answer, client_requests, listen
+from mcp_django.transports.batches import BatchAdmission, Opened
 from mcp_django.transports.cancellation import CancelledParams
 from mcp_django.transports.client_requests import decode_answer
 from mcp_django.transports.local_session import LocalSession, SessionTasks
@@ -121,9 +122,7 @@ class Conversation:
     async def process_message(self, message: Decoded) -> None:
         """Process one message."""
         if isinstance(message, Request):
-            begun = await self._begin(message, partial(self._send, closes=message.id))
-            if isinstance(begun, bytes):
-                await self._send(begun)
+            await self._begin(message)
         elif isinstance(message, Notification):
             self._process_notification(message)
         elif isinstance(message, DecodingFailure):
@@ -158,55 +157,63 @@ class Conversation:
             await self._send_error(exc)
             return
         entries = _BatchAnswer()
-        barrier = _BatchBarrier(one for one in batch.members if isinstance(one, Request))
-        for member in batch.members:
+        requests: dict[int, Request] = {}
+        refusals: dict[int, MCPError] = {}
+        for index, member in enumerate(batch.members):
+            if isinstance(member, Request):
+                refusal = self._refusal(member, requests.values())
+                if refusal is None:
+                    requests[index] = member
+                else:
+                    refusals[index] = refusal
+        admission = asyncio.create_task(self._opening.open_batch(requests))
+        for index, member in enumerate(batch.members):
             if isinstance(member, DecodingFailure):
                 await entries.add(self._encode_error(member.error, member.id))
             elif not isinstance(member, Request):
                 await self.process_message(member)
-            elif self._local.is_initialize(member):
-                alone = InvalidRequest("initialize must not be part of a batch.")
-                barrier.arrive(member)
-                await entries.add(self._encode_error(alone, member.id))
+            elif index in refusals:
+                await entries.add(self._encode_error(refusals[index], member.id))
             else:
-                begun = await self._begin(member, entries.add, barrier)
-                if isinstance(begun, bytes):
-                    await entries.add(begun)
-                else:
-                    entries.wait_for(begun)
+                opening = partial(_outcome_of, admission, index)
+                entries.wait_for(self._start(member, opening, entries.add))
         sending = asyncio.create_task(entries.send(self._send))
         self._batches.add(sending)
         sending.add_done_callback(self._batches.discard)
         if not entries.is_awaited:
             await asyncio.wait([sending])
 
-    async def _begin(
-        self, request: Request, respond: Respond, barrier: _BatchBarrier | None = None
-    ) -> asyncio.Task[None] | bytes:
-        """Start a task that serves a request, or return the error response that rejects it."""
-        if request.id in self._open:
-            refusal: MCPError = InvalidRequest(
-                f"A request with the id {clip(request.id)} is already open"
-            )
-        elif len(self._tasks) >= MAX_OPEN:
-            refusal = Busy(
+    async def _begin(self, request: Request) -> None:
+        """Start a task that serves a request, or write the error response that rejects it."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            await self._send_error(refusal, request.id)
+            return
+        respond = partial(self._send, closes=request.id)
+        task = self._start(request, partial(self._opening.open, request), respond)
+        if self._local.opens_session(request):
+            # Messages right after initialize already belong to the session that it opens.
+            await asyncio.wait([task])
+
+    def _refusal(self, request: Request, before: Collection[Request] = ()) -> MCPError | None:
+        """Return why a request is rejected that comes after ``before``, in the same batch."""
+        if request.id in self._open or any(one.id == request.id for one in before):
+            return InvalidRequest(f"A request with the id {clip(request.id)} is already open")
+        if len(self._tasks) + len(before) >= MAX_OPEN:
+            return Busy(
                 f"{MAX_OPEN} requests are already open; wait for one to finish.",
                 data={"retryAfter": 1},
             )
-        else:
-            task = asyncio.create_task(self._serve(request, respond, barrier))
-            if barrier is not None:
-                task.add_done_callback(lambda _: barrier.arrive(request))
-            self._tasks[task] = request
-            self._open[request.id] = task
-            task.add_done_callback(self._forget)
-            if self._local.opens_session(request):
-                # Messages right after initialize already belong to the session that it opens.
-                await asyncio.wait([task])
-            return task
-        if barrier is not None:
-            barrier.arrive(request)
-        return self._encode_error(refusal, request.id)
+        return None
+
+    def _start(
+        self, request: Request, opening: Callable[[], Awaitable[Opened]], respond: Respond
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._serve(request, opening, respond))
+        self._tasks[task] = request
+        self._open[request.id] = task
+        task.add_done_callback(self._forget)
+        return task
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         request = self._tasks.pop(task)
@@ -233,11 +240,11 @@ class Conversation:
     # Outgoing messages ----------------------------------------------------------------------------
 
     async def _serve(
-        self, request: Request, respond: Respond, barrier: _BatchBarrier | None
+        self, request: Request, opening: Callable[[], Awaitable[Opened]], respond: Respond
     ) -> None:
         """Answer a request with its result or an error."""
         try:
-            await self._answer(request, respond, barrier)
+            await self._answer(await opening(), respond)
         except Exception as exc:  # noqa: BLE001 - e.g. from the site's own permission or backend
             session_revision = self._local.revision
             error = _error_of(
@@ -245,10 +252,7 @@ class Conversation:
             )
             await respond(jsonrpc.encode(jsonrpc.build_error(request.id, error)))
 
-    async def _answer(
-        self, request: Request, respond: Respond, barrier: _BatchBarrier | None
-    ) -> None:
-        opened = await self._opening.open(request, barrier)
+    async def _answer(self, opened: Opened, respond: Respond) -> None:
         if isinstance(opened, bytes):
             await respond(opened)
         elif opened.result is None:
@@ -310,7 +314,8 @@ class Conversation:
 
 # Opening a request --------------------------------------------------------------------------------
 
-Opened: TypeAlias = bytes | Call
+Outcomes: TypeAlias = Mapping[int, Opened | Exception]
+T = TypeVar("T")
 
 
 class PrincipalSource(Protocol):
@@ -354,7 +359,7 @@ class _RequestOpener:
         authorize_connection(self._server, principal)
         return principal
 
-    async def open(self, request: Request, barrier: _BatchBarrier | None) -> Opened:
+    async def open(self, request: Request) -> Opened:
         """Return the response, or the call, subscription or task that remains to be run for it.
 
         Raises:
@@ -366,29 +371,51 @@ class _RequestOpener:
             # description itself needs a query.
             with suppress(SynchronousOnlyOperation):
                 return self._open_for(self._authorized, request)
-        is_work = request.method in WORK_METHODS
-        if barrier is not None and not is_work:
-            await barrier.wait(request)
-        work = partial(self._open_for_caller, request, barrier.usage_batch if barrier else None)
-        where = get_pool("tool" if is_work else "short")
+        where = get_pool("tool" if request.method in WORK_METHODS else "short")
+        return await self._run(where, partial(self._open_for_caller, request), request)
+
+    async def open_batch(self, requests: Mapping[int, Request]) -> Outcomes:
+        """Admit the requests of a batch, and return what became of each, by its place.
+
+        Raises:
+            Busy: no thread is free.
+        """
+        if not requests:
+            return {}
+        batch = Batch(tuple(requests.values()))
+        return await self._run(get_pool("tool"), partial(self._admit_batch, requests), batch)
+
+    def _admit_batch(self, requests: Mapping[int, Request]) -> Outcomes:
+        admission = BatchAdmission(requests, self._open_member, self._call_for)
+        admission.authorize()
+        try:
+            admission.count()
+        except TooManyRequests as exc:
+            admission.limit(exc)
+        else:
+            admission.open_others()
+        return admission.outcomes
+
+    def _open_member(self, request: Request, usage_batch: UsageBatch | None) -> Opened:
+        try:
+            return self._open_for_caller(request, usage_batch)
+        except (AccessRefused, MCPError):
+            raise
+        except Exception as exc:
+            # For example from the site's own permission; the other members are still served.
+            raise _internal_error(request, exc) from exc
+
+    def _call_for(self, request: Request) -> Call:
+        return self._session.call_for(self.authorize(), request)
+
+    async def _run(self, where: BoundedPool, work: Callable[[], T], message: object) -> T:
         caller = self._authorized.user_key if self._authorized is not None else UNPROVEN
-        opened = await call_log.run_or_log_busy(
-            *(where, work, self._server, request),
+        return await call_log.run_or_log_busy(
+            *(where, work, self._server, message),
             transport=self._transport,
             key=None if self._transport in SINGLE_CLIENT_TRANSPORTS else caller,
             session_revision=self._session.revision,
         )
-        if barrier is not None and is_work:
-            try:
-                await barrier.wait(request)
-            except TooManyRequests as exc:
-                if isinstance(opened, Call):
-                    call_log.end_rejected_with_span(opened.record, exc)
-                told = quotas.limited_tool_result(request, exc)
-                if told is None or not isinstance(opened, Call):
-                    raise
-                return encode_response(opened, told)
-        return opened
 
     def _open_for_caller(self, request: Request, usage_batch: UsageBatch | None = None) -> Opened:
         session_revision = self._session.revision
@@ -449,42 +476,12 @@ class _BatchAnswer:
             await write(b"[" + b",".join(self._entries) + b"]")
 
 
-class _BatchBarrier:
-    """Batch barrier: members wait until the quota usage of the whole batch is counted."""
-
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self.usage_batch = UsageBatch()
-        self._awaited = {id(one) for one in requests if one.method in WORK_METHODS}
-        self._is_complete = asyncio.Event()
-        self._counting: asyncio.Task[TooManyRequests | None] | None = None
-
-    def arrive(self, request: Request) -> None:
-        """Mark a request as authorized or rejected; idempotent."""
-        self._awaited.discard(id(request))
-        if not self._awaited:
-            self._is_complete.set()
-
-    async def wait(self, request: Request) -> None:
-        """Wait until the usage of all members is counted.
-
-        Raises:
-            TooManyRequests: the batch exceeds a quota, so none of its members may run.
-        """
-        self.arrive(request)
-        await self._is_complete.wait()
-        if self._counting is None:
-            self._counting = asyncio.create_task(run_in_short_thread(self._count))
-        # Shielded: if one member is cancelled, the others still need the result.
-        refusal = await asyncio.shield(self._counting)
-        if refusal is not None:
-            raise refusal
-
-    def _count(self) -> TooManyRequests | None:
-        try:
-            self.usage_batch.consume()
-        except TooManyRequests as exc:
-            return exc
-        return None
+async def _outcome_of(admission: asyncio.Task[Outcomes], index: int) -> Opened:
+    # Shielded: if one member is cancelled, the others still need their outcomes.
+    outcome = (await asyncio.shield(admission))[index]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 # Errors on a channel ------------------------------------------------------------------------------
@@ -509,9 +506,14 @@ def _error_of(
     if isinstance(exc, AccessRefused):
         return _access_error(exc, HINTS.get(transport, HINT))
     if not isinstance(exc, MCPError):
-        logger.error("Answering %s failed.", request.method, exc_info=exc)
-        exc = InternalError("The request failed because of a server error.")
+        exc = _internal_error(request, exc)
     return error_object(exc, error_revision_of(request, session_revision))
+
+
+def _internal_error(request: Request, exc: Exception) -> InternalError:
+    """Log an unexpected exception, and return the error that tells nothing of it."""
+    logger.error("Answering %s failed.", request.method, exc_info=exc)
+    return InternalError("The request failed because of a server error.")
 
 
 def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -33,19 +33,18 @@ from mcp_django.exceptions import (
     RequestCancelled,
     TooManyRequests,
 )
-from mcp_django.execution import call_log, invoke, quotas, telemetry
+from mcp_django.execution import invoke, telemetry
 from mcp_django.execution.call import (
     Call,
     Result,
     TaskWait,
 )
 from mcp_django.execution.handlers.session import (
-    authorize_subscription,
     initialize_response,
     negotiate,
     session_envelope,
 )
-from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
+from mcp_django.execution.pipeline import admit, runs_on_loop
 from mcp_django.execution.quotas import UsageBatch, consume_session
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import call_on_loop, get_pool
@@ -74,6 +73,7 @@ from mcp_django.transports import (
     listen,
     request_checks,
 )
+from mcp_django.transports.batches import BatchAdmission, Opened
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.durable_streams import MAX_WAITING
 from mcp_django.transports.exchange import (
@@ -225,9 +225,7 @@ class SessionRequest:
         record = None if key is None else session_cache.fetch(key)
         return unknown_session(request_id) if record is None else StoredSession(record)
 
-    def call_for(
-        self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
-    ) -> Call:
+    def call_for(self, session: StoredSession, request: Request) -> Call:
         """Return the call of a request in the session.
 
         Raises:
@@ -243,7 +241,6 @@ class SessionRequest:
             can_stream=self.exchange.can_stream,
             can_ask=self.streams_to,
             build_request=partial(self.exchange.build_component_request, self.principal),
-            usage_batch=usage_batch,
             transport="http",
         )
 
@@ -267,19 +264,15 @@ class SessionRequest:
         return Work(call=call, headers=BASE_HEADERS, ask=asked)
 
     def open(
-        self, session: StoredSession, request: Request, usage_batch: UsageBatch | None = None
-    ) -> bytes | Call:
-        """Dispatch a request of a batch; return the response, or the call to run.
-
-        The request's quota usage is added to the ``usage_batch``, if there is one; then the call
-        must not run before ``usage_batch.consume``.
+        self, session: StoredSession, request: Request, usage_batch: UsageBatch | None
+    ) -> Opened:
+        """Admit a request of a batch, and return its response or the call to run.
 
         Raises:
             MCPError: the request is rejected.
         """
-        if request.method == "initialize":
-            raise InvalidRequest("initialize must not be part of a batch.")
-        call = self.call_for(session, request, usage_batch)
+        call = self.call_for(session, request)
+        call.usage_batch = usage_batch
         admit(call)
         return encode_response(call, call.result) if isinstance(call.result, dict) else call
 
@@ -489,25 +482,31 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
     if not session.revision.batches:
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
-    usage_batch = UsageBatch()
-    authorized = _authorize_members(posted, session, batch, usage_batch)
+    admission = BatchAdmission(
+        {n: one for n, one in enumerate(batch.members) if isinstance(one, Request)},
+        partial(posted.open, session),
+        partial(posted.call_for, session),
+    )
+    if refusals := admission.authorize():
+        # The rejection answers the whole batch, so it has to name the scopes of every member.
+        admission.reject(refusals[0])
+        raise _combine_rejections(refusals)
     try:
-        usage_batch.consume()
+        admission.count()
     except TooManyRequests as exc:
-        _log_rejected_calls(authorized.values(), exc)
-        return _quota_exceeded_reply(posted, session, batch, exc)
-    finished: list[bytes] = []
+        admission.limit(exc)
+        return _limited_reply(session, batch, admission, exc)
+    admission.open_others()
     running: list[Call] = []
+    finished: list[bytes] = []
     for index, member in enumerate(batch.members):
-        if isinstance(member, Request):
-            opened = authorized[index] if index in authorized else _open(posted, session, member)
-            if isinstance(opened, Call):
-                cancellation.register_call(session.record.pk, opened)
-                running.append(opened)
+        if isinstance(member, (Request, DecodingFailure)):
+            found = _entry(session, member, admission.outcomes.get(index))
+            if isinstance(found, Call):
+                cancellation.register_call(session.record.pk, found)
+                running.append(found)
             else:
-                finished.append(opened)
-        elif isinstance(member, DecodingFailure):
-            finished.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
+                finished.append(found)
         else:
             noted = posted.process_message(session, member)
             settled = noted.settle() if isinstance(noted, Pending) else noted
@@ -524,42 +523,16 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
     return reply
 
 
-def _authorize_members(
-    posted: SessionRequest, session: StoredSession, batch: Batch, usage_batch: UsageBatch
-) -> dict[int, bytes | Call]:
-    """Authorize the members of a batch that may be rejected; return their results by index.
-
-    This is done before any member runs: a rejection answers the whole batch, so it has to name
-    the scopes of every member.
-
-    Raises:
-        AccessRefused: the caller may not use what at least one member needs.
-    """
-    authorized: dict[int, bytes | Call] = {}
-    refusals: list[AccessRefused] = []
-    for index, member in enumerate(batch.members):
-        if not isinstance(member, Request):
-            continue
-        try:
-            if member.method in WORK_METHODS:
-                authorized[index] = _open(posted, session, member, usage_batch)
-            elif member.method == "resources/subscribe":
-                # The subscription itself is made later, if no member is rejected.
-                with suppress(MCPError):
-                    authorize_subscription(posted.call_for(session, member))
-        except AccessRefused as exc:
-            refusals.append(exc)
-    if refusals:
-        _log_rejected_calls(authorized.values(), refusals[0])
-        raise _combine_rejections(refusals)
-    return authorized
-
-
-def _log_rejected_calls(authorized: Iterable[bytes | Call], exc: Exception) -> None:
-    """Log authorized calls of a batch as rejected, since they do not run because of others."""
-    for one in authorized:
-        if isinstance(one, Call):
-            call_log.end_rejected_with_span(one.record, exc)
+def _entry(
+    session: StoredSession, member: Request | DecodingFailure, outcome: Opened | Exception | None
+) -> Opened:
+    """Return the entry of a member, or the call that remains to be run for it."""
+    if isinstance(member, DecodingFailure):
+        return jsonrpc.encode_failure(member.id, member.error, session.revision)
+    if isinstance(outcome, MCPError):
+        return jsonrpc.encode_failure(member.id, outcome, session.revision)
+    assert isinstance(outcome, (bytes, Call))
+    return outcome
 
 
 def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
@@ -570,40 +543,20 @@ def _combine_rejections(refusals: list[AccessRefused]) -> AccessRefused:
     return first
 
 
-def _quota_exceeded_reply(
-    posted: SessionRequest, session: StoredSession, batch: Batch, exc: TooManyRequests
-) -> Outcome:
-    """Return the reply to a batch that exceeds a quota; none of its members has run."""
-    entries: list[bytes] = []
-    for member in batch.members:
-        if isinstance(member, Request):
-            told = quotas.limited_tool_result(member, exc)
-            entries.append(
-                jsonrpc.encode_failure(member.id, exc, session.revision)
-                if told is None
-                else encode_response(posted.call_for(session, member), told)
-            )
-        elif isinstance(member, DecodingFailure):
-            entries.append(jsonrpc.encode_failure(member.id, member.error, session.revision))
+def _limited_reply(
+    session: StoredSession, batch: Batch, admission: BatchAdmission, exc: TooManyRequests
+) -> Reply:
+    """Return the reply to a batch that exceeds a rate; none of its members has run."""
+    entries = [
+        _entry(session, member, admission.outcomes.get(index))
+        for index, member in enumerate(batch.members)
+        if isinstance(member, (Request, DecodingFailure))
+    ]
     reply = error_reply(exc, None, session.revision)
     # Clients pass only the body of a 200 to the model.
     status = 200 if get_settings().throttle_as == "result" else reply.status
-    return replace(reply, status=status, body=b"[" + b",".join(entries) + b"]")
-
-
-def _open(
-    posted: SessionRequest,
-    session: StoredSession,
-    request: Request,
-    usage_batch: UsageBatch | None = None,
-) -> bytes | Call:
-    try:
-        opened = posted.open(session, request, usage_batch)
-    except MCPError as exc:
-        return jsonrpc.encode_failure(request.id, exc, session.revision)
-    # No revision has both batches and tasks.
-    assert not isinstance(opened, Call) or opened.result is None
-    return opened
+    body = b"[" + b",".join(one for one in entries if isinstance(one, bytes)) + b"]"
+    return replace(reply, status=status, body=body)
 
 
 def _run(call: Call) -> bytes:

@@ -1,0 +1,104 @@
+"""Batches: several JSON-RPC messages in one request or one line (2025-03-26).
+
+All requests of a batch are admitted before one of them runs: first those that run functions, whose
+uses are counted together, then the others. The transports differ in how they reject and send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeAlias
+
+from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError, TooManyRequests
+from mcp_django.execution import call_log, quotas
+from mcp_django.execution.call import Call
+from mcp_django.execution.handlers.session import authorize_subscription
+from mcp_django.execution.pipeline import WORK_METHODS
+from mcp_django.execution.quotas import UsageBatch
+from mcp_django.execution.results import encode_response
+from mcp_django.protocol.jsonrpc import Request
+
+Opened: TypeAlias = bytes | Call
+"""The response to a request, or the call that remains to be run for it."""
+
+OpenRequest = Callable[[Request, UsageBatch | None], Opened]
+"""Admits a request; its uses are added to the ``UsageBatch`` instead of being counted.
+
+It raises an ``MCPError`` or ``AccessRefused`` if the request is rejected.
+"""
+
+
+class BatchAdmission:
+    """Admits the requests of one batch, which are given by their place in it.
+
+    ``call_for`` returns the call of a request that is not admitted.
+    """
+
+    def __init__(
+        self,
+        requests: Mapping[int, Request],
+        open_request: OpenRequest,
+        call_for: Callable[[Request], Call],
+    ) -> None:
+        self._requests = requests
+        self._open_request = open_request
+        self._call_for = call_for
+        self._usage_batch = UsageBatch()
+        self.outcomes: dict[int, Opened | Exception] = {}
+        """What became of each request so far: its response, its call, or why it was rejected."""
+
+    def authorize(self) -> list[AccessRefused]:
+        """Admit the requests that run functions; return why the caller may not use a request."""
+        for index, request in self._requests.items():
+            if request.method in WORK_METHODS:
+                self._open(index, request, self._usage_batch)
+            elif request.method == "resources/subscribe":
+                # The subscription itself is made later, if no member is rejected.
+                try:
+                    with suppress(MCPError):
+                        authorize_subscription(self._call_for(request))
+                except AccessRefused as exc:
+                    self.outcomes[index] = exc
+        return [one for one in self.outcomes.values() if isinstance(one, AccessRefused)]
+
+    def count(self) -> None:
+        """Count the uses of all requests.
+
+        Raises:
+            TooManyRequests: they exceed a rate, so none may run.
+        """
+        self._usage_batch.consume()
+
+    def open_others(self) -> None:
+        """Process the requests that run no functions."""
+        for index, request in self._requests.items():
+            if index not in self.outcomes:
+                self._open(index, request, None)
+
+    def reject(self, exc: Exception) -> None:
+        """Log the admitted calls as rejected: they do not run because of others."""
+        for one in self.outcomes.values():
+            if isinstance(one, Call):
+                call_log.end_rejected_with_span(one.record, exc)
+
+    def limit(self, exc: TooManyRequests) -> None:
+        """Make the exceeded rate the outcome of all requests, since none of them has run."""
+        self.reject(exc)
+        for index, request in self._requests.items():
+            told = quotas.limited_tool_result(request, exc)
+            if told is None:
+                self.outcomes[index] = exc
+            else:
+                self.outcomes[index] = encode_response(self._call_for(request), told)
+
+    def _open(self, index: int, request: Request, usage_batch: UsageBatch | None) -> None:
+        try:
+            if request.method == "initialize":
+                raise InvalidRequest("initialize must not be part of a batch.")
+            opened: Opened | Exception = self._open_request(request, usage_batch)
+        except (AccessRefused, MCPError) as exc:
+            opened = exc
+        # No revision has both batches and tasks.
+        assert not isinstance(opened, Call) or opened.result is None
+        self.outcomes[index] = opened
