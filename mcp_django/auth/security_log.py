@@ -20,6 +20,7 @@ from django.utils.asyncio import async_unsafe
 from mcp_django.auth.credentials import client_ip
 from mcp_django.auth.limits import PerMinute
 from mcp_django.schema.secrets import EVENT, OAUTH_WORDS, is_secret_name, mask
+from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -45,12 +46,9 @@ def record_event(
     scopes, reasons. A detail whose name or value looks like a secret is hidden; such a name is also
     logged as an error, since it is a mistake in the calling code.
     """
-    # Models cannot be imported before the app registry is ready, but this module can.
-    from mcp_django.models import AuthEvent
-
     _report_secret_names(details)
     known = user is not None and user.is_authenticated
-    event = AuthEvent(
+    event = tables.AuthEvent(
         kind=kind,
         user=user if known else None,
         username=user.get_username()[:150] if known else "",
@@ -60,11 +58,11 @@ def record_event(
         details=mask(details, {}, limits=EVENT),
     )
     # Only this kind reports a problem that the site owner has to fix; the others are routine.
-    level = logging.WARNING if kind == AuthEvent.Kind.DOCUMENT else logging.INFO
+    level = logging.WARNING if kind == tables.AuthEvent.Kind.DOCUMENT else logging.INFO
     reason = event.details.get("reason")
     told = f"{event}: {reason}" if reason else event
     logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
-    alias = router.db_for_write(AuthEvent)
+    alias = router.db_for_write(tables.AuthEvent)
     try:
         # A savepoint if in a transaction: after an error PostgreSQL rejects all other statements.
         with transaction.atomic(using=alias):

@@ -46,6 +46,7 @@ from mcp_django.exceptions import (
     NotApproved,
     ToolError,
 )
+from mcp_django.execution.results import CallTimedOut
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import (
     BUSY,
@@ -281,9 +282,6 @@ def outcome_before_run(exc: BaseException) -> CallOutcome:
 
 def outcome_of_failure(exc: Exception) -> CallOutcome:
     """Return the outcome of an exception of the component's function."""
-    # Imported here, since ``results`` imports this module.
-    from mcp_django.execution.results import CallTimedOut
-
     if isinstance(exc, CallTimedOut):
         return CallOutcome("timeout", None, str(exc))
     if isinstance(exc, AccessRefused):

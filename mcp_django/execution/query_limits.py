@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import Error, connections, transaction
@@ -30,8 +30,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from mcp_django.conf import Limits, get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import ToolError
-from mcp_django.execution.call_record import CallRecord
 from mcp_django.execution.threads import RuntimeTransaction, defer_after_commit, end_deferral
+
+if TYPE_CHECKING:
+    from mcp_django.execution.call_record import CallRecord
 
 logger = logging.getLogger("mcp_django")
 

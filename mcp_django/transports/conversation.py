@@ -104,7 +104,7 @@ class Conversation:
             server, caller, self._local, authorized=authorized, transport=transport
         )
         self._session_tasks: SessionTasks | None = None
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: set[asyncio.Task[Any]] = set()
 
     # Incoming messages ----------------------------------------------------------------------------
 
@@ -167,6 +167,8 @@ class Conversation:
                 else:
                     refusals[index] = refusal
         admission = asyncio.create_task(self._opening.open_batch(requests))
+        self._batches.add(admission)
+        admission.add_done_callback(self._forget_admission)
         for index, member in enumerate(batch.members):
             if isinstance(member, DecodingFailure):
                 await entries.add(self._encode_error(member.error, member.id))
@@ -219,6 +221,12 @@ class Conversation:
         request = self._tasks.pop(task)
         if self._open.get(request.id) is task:
             del self._open[request.id]
+
+    def _forget_admission(self, admission: asyncio.Task[Outcomes]) -> None:
+        self._batches.discard(admission)
+        if not admission.cancelled():
+            # Its members report the exception; all of them may have been cancelled.
+            admission.exception()
 
     def _cancel(self, notification: Notification) -> None:
         """Cancel a request; none of its messages is written from now on."""
@@ -402,7 +410,7 @@ class _RequestOpener:
         except (AccessRefused, MCPError):
             raise
         except Exception as exc:
-            # For example from the site's own permission; the other members are still served.
+            # For example from a validator of the site; the other members are still served.
             raise _internal_error(request, exc) from exc
 
     def _call_for(self, request: Request) -> Call:

@@ -11,20 +11,22 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.contrib.auth.models import User
+from pydantic import AfterValidator
 
 from mcp_django import MCPServer
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous_principal
-from mcp_django.protocol.errors import BUSY
+from mcp_django.protocol.errors import BUSY, INTERNAL_ERROR
 from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.stdio import LineReader, LineWriter
 from tests.drivers import message
+from tests.sessions.handshakes import B, call, initialize, request
 from tests.spec import spec
 from tests.transports.stage import PATIENCE, gates, reached, stage
 
@@ -100,6 +102,44 @@ async def test_who_does_not_read_is_not_read_from(pipe: tuple[int, int]) -> None
         async with asyncio.timeout(PATIENCE):
             await reading
         assert len(client.sent) == len(taken) == 1000
+
+
+def broken(value: int) -> int:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.django_db(transaction=True)
+@spec("BAT-3")
+async def test_a_member_that_fails_leaves_the_others_of_its_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = MCPServer("batched", permission=AllowAny)
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool("break")
+    def add_broken(a: Annotated[int, AfterValidator(broken)]) -> int:
+        return a
+
+    async with conversing(server) as (conversation, client):
+        client.reads.set()
+        await conversation.process_line(json.dumps(initialize(B)).encode())
+        calls = [
+            call("break", id="broken", a=1),
+            call("add", id="sum", a=1, b=2),
+            request("ping", id="ping"),
+        ]
+        await conversation.process_line(json.dumps(calls).encode())
+        await conversation.finish(seconds=PATIENCE)
+    _, entries = client.sent
+    found = {one["id"]: one for one in entries}
+    assert found["broken"]["error"]["code"] == INTERNAL_ERROR
+    assert "broken" not in found["broken"]["error"]["message"]
+    assert found["sum"]["result"]["content"][0]["text"] == "3"
+    assert found["ping"]["result"] == {}
+    assert "Answering tools/call failed." in caplog.text
 
 
 @spec("IO-4")
