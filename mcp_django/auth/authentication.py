@@ -42,6 +42,7 @@ from mcp_django.auth.principal import (
     Principal,
     anonymous_principal,
     find_user_by_name,
+    key_of,
     principal_for,
 )
 from mcp_django.conf import get_settings
@@ -274,6 +275,7 @@ def _read_accounts(alias: str, users: Mapping[Any, Any]) -> dict[Any, Account]:
     return {
         pk: Account(
             pk=pk,
+            key=key_of(user),
             username=user.get_username(),
             is_active=user.is_active,
             is_staff=user.is_staff,
@@ -344,7 +346,6 @@ _places: dict[tuple[Any, ...], tuple[str, str]] = {}
 MAX_PLACES = 1000
 # The maximum length of a place that is kept; headers may be much longer.
 MAX_PLACE = 1000
-_HOST_HEADERS = (b"host", b"x-forwarded-host", b"x-forwarded-port")
 
 
 def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str, str]:
@@ -353,7 +354,7 @@ def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str,
     Both depend on URL, headers and settings only, and computing them takes a Django request.
     """
     lines = credentials.headers.lines
-    hosts = tuple(lines.get(name) for name in _HOST_HEADERS)
+    hosts = lines.get(b"host"), lines.get(b"x-forwarded-host"), lines.get(b"x-forwarded-port")
     url = (credentials.scheme, credentials.path, credentials.declared_resource)
     raw = (backends, credentials.server, *url, *hosts)
     found = _places.get(raw)

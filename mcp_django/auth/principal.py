@@ -26,6 +26,8 @@ class Account:
     """A user as the database confirmed it a moment ago, with what permissions depend on."""
 
     pk: Any
+    key: str
+    """The key of the user, whatever the client."""
     username: str
     is_active: bool
     is_staff: bool
@@ -105,9 +107,7 @@ class Principal:
     @property
     def user_key(self) -> str:
         """The key of the user, whatever the client."""
-        if self.account is not None:
-            return _key_of_pk(self.account.pk)
-        return key_of(self.user)
+        return key_of(self.user) if self.account is None else self.account.key
 
     @property
     def user_pk(self) -> Any:
@@ -159,11 +159,7 @@ def principal_for(user: Any, **details: Any) -> Principal:
 
 def key_of(user: Any) -> str:
     """Return the key of a user in tables and counters, of at most 128 characters."""
-    return _key_of_pk(user.pk) if user.is_authenticated else ANONYMOUS
-
-
-def _key_of_pk(pk: Any) -> str:
-    return f"user:{_encode_pk(pk)}"
+    return f"user:{_encode_pk(user.pk)}" if user.is_authenticated else ANONYMOUS
 
 
 def _group_names(user: Any) -> frozenset[str]:

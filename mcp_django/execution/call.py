@@ -159,9 +159,9 @@ class Call:
     @property
     def wants_stream(self) -> bool:
         """Whether the component is slow, or the client asked for messages that it can send."""
-        asked = self.envelope.progress_token is not None or self.asked_for_logs
-        talks = self.component.function.context_parameter is not None
-        return self.component.slow or (asked and talks)
+        if self.component.slow or self.component.function.context_parameter is None:
+            return self.component.slow
+        return self.envelope.progress_token is not None or self.asked_for_logs
 
     def prepare(
         self,

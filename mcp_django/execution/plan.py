@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS
+from mcp_django.auth.backends import BEARER_BACKENDS, SESSION_BACKENDS, CallerKey
 from mcp_django.auth.permissions import needs_only_account, parse_permissions
-from mcp_django.auth.principal import Principal, anonymous_principal
+from mcp_django.auth.principal import Account, Principal
 from mcp_django.conf import Settings, get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
@@ -27,7 +27,7 @@ from mcp_django.exceptions import AuthenticationRequired, MCPError
 from mcp_django.execution import approval_guard, interaction, quotas, task_plan
 from mcp_django.execution.call import Answer, Call, RetryParams, Step
 from mcp_django.execution.call_record import Identification, identify
-from mcp_django.execution.policy import authorize, is_open
+from mcp_django.execution.policy import authorize, authorize_connection, is_open
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
 
@@ -268,47 +268,61 @@ def admit_component(method: ComponentMethod, call: Call) -> Answer:
 # Who may connect ----------------------------------------------------------------------------------
 
 
-class _Access(NamedTuple):
-    """Who may use a server, as far as it can be decided on an event loop."""
+# The maximum number of callers in ``Access.accepted``.
+MAX_ACCEPTED = 1000
+
+
+class Access(NamedTuple):
+    """Who may use a server, as far as it can be decided on an event loop; kept with the catalog."""
 
     is_open: bool
     """Whether it is open to all, and so is each component."""
     needs_only_accounts: bool
     """Whether what is cached of a caller decides."""
     may_sign_in: bool
+    backends: tuple[str, ...]
+    """The authentication backends of the server."""
+    accepted: dict[CallerKey, Account]
+    """Callers that may connect, with what was confirmed of them when that was decided."""
     permission: Any
+    scopes: tuple[str, ...]
     settings: Settings
+
+    def authorize(self, server: Server, key: CallerKey, principal: Principal) -> None:
+        """Check that a cached caller may connect, again whenever it was confirmed.
+
+        Raises:
+            AccessRefused: see ``authorize_connection``.
+        """
+        account = principal.account
+        if account is None or self.accepted.get(key) is not account:
+            authorize_connection(server, principal)
+            if account is not None:
+                if len(self.accepted) >= MAX_ACCEPTED:
+                    self.accepted.clear()
+                self.accepted[key] = account
 
 
 _ACCESS = "access"
 
 
-def open_principal(server: Server, catalog: Catalog) -> Principal | None:
-    """Return the anonymous principal, if nothing has to be checked of it; otherwise ``None``."""
-    access = _access(server, catalog)
-    return anonymous_principal(may_sign_in=access.may_sign_in) if access.is_open else None
-
-
-def connects_on_loop(server: Server, catalog: Catalog) -> bool:
-    """Return whether an event loop can decide if a caller that is cached may connect."""
-    return _access(server, catalog).needs_only_accounts
-
-
-def _access(server: Server, catalog: Catalog) -> _Access:
-    access: _Access | None = catalog.plans.get(_ACCESS)
+def access_to(server: Server, catalog: Catalog) -> Access:
+    """Return who may use a server."""
+    access: Access | None = catalog.plans.get(_ACCESS)
     if (
         access is None
         or access.permission is not server.permission
+        or access.scopes is not server.scopes
         or access.settings is not get_settings()
     ):
         access = catalog.plans[_ACCESS] = _access_to(server, catalog)
     return access
 
 
-def _access_to(server: Server, catalog: Catalog) -> _Access:
+def _access_to(server: Server, catalog: Catalog) -> Access:
     backends = server.auth
     guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
-    return _Access(
+    return Access(
         is_open=(
             catalog.is_enabled
             and not catalog.has_permissions
@@ -317,6 +331,9 @@ def _access_to(server: Server, catalog: Catalog) -> _Access:
         ),
         needs_only_accounts=all(map(needs_only_account, guards)),
         may_sign_in=not SESSION_BACKENDS.issuperset(backends),
+        backends=backends,
+        accepted={},
         permission=server.permission,
+        scopes=server.scopes,
         settings=get_settings(),
     )

@@ -419,10 +419,9 @@ def _classify_batch(message: Batch, header: str | None, enabled: Sequence[str]) 
 
 
 def _version_header(headers: Headers | None) -> str | None:
+    lines = None if headers is None else headers.getlist(MCP_PROTOCOL_VERSION)
     # Join repeated lines, as proxies and WSGI servers do; the result is not a known version.
-    if headers is None or MCP_PROTOCOL_VERSION not in headers:
-        return None
-    return ", ".join(headers.getlist(MCP_PROTOCOL_VERSION))
+    return ", ".join(lines) if lines else None
 
 
 def _check_version_header(header: str | None, enabled: Sequence[str]) -> None:

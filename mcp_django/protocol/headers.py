@@ -94,11 +94,10 @@ class Headers:
 
     def getlist(self, name: str) -> list[str]:
         """Return one value for each line of a header."""
-        value = self.lines.get(_key(name))
-        if value is None:
-            return []
-        lines = (value,) if isinstance(value, bytes) else value
-        return [line.decode("latin-1").strip(_WHITESPACE) for line in lines]
+        value = self.lines.get(_key(name), ())
+        if isinstance(value, bytes):
+            return [value.decode("latin-1").strip(_WHITESPACE)]
+        return [line.decode("latin-1").strip(_WHITESPACE) for line in value]
 
     def without(self, *names: str) -> Headers:
         """Return the headers without those named."""

@@ -79,7 +79,9 @@ def _handshake_result(
         return _created_task(result)
     if method in _SINGLE_TASK_METHODS:
         return _older_task(result)
-    projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
+    projected = dict(result)
+    for key in _STATELESS_MEMBERS:
+        projected.pop(key, None)
     project = _PROJECTIONS.get(method)
     if project is not None:
         project(projected, revision)

@@ -3,8 +3,8 @@
 The id is 256 random bits and stored as a digest. It does not authenticate: every request is
 authenticated on its own, and only the principal that opened a session can use it.
 
-``ClientSession`` is the interface of a session for handlers; ``StoredSession`` stores it in the
-database and ``MemorySession`` in the memory of a connection.
+``ClientSession`` is a session as handlers see it; ``StoredSession`` stores it in the database and
+``MemorySession`` in the memory of a connection.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, cached_property, lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple
 
 from django.db.models import (
     BooleanField,
@@ -34,8 +35,9 @@ from django.db.models import (
 from django.db.models.functions import Cast, Length, Now, RowNumber
 
 from mcp_django.conf import get_settings
-from mcp_django.core.context import SessionInfo
 from mcp_django.exceptions import TooManySessions
+from mcp_django.protocol.envelope import Envelope, read_handshake_meta
+from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget, list_delay
@@ -72,40 +74,73 @@ MAX_EVICTED = 99
 RETRY_AFTER_SECONDS = 60
 
 
+# The server chooses the level before the first logging/setLevel (2025-11-25, "Logging").
+DEFAULT_LOG_LEVEL = "info"
+
+
 class TooManySubscriptions(Exception):
     """The session has the maximum number of subscriptions."""
 
 
-class StoredSession:
+class ClientSession(ABC):
+    """The session of a client of a handshake revision, with what both sides have agreed on.
+
+    Handlers use it wherever it is stored: ``StoredSession`` is a row of the database,
+    ``MemorySession`` lasts as long as its connection.
+    """
+
+    revision: Revision
+    client_info: Mapping[str, Any]
+    capabilities: Mapping[str, Any]
+    log_level: str | None
+    """The level of ``logging/setLevel``, ``None`` if the client has set none."""
+    digest: str
+    """The digest of the id, by which logs and traces name the session; may be empty."""
+
+    def envelope_of(self, request: Request) -> Envelope:
+        """Return the envelope of a request, with the values that the session negotiated.
+
+        Raises:
+            InvalidParams: the progress token is neither a string nor an integer.
+        """
+        progress_token, trace = read_handshake_meta(request.params)
+        return Envelope(
+            revision=self.revision,
+            client_capabilities=self.capabilities,
+            client_info=self.client_info,
+            log_level=self.log_level or DEFAULT_LOG_LEVEL,
+            progress_token=progress_token,
+            trace=trace,
+        )
+
+    @abstractmethod
+    def set_log_level(self, level: str) -> None:
+        """Store the log level of all calls that follow."""
+
+    @abstractmethod
+    def subscribe(self, uri: str) -> None:
+        """Notify the client of changes of a resource from now on.
+
+        Raises:
+            TooManySubscriptions: the session has the maximum number.
+        """
+
+    @abstractmethod
+    def unsubscribe(self, uri: str) -> None:
+        """Stop notifying the client of changes of a resource."""
+
+
+class StoredSession(ClientSession):
     """A session in the database."""
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
-
-    @property
-    def digest(self) -> str:
-        """The digest of the id, by which logs and traces name the session."""
-        return self.record.digest
-
-    @property
-    def revision(self) -> Revision:
-        """The negotiated revision."""
-        return REVISIONS[self.record.protocol_version]
-
-    @cached_property
-    def client_info(self) -> Mapping[str, Any]:
-        """The ``clientInfo`` that the client has sent."""
-        return json.loads(self.record.client_info)  # type: ignore[no-any-return]
-
-    @cached_property
-    def capabilities(self) -> Mapping[str, Any]:
-        """The capabilities that the client has declared."""
-        return json.loads(self.record.capabilities)  # type: ignore[no-any-return]
-
-    @property
-    def log_level(self) -> str | None:
-        """The level of ``logging/setLevel``, ``None`` if the client has set none."""
-        return self.record.log_level or None
+        self.digest = record.digest
+        self.revision = REVISIONS[record.protocol_version]
+        # Requests share the record, so each has objects of its own.
+        self.client_info = json.loads(record.client_info)
+        self.capabilities = json.loads(record.capabilities)
+        self.log_level = record.log_level or None
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow, in any process."""
@@ -523,32 +558,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# The interface of a session, and sessions in memory -----------------------------------------------
-
-
-class ClientSession(SessionInfo, Protocol):
-    """The session of a client of a handshake revision, in the database or in a connection."""
-
-    @property
-    def revision(self) -> Revision:
-        """The negotiated revision."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the id, by which logs and traces name the session; may be empty."""
-
-    def set_log_level(self, level: str) -> None:
-        """Store the log level of all calls that follow."""
-
-    def subscribe(self, uri: str) -> None:
-        """Notify the client of changes of a resource from now on.
-
-        Raises:
-            TooManySubscriptions: the session has the maximum number.
-        """
-
-    def unsubscribe(self, uri: str) -> None:
-        """Stop notifying the client of changes of a resource."""
+# Sessions in memory -------------------------------------------------------------------------------
 
 
 def _do_nothing() -> None:
@@ -556,7 +566,7 @@ def _do_nothing() -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class MemorySession:
+class MemorySession(ClientSession):
     """The session of a connection that is itself the session: stdio, HTTP+SSE, a test."""
 
     revision: Revision

@@ -313,13 +313,13 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
     )
 
 
-def key_of_caller(server: Server, exchange: Exchange) -> CallerKey | None:
+def key_of_caller(server: Server, exchange: Exchange, backends: Sequence[str]) -> CallerKey | None:
     """Return the key of the caller of a request, ``None`` if it may not be cached.
 
     Raises:
         AuthenticationRequired: the credential is malformed.
     """
-    return caller_key(server.auth, _credentials_of(server, exchange))
+    return caller_key(backends, _credentials_of(server, exchange))
 
 
 def has_malformed_credential(server: Server, exchange: Exchange) -> bool:

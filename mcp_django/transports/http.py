@@ -33,7 +33,7 @@ from mcp_django.execution import call_log
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
-from mcp_django.execution.plan import connects_on_loop, open_principal
+from mcp_django.execution.plan import access_to
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
 from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
@@ -225,7 +225,7 @@ async def ask_ahead(server: Server, exchange: Exchange) -> None:
     try:
         principal: Principal | None = anonymous_principal()
         if b"authorization" in exchange.headers.lines:
-            key = key_of_caller(server, exchange)
+            key = key_of_caller(server, exchange, server.auth)
             if key is None:
                 return
             principal = known_caller(key) or await ask_for_caller(key, exchange.headers)
@@ -283,17 +283,19 @@ def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
     """
     server, exchange = received.server, received.exchange
     principal: Principal | None = None
+    access = access_to(server, catalog)
     if b"authorization" not in exchange.headers.lines:
-        principal = open_principal(server, catalog)
-    elif connects_on_loop(server, catalog):
+        if access.is_open:
+            principal = anonymous_principal(may_sign_in=access.may_sign_in)
+    elif access.needs_only_accounts:
         try:
-            key = key_of_caller(server, exchange)
+            key = key_of_caller(server, exchange, access.backends)
             if key is not None:
                 principal = received.answers.get(key) or known_caller(key)
-            if principal is None:
+            if principal is None or key is None:
                 received.unknown = key
             else:
-                authorize_connection(server, principal)
+                access.authorize(server, key, principal)
         except AccessRefused:
             raise NeedsThread from None
     if principal is None:

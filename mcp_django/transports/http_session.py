@@ -42,7 +42,6 @@ from mcp_django.execution.call import (
 from mcp_django.execution.handlers.session import (
     initialize_response,
     negotiate,
-    session_envelope,
 )
 from mcp_django.execution.pipeline import admit, runs_on_loop
 from mcp_django.execution.quotas import UsageBatch, consume_session
@@ -234,7 +233,7 @@ class SessionRequest:
         return Call(
             server=self.server,
             request=request,
-            envelope=session_envelope(session, request),
+            envelope=session.envelope_of(request),
             principal=self.principal,
             raw_headers=self.exchange.headers,
             session=session,

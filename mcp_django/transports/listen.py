@@ -50,7 +50,7 @@ from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import is_readable
-from mcp_django.execution.handlers.session import may_subscribe, session_envelope
+from mcp_django.execution.handlers.session import may_subscribe
 from mcp_django.execution.handlers.tasks import readable_task_after_wait
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
@@ -673,7 +673,7 @@ class _GetStream:
         call = Call(
             server=server,
             request=request,
-            envelope=session_envelope(self._session, request),
+            envelope=self._session.envelope_of(request),
             principal=self._principal,
             session=self._session,
         )

@@ -24,7 +24,7 @@ from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.session import initialize_response, negotiate, session_envelope
+from mcp_django.execution.handlers.session import initialize_response, negotiate
 from mcp_django.execution.threads import run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Stateless, classify
@@ -153,7 +153,7 @@ class LocalSession:
         return Call(
             server=self._server,
             request=request,
-            envelope=session_envelope(session, request),
+            envelope=session.envelope_of(request),
             principal=principal,
             session=session,
             can_ask=True,
@@ -294,7 +294,7 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
     call = Call(
         server=server,
         request=request,
-        envelope=session_envelope(session, request),
+        envelope=session.envelope_of(request),
         principal=caller,
         session=session,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -232,6 +233,47 @@ async def test_who_may_not_connect_is_refused(threads: Threads) -> None:
     threads.taken.clear()
     assert text_of(await ask(plaintext, server=grouped)) == "42"
     assert threads.taken == []
+
+
+@spec("AUT-11")
+async def test_who_may_connect_is_decided_again_when_something_changed(
+    threads: Threads, database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, plaintext = await in_thread(issue, "ada")
+    team = await in_thread(lambda: user.groups.create(name="team"))
+
+    async def status() -> int:
+        return (await ask(plaintext, server=grouped)).status
+
+    async def is_known() -> None:
+        assert [await status(), await status()] == [200, 200]
+        threads.taken.clear()
+        with database.quiet():
+            assert await status() == 200
+        assert threads.taken == []
+
+    await is_known()
+    await in_thread(user.groups.remove, team)
+    assert await status() == 403
+    await in_thread(user.groups.add, team)
+    await is_known()
+    # By SQL, which sends no signal.
+    await in_thread(lambda: user.groups.through.objects.filter(user=user).delete())
+    clock.move(0.9)
+    await in_thread(caller_cache.confirm)
+    assert await status() == 403
+    await in_thread(user.groups.add, team)
+    await is_known()
+    # What the server asks for, in code and in the admin.
+    monkeypatch.setattr(grouped, "scopes", ("more",))
+    assert await status() == 200
+    monkeypatch.setattr(grouped, "permission", InGroups(["others"]))
+    assert await status() == 403
+    monkeypatch.undo()
+    disabled = replace(grouped.catalog, is_enabled=False)
+    monkeypatch.setattr(grouped, "fresh_catalog", lambda **kwargs: disabled)
+    monkeypatch.setattr(type(grouped), "catalog", disabled)
+    assert await status() == 403
 
 
 @pytest.mark.parametrize(

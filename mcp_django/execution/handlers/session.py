@@ -29,8 +29,6 @@ from mcp_django.execution.policy import PermissionCache, is_visible
 from mcp_django.execution.task_plan import declares_tasks
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (
-    Envelope,
-    read_handshake_meta,
     trim_capabilities,
     trim_client_info,
 )
@@ -199,9 +197,6 @@ def may_subscribe(call: Call, uri: str, *, permission_cache: PermissionCache | N
 
 # ``initialize`` -----------------------------------------------------------------------------------
 
-# The server chooses the level before the first logging/setLevel (2025-11-25, "Logging").
-DEFAULT_LOG_LEVEL = "info"
-
 
 class InitializeParams(msgspec.Struct, rename="camel"):
     """Parameters of ``initialize``."""
@@ -258,23 +253,6 @@ def initialize_response(
         result["instructions"] = server.instructions
     projected = projection.project_result("initialize", result, agreement.revision, identity=None)
     return jsonrpc.encode(jsonrpc.build_result(request.id, projected))
-
-
-def session_envelope(session: ClientSession, request: Request) -> Envelope:
-    """Return the envelope of a request, with the values that the session negotiated.
-
-    Raises:
-        InvalidParams: the progress token is neither a string nor an integer.
-    """
-    progress_token, trace = read_handshake_meta(request.params)
-    return Envelope(
-        revision=session.revision,
-        client_capabilities=session.capabilities,
-        client_info=session.client_info,
-        log_level=session.log_level or DEFAULT_LOG_LEVEL,
-        progress_token=progress_token,
-        trace=trace,
-    )
 
 
 def supported_revisions(server: Server) -> list[Revision]:
