@@ -297,11 +297,6 @@ class CallCounts:
         return self.calls - self.errors - self.refused
 
     @property
-    def error_rate(self) -> float:
-        """The share of failed calls, from 0 to 1."""
-        return self.errors / self.calls if self.calls else 0.0
-
-    @property
     def median(self) -> float | None:
         """The approximate median duration in milliseconds."""
         return MILLISECONDS.quantile(self.bins, 0.5)

@@ -502,11 +502,6 @@ def find_owned_stream(number: int) -> OwnedStream | None:
     return _owned.get(number)
 
 
-def all_owned() -> list[OwnedStream]:
-    """Return all streams that this process writes."""
-    return list(_owned.values())
-
-
 def _written(number: int) -> TopicKey:
     """Return the topic that is notified when a stream has new events."""
     return TopicKey("", "stream", f"{number:x}")

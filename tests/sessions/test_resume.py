@@ -78,7 +78,7 @@ async def test_what_was_said_between_two_connections_is_not_lost(streaming: str,
 
 async def ended(peer: Peer) -> None:
     """Wait until no call of this process is left."""
-    for stream in durable_streams.all_owned():
+    for stream in list(durable_streams._owned.values()):
         await reached_end(stream)
 
 
