@@ -72,6 +72,7 @@ class MCPServer:
     ``registry`` has the components that code declares, ``overrides`` what the admin changes.
     """
 
+    # Each of these functions takes the server as its first argument.
     tool = registry.tool
     resource = registry.resource
     prompt = registry.prompt
