@@ -178,7 +178,7 @@ class MCPServer:
         """
         self.registry.add(component)
         if isinstance(component, Tool) and component.polling_fallback:
-            task_status.register_get_result(self.registry)
+            task_status.register_get_result(self)
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -216,6 +217,38 @@ async def test_a_write_before_a_question_fails_the_test(function: Any) -> None:
         assert "INSERT INTO" in str(caught.value)
         assert "pass allow_early_writes=True" in str(caught.value)
         await Group.objects.all().adelete()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_it_does_so_while_another_request_of_the_client_runs() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(ctx: Context) -> str:
+        await Group.objects.acreate(name="early")
+        begun.set()
+        await go_on.wait()
+        return str(await ctx.aelicit("Go on?", str))
+
+    client = writing(slow)
+    asking = asyncio.create_task(client.acall_tool("tool"))
+    await begun.wait()
+    assert await client.arequest("tools/list")
+    go_on.set()
+    with pytest.raises(AssertionError, match="tool writes before it asks"):
+        await asking
+
+
+@pytest.mark.django_db
+def test_answers_of_a_call_that_failed_are_not_used_for_another() -> None:
+    def failing(ctx: Context) -> str:
+        ctx.elicit("Go on?", str)
+        raise RuntimeError("broken")
+
+    client = writing(failing)
+    with pytest.raises(RuntimeError):
+        client.call_tool("tool", answers=["a", "b"])
+    result = client.request("tools/call", {"name": "tool", "arguments": {}})
+    assert result["resultType"] == "input_required"
 
 
 @pytest.mark.django_db

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Iterator
@@ -51,6 +52,14 @@ def test_a_tool_is_called(mine: MCPClient) -> None:
     assert not result.is_error
     if mine._client.revision.version not in (A, B):
         assert result.structured == {"sum": 3}
+
+
+async def test_the_first_requests_may_come_together(mine: MCPClient) -> None:
+    calls = (mine.acall_tool("add", {"a": 1, "b": n}) for n in range(3))
+    assert [one.text for one in await asyncio.gather(*calls)] == [
+        f'{{"sum": {n}}}' for n in (1, 2, 3)
+    ]
+    assert await Session.objects.acount() <= 1
 
 
 def test_failures_are_told_apart(mine: MCPClient) -> None:

@@ -20,7 +20,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core import declare
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.context import Context
-from mcp_django.core.registry import Registry
+from mcp_django.core.registry import RegistryOwner
 from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
 from mcp_django.execution import task_worker
 from mcp_django.execution.policy import PermissionCache, authorize, is_visible
@@ -217,15 +217,15 @@ def _readable_row(ctx: Context, handle: str) -> Task:
     return row
 
 
-def register_get_result(registry: Registry) -> None:
+def register_get_result(server: RegistryOwner) -> None:
     """Register the tool ``get_result`` on a server, unless it is registered.
 
     Raises:
         AlreadyRegistered: the site has another tool of this name.
     """
-    known = registry.tools.get(TOOL_NAME)
+    known = server.registry.tools.get(TOOL_NAME)
     if known is None:
-        registry.add(declare.build_tool(get_result, {"title": "Get a result", "read_only": True}))
+        server.add(declare.build_tool(get_result, {"title": "Get a result", "read_only": True}))
     elif known.callable is not get_result:
         raise AlreadyRegistered(
             f"A tool with polling_fallback=True reserves the name {TOOL_NAME!r} for the tool "

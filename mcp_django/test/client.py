@@ -58,12 +58,11 @@ class _TaskMethods(Rounds):
             TimeoutError: the task did not finish in time.
         """
         task_id = task if isinstance(task, str) else task.task_id
-        self._left = list(answers)
-        if self._client.revision.tasks:
-            raw = self.request("tasks/result", {"taskId": task_id})
-        else:
-            raw = self._poll_task(task_id)
-        self._check_left_over()
+        with self._answering(answers):
+            if self._client.revision.tasks:
+                raw = self.request("tasks/result", {"taskId": task_id})
+            else:
+                raw = self._poll_task(task_id)
         result = CallResult(raw=raw)
         return raise_for_error(f"The tool of task {task_id}", result) if check else result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Self
 
 from asgiref.sync import sync_to_async
@@ -34,6 +35,8 @@ from mcp_django.test.transports import (
 from mcp_django.transports.memory import LocalClient, Message
 
 CLIENT = {"name": "mcp_django.test", "version": "1"}
+# What the current request writes; requests of one client may run concurrently.
+_recording: ContextVar[_WriteRecorder | None] = ContextVar("recording", default=None)
 
 
 class Rounds:
@@ -64,8 +67,6 @@ class Rounds:
             )
         self._default_answers = tuple(answers)
         self._left: list[Any] = []
-        self._writes = _WriteRecorder()
-        self._called = ""
         # Other transports run functions in threads whose connections cannot be watched here.
         self._is_watched = transport == "memory"
         declared: dict[str, Any] = {
@@ -113,10 +114,12 @@ class Rounds:
         writes = self._begin(params)
         if self._is_watched:
             writes.start()
+        recording = _recording.set(writes)
         try:
             with self._raise_bugs(), self._run_tasks_inline():
                 return result_of(self._client.request(method, params))
         finally:
+            _recording.reset(recording)
             if self._is_watched:
                 writes.stop()
 
@@ -128,10 +131,12 @@ class Rounds:
         # In the thread in which a synchronous function runs.
         if self._is_watched:
             await sync_to_async(writes.start)()
+        recording = _recording.set(writes)
         try:
             with self._raise_bugs(), self._run_tasks_inline():
                 return result_of(await self._client.arequest(method, params))
         finally:
+            _recording.reset(recording)
             if self._is_watched:
                 await sync_to_async(writes.stop)()
 
@@ -139,31 +144,36 @@ class Rounds:
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
     ) -> dict[str, Any]:
         """Send a request and answer its questions until the answers are used up."""
-        self._left = list(answers or self._default_answers)
-        result = self.request(method, params)
-        self._check_left_over()
-        return result
+        with self._answering(answers or self._default_answers):
+            return self.request(method, params)
 
     async def aanswer(
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
     ) -> dict[str, Any]:
         """Send a request and answer its questions; ``answer`` for async tests."""
-        self._left = list(answers or self._default_answers)
-        result = await self.arequest(method, params)
-        self._check_left_over()
-        return result
+        with self._answering(answers or self._default_answers):
+            return await self.arequest(method, params)
+
+    @contextmanager
+    def _answering(self, answers: Sequence[Any]) -> Iterator[None]:
+        """Answer questions with these; none may be left over, or kept for a later request.
+
+        Raises:
+            AssertionError: an answer was not used.
+        """
+        self._left = list(answers)
+        try:
+            yield
+            if self._left:
+                raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
+        finally:
+            self._left = []
 
     def _begin(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
-        """Return the recorder of what the request writes; requests may run concurrently."""
+        """Return the recorder of what the request writes."""
         given = params or {}
         self._recorder = NotificationRecorder()
-        self._called = str(given.get("name") or given.get("uri"))
-        self._writes = _WriteRecorder()
-        return self._writes
-
-    def _check_left_over(self) -> None:
-        if self._left:
-            raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
+        return _WriteRecorder(str(given.get("name") or given.get("uri")))
 
     @contextmanager
     def _raise_bugs(self) -> Iterator[None]:
@@ -190,8 +200,9 @@ class Rounds:
 
     def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the user's answers to client requests, if there are answers left."""
-        if not self._allows_early_writes:
-            self._writes.check(self._called)
+        writes = _recording.get()
+        if writes is not None and not self._allows_early_writes:
+            writes.check()
         if not self._left:
             return None
         given: Mapping[str, Any] = build_answers(questions, self._left)
@@ -233,7 +244,8 @@ class _WriteRecorder:
     synchronous one are rolled back; those of an async one stay and are made again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.statements: list[str] = []
         self._watched: list[BaseDatabaseWrapper] = []
 
@@ -250,7 +262,7 @@ class _WriteRecorder:
             connection.execute_wrappers.remove(self._record)
         self._watched.clear()
 
-    def check(self, name: str) -> None:
+    def check(self) -> None:
         """Check that nothing was written.
 
         Raises:
@@ -258,7 +270,7 @@ class _WriteRecorder:
         """
         if self.statements:
             raise AssertionError(
-                f"{name} writes before it asks, but is run again from the start when it is "
+                f"{self._name} writes before it asks, but is run again from the start when it is "
                 f"answered: {self.statements[0][:200]}. Write after the question, or pass "
                 "allow_early_writes=True."
             )

@@ -83,14 +83,18 @@ class BatchAdmission:
                 call_log.end_rejected_with_span(one.record, exc)
 
     def limit(self, exc: TooManyRequests) -> None:
-        """Make the exceeded rate the outcome of all requests, since none of them has run."""
+        """Make the exceeded rate the outcome of all requests that have no error of their own."""
         self.reject(exc)
         for index, request in self._requests.items():
+            known = self.outcomes.get(index)
+            if isinstance(known, Exception):
+                continue
             told = quotas.limited_tool_result(request, exc)
             if told is None:
                 self.outcomes[index] = exc
             else:
-                self.outcomes[index] = encode_response(self._call_for(request), told)
+                call = known if isinstance(known, Call) else self._call_for(request)
+                self.outcomes[index] = encode_response(call, told)
 
     def _open(self, index: int, request: Request, usage_batch: UsageBatch | None) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 from functools import partial
@@ -157,28 +157,24 @@ class Conversation:
             await self._send_error(exc)
             return
         entries = _BatchAnswer()
-        requests: dict[int, Request] = {}
-        refusals: dict[int, MCPError] = {}
-        for index, member in enumerate(batch.members):
-            if isinstance(member, Request):
-                refusal = self._refusal(member, requests.values())
-                if refusal is None:
-                    requests[index] = member
-                else:
-                    refusals[index] = refusal
-        admission = asyncio.create_task(self._opening.open_batch(requests))
-        self._batches.add(admission)
-        admission.add_done_callback(self._forget_admission)
+        admission: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
+        begun: dict[int, tuple[Request, asyncio.Task[None]]] = {}
         for index, member in enumerate(batch.members):
             if isinstance(member, DecodingFailure):
                 await entries.add(self._encode_error(member.error, member.id))
             elif not isinstance(member, Request):
                 await self.process_message(member)
-            elif index in refusals:
-                await entries.add(self._encode_error(refusals[index], member.id))
+            elif (refusal := self._refusal(member)) is not None:
+                await entries.add(self._encode_error(refusal, member.id))
             else:
-                opening = partial(_outcome_of, admission, index)
-                entries.wait_for(self._start(member, opening, entries.add))
+                task = self._start(member, partial(_outcome_of, admission, index), entries.add)
+                begun[index] = member, task
+                entries.wait_for(task)
+        # Without those that a later member has cancelled.
+        requests = {index: one for index, (one, task) in begun.items() if not task.cancelling()}
+        admitting = asyncio.create_task(self._admit(requests, admission))
+        self._batches.add(admitting)
+        admitting.add_done_callback(self._batches.discard)
         sending = asyncio.create_task(entries.send(self._send))
         self._batches.add(sending)
         sending.add_done_callback(self._batches.discard)
@@ -197,11 +193,11 @@ class Conversation:
             # Messages right after initialize already belong to the session that it opens.
             await asyncio.wait([task])
 
-    def _refusal(self, request: Request, before: Collection[Request] = ()) -> MCPError | None:
-        """Return why a request is rejected that comes after ``before``, in the same batch."""
-        if request.id in self._open or any(one.id == request.id for one in before):
+    def _refusal(self, request: Request) -> MCPError | None:
+        """Return why a request is rejected before it is opened."""
+        if request.id in self._open:
             return InvalidRequest(f"A request with the id {clip(request.id)} is already open")
-        if len(self._tasks) + len(before) >= MAX_OPEN:
+        if len(self._tasks) >= MAX_OPEN:
             return Busy(
                 f"{MAX_OPEN} requests are already open; wait for one to finish.",
                 data={"retryAfter": 1},
@@ -222,10 +218,15 @@ class Conversation:
         if self._open.get(request.id) is task:
             del self._open[request.id]
 
-    def _forget_admission(self, admission: asyncio.Task[Outcomes]) -> None:
-        self._batches.discard(admission)
-        if not admission.cancelled():
-            # Its members report the exception; all of them may have been cancelled.
+    async def _admit(
+        self, requests: Mapping[int, Request], admission: asyncio.Future[Outcomes]
+    ) -> None:
+        """Admit the requests of a batch, and give the outcomes to the tasks that serve them."""
+        try:
+            admission.set_result(await self._opening.open_batch(requests))
+        except Exception as exc:  # noqa: BLE001 - each of these tasks reports it
+            admission.set_exception(exc)
+            # All of them may have been cancelled.
             admission.exception()
 
     def _cancel(self, notification: Notification) -> None:
@@ -484,7 +485,7 @@ class _BatchAnswer:
             await write(b"[" + b",".join(self._entries) + b"]")
 
 
-async def _outcome_of(admission: asyncio.Task[Outcomes], index: int) -> Opened:
+async def _outcome_of(admission: asyncio.Future[Outcomes], index: int) -> Opened:
     # Shielded: if one member is cancelled, the others still need their outcomes.
     outcome = (await asyncio.shield(admission))[index]
     if isinstance(outcome, Exception):

@@ -94,11 +94,18 @@ class BaseClient(ABC):
             AccessRefused: the caller has to authenticate or lacks a scope.
             MCPError: the request was rejected before it was read.
         """
-        last: Message = self._send_all(self._rounds(method, params or {}))
+        self.exchanges = []
+        refused = self.initialize()
+        last: Message = refused or self._send_all(self._rounds(method, params or {}))
         return last
 
     async def arequest(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
         """Send a request from an event loop; otherwise like ``request``."""
+        self.exchanges = []
+        # In one thread for all requests, so that only the first of them initializes the session.
+        refused = await sync_to_async(self.initialize)()
+        if refused is not None:
+            return refused
         rounds = self._rounds(method, params or {})
         try:
             message = next(rounds)
@@ -113,9 +120,13 @@ class BaseClient(ABC):
             last: Message = end.value
             return last
 
-    def initialize(self) -> None:
-        """Initialize the session of a handshake revision, unless that was done before."""
-        self._send_all(self._handshake())
+    def initialize(self) -> Message | None:
+        """Initialize the session of a handshake revision, unless that was done before.
+
+        Returns the response that rejects it, if there is one.
+        """
+        refused: Message | None = self._send_all(self._handshake())
+        return refused
 
     def message(self, method: str, params: Mapping[str, Any]) -> Message:
         """Return a request, with what the client declares in its revision."""
@@ -140,10 +151,6 @@ class BaseClient(ABC):
         self, method: str, params: Mapping[str, Any]
     ) -> Generator[Message, Message, Message]:
         """Yield the messages of a request, get their responses, and return the last one."""
-        self.exchanges = []
-        refused = yield from self._handshake()
-        if refused is not None:
-            return refused
         response = yield self.message(method, params)
         while more := self._retry_params(response.get("result", {})):
             response = yield self.message(method, {**params, **more})

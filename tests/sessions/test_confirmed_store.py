@@ -263,7 +263,7 @@ def test_ten_thousand_sessions_of_talkative_clients_have_room() -> None:
             created_at=timezone.now(),
         )
 
-    sessions = RefreshAheadCache("sessions", read_many)
+    sessions = RefreshAheadCache("live", read_many)
     tracemalloc.start()
     try:
         for first in range(0, 12_000, 500):

@@ -26,7 +26,7 @@ from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.stdio import LineReader, LineWriter
 from tests.drivers import message
-from tests.sessions.handshakes import B, call, initialize, request
+from tests.sessions.handshakes import B, call, initialize, notification, request
 from tests.spec import spec
 from tests.transports.stage import PATIENCE, gates, reached, stage
 
@@ -140,6 +140,34 @@ async def test_a_member_that_fails_leaves_the_others_of_its_batch(
     assert found["sum"]["result"]["content"][0]["text"] == "3"
     assert found["ping"]["result"] == {}
     assert "Answering tools/call failed." in caplog.text
+
+
+def cancelling(id: Any) -> dict[str, Any]:
+    return notification("notifications/cancelled", requestId=id)
+
+
+@pytest.mark.django_db(transaction=True)
+@spec("BAT-4", "CAN-1")
+async def test_a_member_that_its_batch_cancels_has_no_effect(settings: Any) -> None:
+    settings.MCP_DJANGO = {"RATE": "2/m"}
+    server = MCPServer("batched", permission=AllowAny)
+    server.tool("add")(lambda: "sum")
+    silent = request("logging/setLevel", {"level": "emergency"}, id="level")
+    async with conversing(server) as (conversation, client):
+        client.reads.set()
+        await conversation.process_line(json.dumps(initialize(B)).encode())
+        for batch in (
+            [call("add", id=1), cancelling(1), call("add", id=1)],
+            [call("add", id=2), call("add", id=3), cancelling(2), cancelling(3)],
+            [silent, cancelling("level"), request("ping", id=4)],
+            [call("add", id=5)],
+        ):
+            await conversation.process_line(json.dumps(batch).encode())
+            await conversation.finish(seconds=PATIENCE)
+        assert conversation._local.agreed is not None
+        assert conversation._local.agreed.log_level is None
+    found = [[(one["id"], "result" in one) for one in entries] for entries in client.sent[1:]]
+    assert found == [[(1, True)], [(4, True)], [(5, True)]]
 
 
 @spec("IO-4")

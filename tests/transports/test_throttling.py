@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_django.auth import limits
-from mcp_django.protocol.errors import RATE_LIMITED
+from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
 from tests.drivers import message
 from tests.sessions import legacy
 from tests.sessions.handshakes import STAGE, VERSIONS, B, call, encoded, initialize, opened, request
@@ -112,6 +112,22 @@ async def test_the_tools_of_a_batch_may_be_told_in_band(mount: str, settings: An
     first, second, ping = answer.json()
     assert first["result"]["isError"] is second["result"]["isError"] is True
     assert ping["error"] == ERROR
+
+
+@spec("BAT-3")
+@pytest.mark.django_db(transaction=True)
+async def test_a_member_with_an_error_of_its_own_keeps_it(mount: str, settings: Any) -> None:
+    settings.MCP_DJANGO = {"RATE": "1/h", "THROTTLE_AS": "result"}
+    peer = await opened(mount, STAGE, version=B)
+    wrong = call("open_gate", id="wrong", name="wire")
+    wrong["params"]["_meta"] = {"progressToken": [1]}
+    answer = await peer.send([*batch("wire", "wire"), call("unknown", id="none"), wrong])
+    assert answer.status == 200
+    first, second, ping, unknown, failed = answer.json()
+    assert first["result"]["isError"] is second["result"]["isError"] is True
+    assert ping["error"] == ERROR
+    assert unknown["error"]["code"] == failed["error"]["code"] == INVALID_PARAMS
+    assert (unknown["id"], failed["id"]) == ("none", "wrong")
 
 
 # Without HTTP ---------------------------------------------------------------------------------
