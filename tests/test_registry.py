@@ -12,6 +12,7 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import Annotations, Context, Icon, MCPServer
+from mcp_django.core.component import Component
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.test import MCPClient
 from tests.servers import open_to_all
@@ -336,3 +337,33 @@ def test_a_component_itself_can_be_unregistered(server: MCPServer) -> None:
     server.resource("shop://x", annotations=Annotations(priority=1))(one)
     server.unregister(one)
     assert [*server.registry] == []
+
+
+class Listing(MCPServer):
+    """Keeps the names of what is added."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.added: list[str] = []
+
+    def add(self, component: Component) -> None:
+        self.added.append(component.name)
+        super().add(component)
+
+
+def test_a_server_of_the_site_may_see_what_is_added() -> None:
+    server = Listing("listing")
+
+    @server.tool(task="required", polling_fallback=True)
+    def work() -> str:
+        return ""
+
+    @server.resource("listing://about")
+    def about() -> str:
+        return ""
+
+    @server.prompt
+    def toast() -> str:
+        return ""
+
+    assert server.added == ["work", "get_result", "about", "toast"]
