@@ -37,11 +37,11 @@ class RemoteClient(BaseClient):
 
     def send(self, message: Message) -> Message:
         """Send a message from a thread, and return its response; of a notification, nothing."""
-        return self._loop.run(self._exchange(message))
+        return self._loop.run(self._converse(message))
 
     async def asend(self, message: Message) -> Message:
         """Send a message from an event loop; otherwise like ``send``."""
-        return await self._loop.arun(self._exchange(message))
+        return await self._loop.arun(self._converse(message))
 
     @asynccontextmanager
     async def listen(self, message: Message) -> AsyncIterator[AsyncIterator[Message]]:
@@ -78,7 +78,7 @@ class RemoteClient(BaseClient):
         await self._channel.cancel(message)
         await coming.aclose()
 
-    async def _exchange(self, message: Message) -> Message:
+    async def _converse(self, message: Message) -> Message:
         if "id" not in message:
             await self._channel.send(message)
             return {}

@@ -9,7 +9,8 @@ over a transport.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -96,8 +97,13 @@ class BaseClient(ABC):
         """
         self.exchanges = []
         refused = self.initialize()
-        last: Message = refused or self._send_all(self._rounds(method, params or {}))
-        return last
+        if refused is not None:
+            return refused
+        given = params or {}
+        response = self._exchange(self.message(method, given))
+        while more := self._retry_params(response):
+            response = self._exchange(self.message(method, {**given, **more}))
+        return response
 
     async def arequest(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
         """Send a request from an event loop; otherwise like ``request``."""
@@ -106,27 +112,32 @@ class BaseClient(ABC):
         refused = await sync_to_async(self.initialize)()
         if refused is not None:
             return refused
-        rounds = self._rounds(method, params or {})
-        try:
-            message = next(rounds)
-            while True:
-                try:
-                    response = await self.asend(message)
-                except MCPError as exc:
-                    self._note_failure(message, exc)
-                    raise
-                message = rounds.send(self._noted(message, response))
-        except StopIteration as end:
-            last: Message = end.value
-            return last
+        given = params or {}
+        response = await self._aexchange(self.message(method, given))
+        while more := self._retry_params(response):
+            response = await self._aexchange(self.message(method, {**given, **more}))
+        return response
 
     def initialize(self) -> Message | None:
         """Initialize the session of a handshake revision, unless that was done before.
 
         Returns the response that rejects it, if there is one.
         """
-        refused: Message | None = self._send_all(self._handshake())
-        return refused
+        if self.revision.stateless or self._is_initialized:
+            return None
+        params = {
+            "protocolVersion": self.revision.version,
+            "capabilities": self._capabilities,
+            "clientInfo": self._client_info,
+        }
+        response = self._exchange(jsonrpc.build_request(next(self._ids), "initialize", params))
+        if "error" in response:
+            return response
+        self._is_initialized = True
+        self.send(jsonrpc.build_notification("notifications/initialized"))
+        if self._hear is not None:
+            self._exchange(self.message("logging/setLevel", {"level": "debug"}))
+        return None
 
     def message(self, method: str, params: Mapping[str, Any]) -> Message:
         """Return a request, with what the client declares in its revision."""
@@ -145,37 +156,9 @@ class BaseClient(ABC):
         meta = {"_meta": declared} if declared else {}
         return jsonrpc.build_request(next(self._ids), method, {**params, **meta})
 
-    # The messages, the same in a thread and on an event loop --------------------------------------
-
-    def _rounds(
-        self, method: str, params: Mapping[str, Any]
-    ) -> Generator[Message, Message, Message]:
-        """Yield the messages of a request, get their responses, and return the last one."""
-        response = yield self.message(method, params)
-        while more := self._retry_params(response.get("result", {})):
-            response = yield self.message(method, {**params, **more})
-        return response
-
-    def _handshake(self) -> Generator[Message, Message, Message | None]:
-        """Yield the messages that initialize a session; return the error of its rejection."""
-        if self.revision.stateless or self._is_initialized:
-            return None
-        params = {
-            "protocolVersion": self.revision.version,
-            "capabilities": self._capabilities,
-            "clientInfo": self._client_info,
-        }
-        response = yield jsonrpc.build_request(next(self._ids), "initialize", params)
-        if "error" in response:
-            return response
-        self._is_initialized = True
-        yield {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        if self._hear is not None:
-            yield self.message("logging/setLevel", {"level": "debug"})
-        return None
-
-    def _retry_params(self, result: Mapping[str, Any]) -> Message:
-        """Return the params that answer the questions of a result, empty if there are none."""
+    def _retry_params(self, response: Message) -> Message:
+        """Return the params that answer the questions of a response, empty if there are none."""
+        result = response.get("result", {})
         if not self.revision.stateless or result.get("resultType") != "input_required":
             return {}
         answers = self._answer(result.get("inputRequests", {})) if self._answer else None
@@ -184,27 +167,27 @@ class BaseClient(ABC):
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
-    def _send_all(self, rounds: Generator[Message, Message, Any]) -> Any:
+    def _exchange(self, message: Message) -> Message:
+        with self._noting(message) as responses:
+            responses.append(self.send(message))
+        return responses[0]
+
+    async def _aexchange(self, message: Message) -> Message:
+        with self._noting(message) as responses:
+            responses.append(await self.asend(message))
+        return responses[0]
+
+    @contextmanager
+    def _noting(self, message: Message) -> Iterator[list[Message]]:
+        """Yield a list for the response to a request, and note both, also if it is rejected."""
+        responses: list[Message] = []
         try:
-            message = next(rounds)
-            while True:
-                try:
-                    response = self.send(message)
-                except MCPError as exc:
-                    self._note_failure(message, exc)
-                    raise
-                message = rounds.send(self._noted(message, response))
-        except StopIteration as end:
-            return end.value
-
-    def _noted(self, message: Message, response: Message) -> Message:
-        if "id" in message:
-            self.exchanges.append((message, response))
-        return response
-
-    def _note_failure(self, message: Message, exc: MCPError) -> None:
-        failure = jsonrpc.build_failure(message.get("id"), exc, self.revision)
-        self._noted(message, failure)
+            yield responses
+        except MCPError as exc:
+            responses.append(jsonrpc.build_failure(message["id"], exc, self.revision))
+            raise
+        finally:
+            self.exchanges += ((message, one) for one in responses)
 
 
 def with_tasks(capabilities: Mapping[str, Any]) -> Message:
