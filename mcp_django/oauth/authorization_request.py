@@ -24,6 +24,7 @@ from mcp_django.conf import get_settings
 from mcp_django.execution.policy import can_connect
 from mcp_django.oauth import clients
 from mcp_django.oauth.cimd import MAX_URL_LENGTH, recent_document_problem
+from mcp_django.oauth.conf import FORBIDDEN_SCHEMES
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.protocol.text import printable
 
@@ -264,9 +265,7 @@ def _check_redirect(application: Any, redirect_uri: str) -> None:
     else:
         apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
         own = application.get_allowed_schemes() if application is not None else ()
-        trusted = scheme in {"http", "https", *apps, *own} - (
-            clients.FORBIDDEN_SCHEMES - {"http", "https"}
-        )
+        trusted = scheme in {"http", "https", *apps, *own} - (FORBIDDEN_SCHEMES - {"http", "https"})
     if not trusted:
         raise UntrustedRequest(
             _("The assistant asked to send you to an address that this site does not trust.")

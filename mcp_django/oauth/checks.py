@@ -31,7 +31,7 @@ from django.utils.module_loading import import_string
 from mcp_django.auth.challenges import protected_resource
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
 from mcp_django.conf import Check, get_settings, is_loopback, skip_if_settings_invalid
-from mcp_django.oauth.clients import app_redirect_problem
+from mcp_django.oauth.conf import app_redirect_problem
 from mcp_django.protocol.text import nearest
 from mcp_django.server import all_servers
 

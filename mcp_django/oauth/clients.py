@@ -5,7 +5,6 @@ Authentication here is for the grants and endpoints that the toolkit does not pr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
 from mcp_django.conf import get_settings, is_loopback
-from mcp_django.oauth.conf import DeclaredScopes
+from mcp_django.oauth.conf import MAX_REDIRECT, REDIRECT, DeclaredScopes, app_redirect_problem
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import OAuthError
 from mcp_django.protocol.text import printable
@@ -274,19 +273,8 @@ def update_last_used(client_id: str) -> None:
 # ``OAUTH["APP_REDIRECTS"]``. The toolkit compares a requested URI with the registered ones:
 # exactly, except for the port of a loopback address.
 
-MAX_REDIRECT = 2000
 # The loopback addresses whose port the toolkit ignores (RFC 8252, section 7.3), and no others.
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-# Schemes that the browser handles itself, or that are not those of an application.
-FORBIDDEN_SCHEMES = frozenset(
-    (
-        *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "http", "https"),
-        *("intent", "jar", "javascript", "mailto", "tel", "vbscript", "view-source", "ws", "wss"),
-    )
-)
-# The characters of RFC 3986 without the number sign: no space, control character or backslash.
-_REDIRECT = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]+")
-_APP_REDIRECT = re.compile(r"[a-z][a-z0-9+.\-]*:/[^#]*")
 
 
 def redirect_problem(uri: object) -> str:
@@ -295,7 +283,7 @@ def redirect_problem(uri: object) -> str:
         return "A redirect URI must be a non-empty string."
     if len(uri) > MAX_REDIRECT:
         return f"A redirect URI must have at most {MAX_REDIRECT} characters."
-    if not _REDIRECT.fullmatch(uri):
+    if not REDIRECT.fullmatch(uri):
         return "A redirect URI must not contain a fragment, space, control character or backslash."
     if uri in get_settings().oauth.app_redirects and not app_redirect_problem(uri):
         return ""
@@ -305,16 +293,6 @@ def redirect_problem(uri: object) -> str:
 def is_redirect_allowed(uri: object) -> bool:
     """Return whether a client may register the redirect URI."""
     return not redirect_problem(uri)
-
-
-def app_redirect_problem(uri: str) -> str:
-    """Return why an entry of ``APP_REDIRECTS`` is not valid, as a sentence, or an empty string."""
-    scheme = uri.partition(":")[0].lower()
-    if scheme in FORBIDDEN_SCHEMES:
-        return f"{scheme!r} is not an application's own scheme."
-    if not _REDIRECT.fullmatch(uri) or not _APP_REDIRECT.fullmatch(uri) or len(uri) > MAX_REDIRECT:
-        return "It is not an absolute URI such as 'com.example.app:/callback'."
-    return ""
 
 
 def _web_redirect_problem(uri: str) -> str:

@@ -7,6 +7,7 @@ is thus configured only once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,3 +108,28 @@ def _read_settings() -> Settings:
     # Also called by the toolkit's system checks, where ``MCP_DJANGO`` may not be valid.
     with use_defaults_if_invalid():
         return get_settings()
+
+
+# The entries of ``APP_REDIRECTS`` -----------------------------------------------------------------
+
+MAX_REDIRECT = 2000
+# Schemes that the browser handles itself, or that are not those of an application.
+FORBIDDEN_SCHEMES = frozenset(
+    (
+        *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "http", "https"),
+        *("intent", "jar", "javascript", "mailto", "tel", "vbscript", "view-source", "ws", "wss"),
+    )
+)
+# The characters of RFC 3986 without the number sign: no space, control character or backslash.
+REDIRECT = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]+")
+_APP_REDIRECT = re.compile(r"[a-z][a-z0-9+.\-]*:/[^#]*")
+
+
+def app_redirect_problem(uri: str) -> str:
+    """Return why an entry of ``APP_REDIRECTS`` is not valid, as a sentence, or an empty string."""
+    scheme = uri.partition(":")[0].lower()
+    if scheme in FORBIDDEN_SCHEMES:
+        return f"{scheme!r} is not an application's own scheme."
+    if not REDIRECT.fullmatch(uri) or not _APP_REDIRECT.fullmatch(uri) or len(uri) > MAX_REDIRECT:
+        return "It is not an absolute URI such as 'com.example.app:/callback'."
+    return ""
