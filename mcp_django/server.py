@@ -171,12 +171,17 @@ class MCPServer:
     # Components -----------------------------------------------------------------------------------
 
     def add(self, component: Component) -> None:
-        """Register a component; the first tool with ``polling_fallback=True`` adds ``get_result``.
+        """Register a component, and what belongs to it.
+
+        That is the page of a tool's MCP App, and ``get_result`` for the first tool with
+        ``polling_fallback=True``.
 
         Raises:
             AlreadyRegistered: a component of this kind has the same name or alias.
         """
-        self.registry.add(component)
+        page = self.registry.add(component)
+        if page is not None:
+            self.add(page)
         if isinstance(component, Tool) and component.polling_fallback:
             task_status.register_get_result(self)
 

@@ -366,4 +366,10 @@ def test_a_server_of_the_site_may_see_what_is_added() -> None:
     def toast() -> str:
         return ""
 
-    assert server.added == ["work", "get_result", "about", "toast"]
+    @server.tool(ui="shop/orders.html")
+    def shown() -> dict[str, int]:
+        return {}
+
+    page = server.added.pop()
+    assert server.added == ["work", "get_result", "about", "toast", "shown"]
+    assert page in {one.name for one in server.registry.app_pages}

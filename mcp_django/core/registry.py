@@ -46,8 +46,8 @@ class Registry:
         self.generation = 0
         """Incremented by each change, so that caches derived from the tables can detect it."""
 
-    def add(self, component: Component) -> None:
-        """Register a component; for a tool with an MCP App, register the app page too.
+    def add(self, component: Component) -> UIResource | None:
+        """Register a component; return the page of a tool's MCP App, which is to be added next.
 
         Raises:
             AlreadyRegistered: a component of this kind has the same name or alias.
@@ -76,9 +76,7 @@ class Registry:
         for alias in component.aliases:
             self._aliases[component.kind, alias] = component
         self.generation += 1
-        page = build_app_page(component, self.server) if isinstance(component, Tool) else None
-        if page is not None:
-            self.add(page)
+        return build_app_page(component, self.server) if isinstance(component, Tool) else None
 
     def find_by_name(self, kind: str, name: str) -> Component | None:
         """Return the component of a kind with this name, URI or alias."""

@@ -250,7 +250,7 @@ class StagingServer:
         return getattr(real, name)
 
     def add(self, component: Component) -> None:
-        """Add a component to this registry."""
+        """Add a component to this registry; exposed ones have no MCP App."""
         self.registry.add(component)
 
     def code_registrations(self, model: type[Model]) -> list[ModelComponents[Any]]:
