@@ -48,19 +48,27 @@ class BatchAdmission:
         self.outcomes: dict[int, Opened | Exception] = {}
         """What became of each request so far: its response, its call, or why it was rejected."""
 
-    def authorize(self) -> list[AccessRefused]:
-        """Admit the requests that run functions; return why the caller may not use a request."""
+    def authorize(self) -> None:
+        """Admit the requests that run functions."""
         for index, request in self._requests.items():
             if request.method in WORK_METHODS:
                 self._open(index, request, self._usage_batch)
+
+    def refusals(self) -> list[AccessRefused]:
+        """Return why the caller may not use requests, subscriptions among them, in their order."""
+        found = []
+        for index, request in self._requests.items():
+            outcome = self.outcomes.get(index)
+            if isinstance(outcome, AccessRefused):
+                found.append(outcome)
             elif request.method == "resources/subscribe":
                 # The subscription itself is made later, if no member is rejected.
                 try:
                     with suppress(MCPError):
                         authorize_subscription(self._call_for(request))
                 except AccessRefused as exc:
-                    self.outcomes[index] = exc
-        return [one for one in self.outcomes.values() if isinstance(one, AccessRefused)]
+                    found.append(exc)
+        return found
 
     def count(self) -> None:
         """Count the uses of all requests.

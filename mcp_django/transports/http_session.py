@@ -486,7 +486,8 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         partial(posted.open, session),
         partial(posted.call_for, session),
     )
-    if refusals := admission.authorize():
+    admission.authorize()
+    if refusals := admission.refusals():
         # The rejection answers the whole batch, so it has to name the scopes of every member.
         admission.reject(refusals[0])
         raise _combine_rejections(refusals)
