@@ -283,7 +283,8 @@ class Access(NamedTuple):
     backends: tuple[str, ...]
     """The authentication backends of the server."""
     accepted: dict[CallerKey, Account]
-    """Callers that may connect, with what was confirmed of them when that was decided."""
+    """Callers that may connect, with what was confirmed of them when that was decided; at most
+    ``MAX_ACCEPTED``, and gone with the catalog."""
     permission: Any
     scopes: tuple[str, ...]
     settings: Settings

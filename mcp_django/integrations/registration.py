@@ -1,9 +1,8 @@
 """``register`` and the other ``register_*`` methods: add the site's existing code to a server.
 
 They are functions of a server, which ``MCPServer`` has as methods. They take models, views, forms,
-views of Django REST framework and folders of skills. Modules that
-need REST framework or the admin are imported when they are first used, since a site may have
-neither.
+views of Django REST framework and folders of skills. Modules that need REST framework or the admin
+are imported when they are first used, since a site may have neither.
 """
 
 from __future__ import annotations

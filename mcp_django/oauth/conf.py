@@ -2,7 +2,7 @@
 
 ``MCP_DJANGO`` cannot be read while ``settings.py`` runs. The scopes and the redirect URI schemes
 depend on it, so the toolkit gets them as lazy containers that read ``MCP_DJANGO`` on access. Each
-is thus configured only once.
+is thus configured only once. ``app_redirect_problem`` is the rule for ``APP_REDIRECTS``.
 """
 
 from __future__ import annotations

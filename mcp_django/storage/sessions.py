@@ -72,8 +72,6 @@ MAX_SUBSCRIBED_CHARACTERS = 256 * 1024
 MAX_EVICTED = 99
 # When a client is told to retry if there are too many sessions.
 RETRY_AFTER_SECONDS = 60
-
-
 # The server chooses the level before the first logging/setLevel (2025-11-25, "Logging").
 DEFAULT_LOG_LEVEL = "info"
 

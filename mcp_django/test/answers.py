@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -88,7 +88,7 @@ class NotificationRecorder:
 
     messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def post(self, message: Any, *, key: Hashable = None) -> None:
+    def add(self, message: dict[str, Any]) -> None:
         """Record a notification."""
         self.messages.append(message)
 

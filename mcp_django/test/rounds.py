@@ -107,7 +107,7 @@ class Rounds:
         await self.aclose()
 
     def _hear(self, message: Message) -> None:
-        self._recorder.post(message)
+        self._recorder.add(message)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request with any method and return its result."""

@@ -206,7 +206,7 @@ class _Outbox:
         self._hear = hear
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Give a notification; there is no stream that could be closed."""
+        """Give a notification; a request to close the stream is ignored."""
         if isinstance(message, dict):
             self._hear(message)
 
