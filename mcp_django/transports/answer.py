@@ -110,13 +110,19 @@ def _start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 async def _run_polled(work: Work) -> Reply | Stream:
     with cancellation_poller.poll_during(work.call):
         try:
-            answered = _answered(work, await invoke.run_from_event_loop(work.call))
-            if not isinstance(answered, Pending):
-                return answered
-            # The stream has a row to be stored.
-            return await get_pool("short").run(partial(run_with_request_signals, answered.settle))
+            result = await invoke.run_from_event_loop(work.call)
+            settle = partial(_settled, work, result)
+            if result.get("resultType") != "input_required":
+                return settle()
+            # The stream has a row to be stored, whose owner this process has to be.
+            return await get_pool("short").run(partial(run_with_request_signals, settle))
         except MCPError as exc:
             return _failed(work, exc)
+
+
+def _settled(work: Work, result: Result) -> Reply | Stream:
+    answered = _answered(work, result)
+    return answered.settle() if isinstance(answered, Pending) else answered
 
 
 def _answered(work: Work, result: Result) -> Reply | Pending:

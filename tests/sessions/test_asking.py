@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
 from mcp_django.models import Inbox
+from mcp_django.storage import inbox
 from tests.servers import token_for
 from tests.sessions.asking import (
     EVERYTHING,
@@ -40,6 +41,20 @@ async def test_a_tool_asks_and_goes_on(version: str, tool: str, streaming: str) 
         (response,) = await reader.rest()
     assert response["id"] == 1
     assert text(response) == ("Hello Ada." if tool == "name" else "0 groups, then 1")
+
+
+@spec("ASK-4")
+@pytest.mark.parametrize("tool", ["name", "name_later"])
+async def test_a_process_that_was_idle_before_asks(
+    tool: str, streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await ready(streaming)
+    # As after ten seconds without a request: the stream of the question needs a heartbeat.
+    monkeypatch.setattr(inbox, "_last_heartbeats", {})
+    async with asking(peer, call(tool)) as reader:
+        await answer(peer, await reader.message(), accept("Ada"))
+        (response,) = await reader.rest()
+    assert "error" not in response
 
 
 @spec("ASK-2", "MRT-13")
