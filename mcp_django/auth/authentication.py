@@ -408,7 +408,7 @@ def _ask_for_caller(key: CallerKey, credentials: Credentials) -> Principal | Non
 
 def _with_own_user(caller: Principal | None) -> Principal | None:
     """Return a cached caller for one request, ``None`` if its credential has expired."""
-    if caller is None or _has_expired(caller):
+    if caller is None or (caller.expires_at is not None and caller.expires_at <= timezone.now()):
         return None
     user, claims = SimpleLazyObject(partial(_load_user, caller.user)), caller.claims
     if isinstance(claims, Claims):
@@ -430,10 +430,6 @@ def _load_user(confirmed: Any) -> Any:
     if user is None:
         raise AuthenticationRequired("The user is not active any more.", error="invalid_token")
     return user
-
-
-def _has_expired(principal: Principal) -> bool:
-    return principal.expires_at is not None and principal.expires_at <= timezone.now()
 
 
 # The caller of a local process --------------------------------------------------------------------

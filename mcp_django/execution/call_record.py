@@ -350,7 +350,7 @@ def columns(call_record: CallRecord, meaning: CallOutcome | None = None) -> dict
         "component": about.key if about else _clean_text(_requested_name(call_record), 500),
         "origin": origin,
         "user_key": principal.user_key[:128],
-        "user_name": _clean_text(principal.username, 255) if principal.is_authenticated else "",
+        "user_name": _clean_text(principal.username, 255),
         "acting_user": _clean_text(acting, 255) if acting else "",
         "client_id": _clean_text(principal.client_id, 255) if principal.client_id else "",
         "client": _client_label(client) if client else "",

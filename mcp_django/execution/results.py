@@ -374,10 +374,10 @@ def encode_result(call: Call, result: Result) -> bytes:
         return call.encoded[1]
     revision, schema = call.envelope.revision, None
     identity: Any = None
-    if not revision.stateless:
-        schema = _output_schema(call)
-    else:
+    if revision.stateless:
         identity = _identity(call)
+    elif "structuredContent" in result:
+        schema = _output_schema(call)
     projected = projection.project_result(
         call.request.method, result, revision, identity=identity, output_schema=schema
     )

@@ -82,12 +82,21 @@ def _handshake_result(
     projected = dict(result)
     for key in _STATELESS_MEMBERS:
         projected.pop(key, None)
-    project = _PROJECTIONS.get(method)
-    if project is not None:
-        project(projected, revision)
-    if method == "tools/call":
+    if method in _MEMBERS:
+        _project_member(method, projected, revision)
+    elif method == "initialize":
+        projected["capabilities"] = project_capabilities(projected["capabilities"], revision)
+        projected["serverInfo"] = project_implementation(projected["serverInfo"], revision)
+    if method == "tools/call" and "structuredContent" in projected:
         _project_structured(projected, revision, output_schema)
     return projected
+
+
+def _project_member(method: str, projected: dict[str, Any], revision: Revision) -> None:
+    member, project = _MEMBERS[method]
+    # The entries of a list are encoded already (`encode_entries`).
+    if not isinstance(projected[member], msgspec.Raw):
+        projected[member] = [project(one, revision) for one in projected[member]]
 
 
 def encode_entries(method: str, member: str, entries: Sequence[Wire], revision: Revision) -> Any:
@@ -97,8 +106,8 @@ def encode_entries(method: str, member: str, entries: Sequence[Wire], revision: 
     so that encoding the result fails.
     """
     listed: dict[str, Any] = {member: entries}
-    if not revision.stateless and method in _PROJECTIONS:
-        _PROJECTIONS[method](listed, revision)
+    if not revision.stateless and method in _MEMBERS:
+        _project_member(method, listed, revision)
     try:
         return msgspec.Raw(jsonrpc.encode(listed[member]))
     except (TypeError, ValueError):
@@ -225,8 +234,6 @@ def _project_contents(contents: Wire, revision: Revision) -> dict[str, Any]:
 def _project_structured(
     projected: dict[str, Any], revision: Revision, output_schema: Wire | None
 ) -> None:
-    if "structuredContent" not in projected:
-        return
     value = projected["structuredContent"]
     if revision.structured_output == "none":
         del projected["structuredContent"]
@@ -236,11 +243,6 @@ def _project_structured(
         fits = is_object_schema(output_schema)
     if not fits:
         projected["structuredContent"] = wrap_value(value)
-
-
-def _project_initialize(projected: dict[str, Any], revision: Revision) -> None:
-    projected["capabilities"] = project_capabilities(projected["capabilities"], revision)
-    projected["serverInfo"] = project_implementation(projected["serverInfo"], revision)
 
 
 def _project_message(message: Wire, revision: Revision) -> dict[str, Any]:
@@ -273,30 +275,16 @@ def _without(wire: Wire, keys: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in wire.items() if key not in keys} if keys else dict(wire)
 
 
-_Projection = Callable[[dict[str, Any], Revision], None]
-
-
-def _project_members(
-    member: str, project: Callable[[Wire, Revision], dict[str, Any]]
-) -> _Projection:
-    def project_each(projected: dict[str, Any], revision: Revision) -> None:
-        # The entries of a list are encoded already (`encode_entries`).
-        if not isinstance(projected[member], msgspec.Raw):
-            projected[member] = [project(one, revision) for one in projected[member]]
-
-    return project_each
-
-
-_PROJECTIONS: Mapping[str, _Projection] = {
-    "initialize": _project_initialize,
-    "tools/list": _project_members("tools", project_tool),
-    "tools/call": _project_members("content", project_block),
-    "resources/list": _project_members("resources", project_resource),
-    "resources/templates/list": _project_members("resourceTemplates", project_resource),
-    "resources/read": _project_members("contents", _project_contents),
-    "prompts/list": _project_members("prompts", project_prompt),
-    "prompts/get": _project_members("messages", _project_message),
-    "tasks/list": _project_members("tasks", lambda task, revision: _older_task(task)),
+# The member of a method's result that has the entries, and what converts one of them.
+_MEMBERS: Mapping[str, tuple[str, Callable[[Wire, Revision], dict[str, Any]]]] = {
+    "tools/list": ("tools", project_tool),
+    "tools/call": ("content", project_block),
+    "resources/list": ("resources", project_resource),
+    "resources/templates/list": ("resourceTemplates", project_resource),
+    "resources/read": ("contents", _project_contents),
+    "prompts/list": ("prompts", project_prompt),
+    "prompts/get": ("messages", _project_message),
+    "tasks/list": ("tasks", lambda task, revision: _older_task(task)),
 }
 
 

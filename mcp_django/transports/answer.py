@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -89,32 +89,28 @@ async def arun_work(work: Work) -> Reply | Stream:
 
 async def _arun_in_session(work: Work) -> Reply | Stream:
     # A client that disconnects does not cancel its call in a session.
-    task = _start(_run_polled(work))
-    if task.done():
-        return _cancelled(work) if task.cancelled() else task.result()
-    _detached.add(task)
-    task.add_done_callback(_detached.discard)
-    work.call.cancellation.add_callback(call_on_loop(task.cancel))
-    await asyncio.wait([task])
-    return _cancelled(work) if task.cancelled() else task.result()
-
-
-def _start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Begin a coroutine in a task of its own, at once where Python can: most of them end then."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
-        return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return loop.create_task(coroutine)
+        # Most calls end at their first step.
+        task = asyncio.Task(_run_polled(work), loop=loop, eager_start=True)
+    else:
+        task = loop.create_task(_run_polled(work))
+    if not task.done():
+        _detached.add(task)
+        task.add_done_callback(_detached.discard)
+        work.call.cancellation.add_callback(call_on_loop(task.cancel))
+        await asyncio.wait([task])
+    return _cancelled(work) if task.cancelled() else task.result()
 
 
 async def _run_polled(work: Work) -> Reply | Stream:
     with cancellation_poller.poll_during(work.call):
         try:
             result = await invoke.run_from_event_loop(work.call)
-            settle = partial(_settled, work, result)
             if result.get("resultType") != "input_required":
-                return settle()
-            # The stream has a row to be stored, whose owner this process has to be.
+                return _reply(work, result)
+            # The stream of the question has a row to be stored, whose owner needs a heartbeat.
+            settle = partial(_settled, work, result)
             return await get_pool("short").run(partial(run_with_request_signals, settle))
         except MCPError as exc:
             return _failed(work, exc)
@@ -126,10 +122,14 @@ def _settled(work: Work, result: Result) -> Reply | Stream:
 
 
 def _answered(work: Work, result: Result) -> Reply | Pending:
+    if work.ask is None or result.get("resultType") != "input_required" or _is_cancelled(work):
+        return _reply(work, result)
+    return work.ask(result)
+
+
+def _reply(work: Work, result: Result) -> Reply:
     if _is_cancelled(work):
         return _cancelled(work)
-    if work.ask is not None and result.get("resultType") == "input_required":
-        return work.ask(result)
     body = encode_response(work.call, result)
     return Reply(status=200, headers=work.headers, body=body)
 

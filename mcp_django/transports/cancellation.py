@@ -42,11 +42,6 @@ class CancelledParams(msgspec.Struct, rename="camel"):
     reason: Any = None
 
 
-def register_call(session_pk: int, call: Call) -> None:
-    """Register a call, so it can be cancelled by its request id while it runs."""
-    _running_calls.add(session_pk, json.dumps(call.request.id), call.cancellation)
-
-
 def cancel_request(session_pk: int, message: Notification) -> None:
     """Cancel the request that a notification names, in the process that runs it; blocking.
 
@@ -61,7 +56,7 @@ def cancel_request(session_pk: int, message: Notification) -> None:
             return
         named = int(named)
     request_id = json.dumps(named)
-    if _running_calls.cancel(session_pk, request_id):
+    if running_calls.cancel(session_pk, request_id):
         return
     owner = streams.find_request_owner(session_pk, named)
     if owner is None:
@@ -76,14 +71,14 @@ def apply_stored_cancellations(session_pk: int) -> None:
     """Cancel calls of this process for which another process stored a cancellation; blocking."""
     ages = {
         _ref(request_id): (request_id, age)
-        for request_id, age in _running_calls.of(session_pk).items()
+        for request_id, age in running_calls.of(session_pk).items()
     }
     for ref in inbox.refs_with_messages(session_pk, ages):
         request_id, age = ages[ref]
         since = age + OVERTAKING_SECONDS
         if inbox.refs_with_messages(session_pk, [ref], since=since):
             # Cancel first: a function in a transaction need not wait for the message's deletion.
-            _running_calls.cancel(session_pk, request_id)
+            running_calls.cancel(session_pk, request_id)
             inbox.take_messages(session_pk, [ref])
 
 
@@ -91,8 +86,8 @@ def _apply_stored_cancellations_of(session_pks: Iterable[int]) -> None:
     """Apply stored cancellations for several sessions; cancel all calls of ended sessions."""
     wanted = set(session_pks)
     for session_pk in wanted - sessions.live_sessions(wanted):
-        for request_id in _running_calls.of(session_pk):
-            _running_calls.cancel(session_pk, request_id)
+        for request_id in running_calls.of(session_pk):
+            running_calls.cancel(session_pk, request_id)
     for session_pk in inbox.sessions_with_messages(wanted):
         apply_stored_cancellations(session_pk)
 
@@ -112,12 +107,15 @@ class _RunningCalls:
         self._begun: weakref.WeakKeyDictionary[Cancellation, float] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def add(self, session_pk: int, request_id: str, flag: Cancellation) -> None:
+    def add(self, session_pk: int, call: Call) -> None:
+        """Add a call, so it can be cancelled by its request id while it runs."""
+        flag = call.cancellation
         with self._lock:
-            self._flags[(session_pk, request_id)] = flag
+            self._flags[(session_pk, json.dumps(call.request.id))] = flag
             self._begun[flag] = time.monotonic()
 
     def cancel(self, session_pk: int, request_id: str) -> bool:
+        """Cancel a call; return whether it runs here."""
         with self._lock:
             flag = self._flags.get((session_pk, request_id))
         if flag is None:
@@ -136,7 +134,7 @@ class _RunningCalls:
             }
 
 
-_running_calls = _RunningCalls()
+running_calls = _RunningCalls()
 
 
 # Cancellations from other processes ---------------------------------------------------------------
@@ -169,16 +167,6 @@ class _CancellationPoller:
             yield
             return
         pk = session.record.pk
-        self._hold(pk)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._sessions[pk] -= 1
-                if not self._sessions[pk]:
-                    del self._sessions[pk]
-
-    def _hold(self, pk: int) -> None:
         with self._lock:
             self._sessions[pk] += 1
             if self._thread is None:
@@ -186,6 +174,13 @@ class _CancellationPoller:
                     target=self._keep, name="mcp-cancellation", daemon=True
                 )
                 self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sessions[pk] -= 1
+                if not self._sessions[pk]:
+                    del self._sessions[pk]
 
     def _keep(self) -> None:
         before: set[int] = set()

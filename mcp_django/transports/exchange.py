@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
-from mcp_django.auth.authentication import authenticate, caller_key
-from mcp_django.auth.backends import BEARER_BACKENDS, CallerKey
+from mcp_django.auth.authentication import authenticate
+from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.challenges import build_challenge, metadata_url
 from mcp_django.auth.credentials import Credentials, without_credentials
 from mcp_django.auth.limits import UNPROVEN, presumed_caller
@@ -297,10 +297,11 @@ def authenticate_exchange(server: Server, exchange: Exchange) -> Principal:
     Raises:
         AccessRefused: the credentials are invalid, or there were too many failed attempts.
     """
-    return authenticate(server.auth, _credentials_of(server, exchange))
+    return authenticate(server.auth, credentials_of(server, exchange))
 
 
-def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
+def credentials_of(server: Server, exchange: Exchange) -> Credentials:
+    """Return what a request says about its caller."""
     return Credentials(
         headers=exchange.headers,
         query=exchange.query,
@@ -313,21 +314,12 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
     )
 
 
-def key_of_caller(server: Server, exchange: Exchange, backends: Sequence[str]) -> CallerKey | None:
-    """Return the key of the caller of a request, ``None`` if it may not be cached.
-
-    Raises:
-        AuthenticationRequired: the credential is malformed.
-    """
-    return caller_key(backends, _credentials_of(server, exchange))
-
-
 def has_malformed_credential(server: Server, exchange: Exchange) -> bool:
     """Return whether a credential is malformed, so the request is rejected whatever its body."""
     if "authorization" not in exchange.headers and not exchange.query:
         return False
     try:
-        _credentials_of(server, exchange).bearer  # noqa: B018 - read for what it raises
+        credentials_of(server, exchange).bearer  # noqa: B018 - read for what it raises
     except AuthenticationRequired:
         return True
     return False

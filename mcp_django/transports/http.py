@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InterfaceError, OperationalError
 
-from mcp_django.auth.authentication import ask_for_caller, known_caller
+from mcp_django.auth.authentication import ask_for_caller, caller_key, known_caller
 from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.credentials import MAX_BEARER
 from mcp_django.auth.limits import presumed_caller
@@ -74,13 +74,13 @@ from mcp_django.transports.exchange import (
     accepted,
     authenticate_exchange,
     challenge_reply,
+    credentials_of,
     error_reply,
     has_malformed_credential,
     internal_error_reply,
     is_caller_unverified,
     json_reply,
     jsonrpc_error_reply,
-    key_of_caller,
     record_step_up,
 )
 from mcp_django.transports.http_session import NeedsThread, SessionRequest
@@ -225,7 +225,7 @@ async def ask_ahead(server: Server, exchange: Exchange) -> None:
     try:
         principal: Principal | None = anonymous_principal()
         if b"authorization" in exchange.headers.lines:
-            key = key_of_caller(server, exchange, server.auth)
+            key = caller_key(server.auth, credentials_of(server, exchange))
             if key is None:
                 return
             principal = known_caller(key) or await ask_for_caller(key, exchange.headers)
@@ -262,8 +262,8 @@ def serve_on_loop(received: ParsedRequest) -> Outcome | None:
     if catalog is None:
         return None
     try:
-        received.principal = _principal_on_loop(received, catalog)
-        outcome = _outcome_on_loop(received)
+        received.principal = principal = _principal_on_loop(received, catalog)
+        outcome = _outcome_on_loop(received, principal)
     except (NeedsThread, SynchronousOnlyOperation):
         # Or the site's own code used the database, for example to validate an argument.
         return None
@@ -289,7 +289,7 @@ def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
             principal = anonymous_principal(may_sign_in=access.may_sign_in)
     elif access.needs_only_accounts:
         try:
-            key = key_of_caller(server, exchange, access.backends)
+            key = caller_key(access.backends, credentials_of(server, exchange))
             if key is not None:
                 principal = received.answers.get(key) or known_caller(key)
             if principal is None or key is None:
@@ -303,7 +303,7 @@ def _principal_on_loop(received: ParsedRequest, catalog: Catalog) -> Principal:
     return principal
 
 
-def _outcome_on_loop(received: ParsedRequest) -> Outcome:
+def _outcome_on_loop(received: ParsedRequest, principal: Principal) -> Outcome:
     """Return the outcome of a request whose caller is known.
 
     Raises:
@@ -323,7 +323,7 @@ def _outcome_on_loop(received: ParsedRequest) -> Outcome:
         return found
     if not has_session or not isinstance(message, Request) or message.method == "initialize":
         raise NeedsThread
-    request = _session_request(received)
+    request = SessionRequest(received.server, exchange, principal)
     received.unknown = key = request.session_key
     record = None
     if key is not None:
@@ -392,7 +392,8 @@ def _admit_in_thread(received: ParsedRequest) -> Outcome:
         found = _route(received)
         if isinstance(found, Handshake):
             assert isinstance(received.message, (Request, Notification, Response, Batch))
-            return _session_request(received).post(received.message)
+            assert received.principal is not None
+            return SessionRequest(server, exchange, received.principal).post(received.message)
         if not isinstance(found, Call):
             return found
         call = found
@@ -421,11 +422,6 @@ def _authorize_caller(received: ParsedRequest) -> None:
         raise
 
 
-def _session_request(received: ParsedRequest) -> SessionRequest:
-    assert received.principal is not None
-    return SessionRequest(received.server, received.exchange, received.principal)
-
-
 def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
     """Return the call of a request at a stateless revision, or the outcome of another message."""
     server, exchange, message = received.server, received.exchange, received.message
@@ -434,7 +430,7 @@ def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
     if exchange.endpoint != "mcp":
         return _legacy(received, principal)
     if message is None:
-        return _without_message(_session_request(received))
+        return _without_message(SessionRequest(server, exchange, principal))
     if isinstance(message, DecodingFailure):
         return error_reply(message.error, message.id)
     try:
@@ -445,7 +441,7 @@ def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
         else:
             route = classify(message, exchange.headers, enabled=versions)
     except MCPError as exc:
-        session_revision = _session_request(received).revision()
+        session_revision = SessionRequest(server, exchange, principal).revision()
         call_log.log_rejected(
             server,
             message,

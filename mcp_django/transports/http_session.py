@@ -254,7 +254,7 @@ class SessionRequest:
             reply = json_reply(200, encode_response(call, call.result))
             reply.hold = _hold(call.request)
             return reply
-        cancellation.register_call(session.record.pk, call)
+        cancellation.running_calls.add(session.record.pk, call)
         if isinstance(call.result, TaskWait):
             return self._await(session, call)
         if self.streams_to and call.wants_stream:
@@ -503,7 +503,7 @@ def _answer_batch(posted: SessionRequest, session: StoredSession, batch: Batch) 
         if isinstance(member, (Request, DecodingFailure)):
             found = _entry(session, member, admission.outcomes.get(index))
             if isinstance(found, Call):
-                cancellation.register_call(session.record.pk, found)
+                cancellation.running_calls.add(session.record.pk, found)
                 running.append(found)
             else:
                 finished.append(found)

@@ -230,7 +230,7 @@ async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: st
 def elsewhere(request_id: Any) -> None:
     """Let another process take a cancellation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cancellation, "_running_calls", cancellation._RunningCalls())
+        patch.setattr(cancellation, "running_calls", cancellation._RunningCalls())
         params = json.dumps({"requestId": request_id}).encode()
         message = Notification("notifications/cancelled", params)
         cancellation.cancel_request(Session.objects.get().pk, message)
