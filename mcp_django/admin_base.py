@@ -7,9 +7,12 @@ site applies to the pages of this package too. If that setting is wrong, they de
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -18,14 +21,23 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.auth import get_permission_codename, get_user_model
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
+from django.db.models import DateTimeField, Model, QuerySet
+from django.forms import ModelChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.dateparse import parse_datetime
+from django.utils.formats import localize, number_format
+from django.utils.html import format_html, format_html_join
 from django.utils.module_loading import import_string
-from django.utils.translation import gettext as _, gettext_lazy
+from django.utils.text import capfirst
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext as _, gettext_lazy, override, pgettext
 
 from mcp_django.conf import get_settings
+from mcp_django.schema.secrets import is_secret_name
 
 
 def import_base_class() -> type[Any]:
@@ -109,7 +121,60 @@ class MCPModelAdmin(_Themed):
         """
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        return super().history_view(request, object_id, extra_context)
+        response = super().history_view(request, object_id, extra_context)
+        for entry in getattr(response, "context_data", {}).get("action_list", ()):
+            # The template calls it without arguments, as that of each theme does.
+            entry.get_change_message = partial(describe_entry, entry)
+        return response
+
+    def construct_change_message(
+        self,
+        request: HttpRequest,
+        form: Any,
+        formsets: Any,
+        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+    ) -> Any:
+        """Return Django's message for the history, with the old and the new values."""
+        message: Any = super().construct_change_message(request, form, formsets, add)
+        for part in message:
+            if "changed" in part and "fields" in part["changed"]:
+                part["changed"]["values"] = changed_values(form)
+        return message
+
+    def log_changed_fields(
+        self, request: HttpRequest, rows: Sequence[Any], values: Mapping[str, Any]
+    ) -> None:
+        """Log in the history of each row that these columns get these values, as the form does.
+
+        The rows must still have their old values.
+        """
+        user: Any = request.user
+        entries = []
+        for row in rows:
+            changed = {
+                name: (getattr(row, name), new)
+                for name, new in values.items()
+                if getattr(row, name) != new
+            }
+            # Stored in English; the history translates it for each reader.
+            with override(None):
+                labels = {name: _label_of(self.opts.get_field(name)) for name in changed}
+            told = [
+                {"name": name, "label": labels[name], "old": _plain(old), "new": _plain(new)}
+                for name, (old, new) in changed.items()
+            ]
+            message = [{"changed": {"fields": [*labels.values()], "values": told}}]
+            entries.append(
+                LogEntry(
+                    user_id=user.pk,
+                    content_type=ContentType.objects.get_for_model(row, for_concrete_model=False),
+                    object_id=str(row.pk),
+                    object_repr=str(row)[:200],
+                    action_flag=CHANGE,
+                    change_message=json.dumps(message),
+                )
+            )
+        LogEntry.objects.bulk_create(entries)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """Return the row with this key, or ``None``; PostgreSQL rejects a key with a NUL."""
@@ -136,6 +201,95 @@ class MCPModelAdmin(_Themed):
             return super().get_changelist_instance(request)
         except OverflowError:  # a year that Django accepts, in the date hierarchy
             raise IncorrectLookupParameters("A number is too large for the database.") from None
+
+
+# The history, with old and new values -------------------------------------------------------------
+
+# Django's entry names the changed fields. Beside these names, entries of this package have the old
+# and the new values, as JSON; Django ignores them.
+
+
+def changed_values(form: Any) -> list[dict[str, Any]]:
+    """Return the old and new value of each changed field of a form, without secrets."""
+    found = []
+    with override(None):
+        for name in form.changed_data:
+            field: Any = form.fields[name]
+            if is_secret_name(name) or field.widget.is_hidden:
+                continue
+            old, new = form[name].initial, form.cleaned_data.get(name)
+            if isinstance(field, ModelChoiceField) and not isinstance(old, Model):
+                # `to_python` looks only among the users that may be chosen.
+                model: Any = field.queryset.model  # type: ignore[union-attr]  # never None
+                old = model._default_manager.filter(pk=old).first()
+            label = _label_of(field) or name.replace("_", " ").capitalize()
+            if not isinstance(new, Mapping):
+                old, new = {"": old}, {"": new}
+            found += [
+                {
+                    "name": name,
+                    "label": f"{label}: {part.replace('_', ' ')}" if part else label,
+                    "old": _plain((old or {}).get(part)),
+                    "new": _plain(value),
+                }
+                for part, value in new.items()
+            ]
+    return [one for one in found if one["old"] != one["new"]]
+
+
+def _label_of(field: Any) -> str:
+    label = getattr(field, "verbose_name", None) or field.label
+    return capfirst(str(label)) if label else ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON; empty values are all ``None``."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, QuerySet | list | tuple | set | frozenset):
+        return sorted(map(str, value)) or None
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value).replace("\r\n", "\n") if value not in (None, "") else None
+
+
+def describe_entry(entry: LogEntry) -> Any:
+    """Return what an entry of the history says: the old and the new values, where it has them."""
+    try:
+        parts = json.loads(entry.change_message)
+        told = [one for part in parts for one in part["changed"]["values"]]
+    except (ValueError, KeyError, TypeError):
+        told = []
+    if not told:
+        return LogEntry.get_change_message(entry)
+    model = entry.content_type.model_class() if entry.content_type else None
+    lines = [(_(one["label"]), _describe_values(model, one)) for one in told]
+    items = format_html_join("", "<li>{}: {}</li>", lines)
+    return format_html('<ul class="mcp-list mcp-changes">{}</ul>', items)
+
+
+def _describe_values(model: Any, told: Mapping[str, Any]) -> str:
+    old, new = told["old"], told["new"]
+    if isinstance(old, list) or isinstance(new, list):
+        before, after = old or [], new or []
+        added = [f"+ {one}" for one in after if one not in before]
+        removed = [f"- {one}" for one in before if one not in after]
+        return ", ".join([*added, *removed])
+    return " → ".join(_value_text(model, told["name"], value) for value in (old, new))
+
+
+def _value_text(model: Any, name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return pgettext("switch", "on") if value else pgettext("switch", "off")
+    if isinstance(value, int | float):
+        return str(number_format(value))
+    field = {one.name: one for one in model._meta.fields}.get(name) if model else None
+    moment = parse_datetime(value) if isinstance(field, DateTimeField) else None
+    if moment is not None:
+        return str(localize(localtime(moment) if is_aware(moment) else moment))
+    return str(dict(field.flatchoices).get(value, value)) if field is not None else value
 
 
 NOT_DELEGABLE = gettext_lazy("Choose a user who has no more permissions and groups than you have.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -35,7 +35,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
 from django.utils.timezone import is_aware, localtime
-from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy, override
+from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.exceptions import Busy
@@ -182,6 +182,11 @@ class OptimisticLockForm(ModelForm):
         super().__init__(*args, **kwargs)
         self._now = _access_digest(self.instance)
         self.fields["access_digest"].initial = self._now
+
+    @cached_property
+    def changed_data(self) -> list[str]:
+        """The names of the changed fields, for the history."""
+        return [name for name in super().changed_data if name != "access_digest"]
 
     def clean(self) -> Any:
         """Add an error if the access columns have changed since the form was opened."""
@@ -368,16 +373,6 @@ class SwitchableAdmin(MCPModelAdmin):
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Disable the selected rows."""
         self.set_enabled(request, queryset.filter(is_enabled=True), is_enabled=False)
-
-    def log_changed_fields(
-        self, request: HttpRequest, rows: Sequence[Any], names: Iterable[str]
-    ) -> None:
-        """Log in the admin history of each row which fields have changed, as the form does."""
-        user: Any = request.user
-        # Stored in English; the admin translates it for each reader.
-        with override(None):
-            labels = [str(self.opts.get_field(name).verbose_name) for name in names]  # type: ignore[union-attr]  # not a relation
-        LogEntry.objects.log_actions(user.pk, rows, CHANGE, [{"changed": {"fields": labels}}])
 
 
 # *Update from code* -------------------------------------------------------------------------------

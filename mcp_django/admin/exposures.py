@@ -243,11 +243,11 @@ class ExposureAdmin(SwitchableAdmin):
                 rows.append(row)
         alias = router.db_for_write(self.model)
         with transaction.atomic(using=alias):
+            self.log_changed_fields(request, rows, {"is_enabled": is_enabled})
             for row in rows:
                 row.is_enabled = is_enabled
                 row.save(using=alias, update_fields=["is_enabled", "changed_at"])
             if rows:
-                self.log_changed_fields(request, rows, ["is_enabled"])
                 self._publish_change(request, self.lists_of(rows))
         count = len(rows)
         message_text = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)

@@ -410,14 +410,12 @@ class TextAdmin(TextPages):
     def _set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
     ) -> None:
-        done = gettext("Enabled.") if is_enabled else gettext("Disabled.")
         with transaction.atomic(using=queryset.db):
             rows = list(queryset.exclude(is_enabled=is_enabled))
             # An update leaves the version alone, so it does not conflict with an open form.
             everywhere = queryset.model._default_manager.using(queryset.db)
             everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)
-            for row in rows:
-                self.log_change(request, row, done)
+            self.log_changed_fields(request, rows, {"is_enabled": is_enabled})
             self._publish_change({row.server for row in rows})
         n = len(rows)
         text = ngettext("%(n)d %(name)s was changed.", "%(n)d %(name)s were changed.", n)
