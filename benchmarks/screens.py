@@ -73,7 +73,7 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
         Page(name="components, overridden", path=f"{components}?overridden=yes", queries=14),
         Page(name="calls, the newest", path=calls, queries=5),
         Page(name="calls, the last counted page", path=f"{calls}{last_counted}", queries=5),
-        Page(name="calls, one outcome", path=f"{calls}?outcome__exact=failed", queries=5),
+        Page(name="calls, one outcome", path=f"{calls}?outcome=failed", queries=5),
         Page(name="calls, one server", path=f"{calls}?server__exact=server-3", queries=5),
         Page(name="calls, past 24 hours", path=f"{calls}?since=day", queries=5),
         Page(name="calls, one component of a thousand", path=f"{calls}?q=tool-1042", queries=10),

@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
-from django.db import connections, router, transaction
+from django.db import router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -39,7 +36,7 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.exceptions import Busy
-from mcp_django.models import Call, Component, Server
+from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import Difference, compare_rows, sync_rows
 from mcp_django.server import MCPServer, all_servers
 
@@ -211,48 +208,7 @@ def _access_digest(row: Any) -> str:
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
-# Filters and paginator of the call log ------------------------------------------------------------
-
-# The call log can have millions of rows, so no filter queries the database for its choices, and
-# the paginator counts only the newest rows.
-
-if TYPE_CHECKING:
-    Pages = Paginator[Call]
-else:
-    Pages = Paginator
-
-MAX_COUNTED = 10_000
-LAST_CHARACTER = "\U0010ffff"
-PREFIX_SEARCH_COLUMNS = ("component", "user_name", "client")
-"""The columns that a prefix search looks in."""
-TRACE_ID = re.compile(r"[0-9a-f]{32}")
-KINDS = {
-    "tool": _("tool"),
-    "resource": _("resource"),
-    "resource template": _("resource template"),
-    "prompt": _("prompt"),
-}
-RANGES = {
-    "hour": (_("Past hour"), timedelta(hours=1)),
-    "day": (_("Past 24 hours"), timedelta(days=1)),
-    "week": (_("Past 7 days"), timedelta(days=7)),
-    "month": (_("Past 30 days"), timedelta(days=30)),
-}
-
-
-class CappedPaginator(Pages):
-    """A paginator over the newest ``MAX_COUNTED`` rows, which does not count the whole table."""
-
-    @cached_property
-    def count(self) -> int:
-        """The number of rows, at most ``MAX_COUNTED``."""
-        newest: Any = self.object_list
-        return min(int(newest.order_by()[: MAX_COUNTED + 1].count()), MAX_COUNTED)
-
-    @property
-    def is_capped(self) -> bool:
-        """Whether there may be more rows than are counted."""
-        return self.count == MAX_COUNTED
+# Filters ------------------------------------------------------------------------------------------
 
 
 class ConditionFilter(admin.SimpleListFilter):
@@ -272,7 +228,7 @@ class ConditionFilter(admin.SimpleListFilter):
         return queryset if found is None else queryset.filter(found[1])
 
 
-class _ExactFilter(admin.SimpleListFilter):
+class ExactFilter(admin.SimpleListFilter):
     """A filter by the exact value of a column, whose choices need no query."""
 
     parameter_name = ""
@@ -283,7 +239,7 @@ class _ExactFilter(admin.SimpleListFilter):
         return queryset if value is None else queryset.filter(**{self.parameter_name: value})
 
 
-class ServerFilter(_ExactFilter):
+class ServerFilter(ExactFilter):
     """A filter by server."""
 
     title = _("server")
@@ -294,62 +250,6 @@ class ServerFilter(_ExactFilter):
         names = [one.name for one in all_servers()]
         asked = request.GET.get(self.parameter_name)
         return [(name, name) for name in dict.fromkeys([*names, *([asked] if asked else [])])]
-
-
-class KindFilter(_ExactFilter):
-    """A filter by kind of component."""
-
-    title = _("kind")
-    parameter_name = "kind__exact"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Return all kinds."""
-        return list(KINDS.items())
-
-
-class TimeFilter(ConditionFilter):
-    """A filter by age."""
-
-    title = _("time")
-    parameter_name = "since"
-
-    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
-        """Return the time ranges."""
-        now = timezone.now()
-        return {name: (title, Q(at__gte=now - length)) for name, (title, length) in RANGES.items()}
-
-
-def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
-    """Return the rows that match a search term, or start with it if it ends with a star.
-
-    A term may be a component, a user, a client or a trace id. Each column has an index. Queries
-    that stop at the first row find out which columns match: with an ``OR`` over all columns, the
-    database would sort all matches.
-    """
-    text = text.strip()
-    if not text:
-        return queryset
-    if TRACE_ID.fullmatch(text.lower()):
-        return queryset.filter(trace_id=text.lower())
-    if text.endswith("*") and text != "*":
-        wanted = [_begins(queryset.db, name, text[:-1]) for name in PREFIX_SEARCH_COLUMNS]
-    else:
-        wanted = [Q(**{name: text}) for name in (*PREFIX_SEARCH_COLUMNS, "client_id", "user_key")]
-    every = Call._default_manager.using(queryset.db)
-    found = [one for one in wanted if every.filter(one).order_by().exists()]
-    if not found:
-        return queryset.none()
-    first, *others = found
-    for one in others:
-        first |= one
-    return queryset.filter(first)
-
-
-def _begins(using: str, name: str, beginning: str) -> Q:
-    if connections[using].vendor == "sqlite":
-        # LIKE does not use an index in SQLite.
-        return Q(**{f"{name}__gte": beginning, f"{name}__lt": beginning + LAST_CHARACTER})
-    return Q(**{f"{name}__startswith": beginning})
 
 
 # Actions that change fields -----------------------------------------------------------------------

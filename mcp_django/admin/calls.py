@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from asgiref.sync import sync_to_async
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
@@ -24,20 +28,29 @@ from django.http import (
     HttpResponseRedirect,
     StreamingHttpResponse,
 )
-from django.urls import URLPattern
+from django.urls import NoReverseMatch, URLPattern, reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import (
     EMPTY_VALUE,
-    CappedPaginator,
-    KindFilter,
     ServerFilter,
-    TimeFilter,
     link_to_row,
     render_list,
     render_outcome,
+)
+from mcp_django.admin.call_filters import (
+    SEARCH_HELP,
+    CappedPaginator,
+    FieldsFilter,
+    InvalidFilter,
+    KindFilter,
+    OutcomeFilter,
+    TimeFilter,
+    calls_url,
     search_calls,
 )
 from mcp_django.admin.charts import charts_context
@@ -46,11 +59,29 @@ from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session
 from mcp_django.protocol.text import clip, csv_cell
+from mcp_django.server import all_servers
 
 TONES = {
     **dict.fromkeys(("ok", "asked", "started"), "good"),
     **dict.fromkeys(("failed", "timeout"), "bad"),
 }
+
+
+class CallList(ChangeList):
+    """The change list, whose cells link to the calls with the same value."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Fetch the rows, which then know their list."""
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+        for row in self.result_list:
+            row.call_list = self
+
+    def link(self, text: str, name: str, value: str) -> Any:
+        """Return the text, linked to this list with another filter."""
+        if not value:
+            return text
+        return format_html('<a href="{}">{}</a>', self.get_query_string({name: value}, ["p"]), text)
 
 
 @admin.register(Call)
@@ -65,24 +96,20 @@ class CallAdmin(ReadOnlyAdmin):
     # Only the order newest first has an index.
     sortable_by = ()
     list_display = [
-        *("at", "shown_component", "server", "shown_outcome", "user", "client", "shown_ms"),
-        *("rows", "bytes", "origin"),
+        *("shown_time", "shown_outcome", "shown_component", "user", "shown_client", "shown_ms"),
     ]
-    linked_lookups = ("component__exact",)
-    list_filter = ["outcome", TimeFilter, ServerFilter, KindFilter, "origin", "writes"]
+    list_filter = [
+        *(FieldsFilter, OutcomeFilter, TimeFilter, ServerFilter, KindFilter, "origin", "writes"),
+    ]
+    linked_lookups = tuple(FieldsFilter.labels)
     search_fields = ["component"]
-    search_help_text = _(
-        "Exact component, user, client or trace id; end it with * to match a prefix."
-    )
+    search_help_text = SEARCH_HELP
     fieldsets = [
-        (
-            None,
-            {"fields": ["at", "server", "kind", "component_link", "uri", "shown_outcome", "code"]},
-        ),
-        (None, {"fields": ["reason", "ms", "rows", "bytes", "writes"]}),
+        (None, {"fields": ["exact_time", "server", "kind", "component_link", "uri"]}),
+        (None, {"fields": ["shown_outcome", "code", "reason", "ms", "rows", "bytes", "writes"]}),
         (
             _("Caller"),
-            {"fields": ["user_name", "user_key", "acting_user", "client", "client_id", "origin"]},
+            {"fields": ["user_link", "acting_user", "client_link", "client_id", "origin"]},
         ),
         (_("Connection"), {"fields": ["revision", "transport", "session_link", "trace_link"]}),
         (
@@ -94,8 +121,12 @@ class CallAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Search by indexed columns only."""
-        return search_calls(queryset, search_term), False
+        """Search by indexed columns only; for an invalid term, show a message and no rows."""
+        try:
+            return search_calls(queryset, search_term), False
+        except InvalidFilter as exc:
+            self.message_user(request, str(exc), messages.WARNING)
+            return queryset.none(), False
 
     # Charts and export ------------------------------------------------------------------------
 
@@ -148,20 +179,38 @@ class CallAdmin(ReadOnlyAdmin):
 
     # Columns ----------------------------------------------------------------------------------
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the change list with links in its cells."""
+        return CallList
+
+    @admin.display(description=_("time"))
+    def shown_time(self, row: Call) -> str:
+        """Return the time with seconds."""
+        at = _local(row.at)
+        return f"{date_format(at, 'SHORT_DATE_FORMAT')} {at:%H:%M:%S}"
+
     @admin.display(description=_("component"))
-    def shown_component(self, row: Call) -> str:
+    def shown_component(self, row: Any) -> Any:
         """Return the component, shortened: a client can send an unknown name of any length."""
-        return clip(row.component)
+        shown = row.call_list.link(clip(row.component), "component", row.component)
+        if len([*all_servers()]) < 2:
+            return shown
+        server = row.call_list.link(row.server, "server__exact", row.server)
+        return format_html('{} <span class="mcp-quiet">{}</span>', shown, server)
 
     @admin.display(description=_("user"))
-    def user(self, row: Call) -> str:
+    def user(self, row: Any) -> Any:
         """Return the user, and the acting user if a staff member ran the call as this user."""
-        name = row.user_name or (
-            gettext("anonymous") if row.user_key == ANONYMOUS else row.user_key
-        )
+        shown = row.call_list.link(_user_name(row), "user", row.user_name or row.user_key)
         if not row.acting_user:
-            return name
-        return gettext("%(user)s (by %(acting)s)") % {"user": name, "acting": row.acting_user}
+            return shown
+        by = gettext("%(user)s (by %(acting)s)")
+        return format_html(by % {"user": "{}", "acting": "{}"}, shown, row.acting_user)
+
+    @admin.display(description=_("client"))
+    def shown_client(self, row: Any) -> Any:
+        """Return the name and version that the client sent."""
+        return row.call_list.link(clip(row.client), "client", row.client)
 
     @admin.display(description=_("outcome"))
     def shown_outcome(self, row: Call) -> SafeString:
@@ -176,6 +225,23 @@ class CallAdmin(ReadOnlyAdmin):
         )
 
     # The page of one call ---------------------------------------------------------------------
+
+    @admin.display(description=_("time"))
+    def exact_time(self, row: Call) -> str:
+        """Return the time with milliseconds, and the time zone."""
+        at = _local(row.at)
+        zone = f" {at.tzname()}" if is_aware(at) else ""
+        return f"{date_format(at)}, {at:%H:%M:%S}.{at.microsecond // 1000:03}{zone}"
+
+    @admin.display(description=_("user"))
+    def user_link(self, row: Call) -> SafeString:
+        """Return the user, linked to the user's page, and a link to all calls of the user."""
+        return _with_calls(_link_user(row), user=row.user_name or row.user_key)
+
+    @admin.display(description=_("client"))
+    def client_link(self, row: Call) -> SafeString | str:
+        """Return what the client calls itself, and a link to all calls of such clients."""
+        return _with_calls(row.client, client=row.client) if row.client else EMPTY_VALUE
 
     @admin.display(description=_("component"))
     def component_link(self, row: Call) -> SafeString | str:
@@ -195,11 +261,13 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("trace id"))
     def trace_link(self, row: Call) -> SafeString | str:
         """Return the trace id, linked to ``TRACE_URL`` if that is set."""
-        where = get_settings().trace_url
-        if not row.trace_id or not where:
-            return row.trace_id or EMPTY_VALUE
-        url = where.replace("{trace_id}", quote(row.trace_id, safe=""))
-        return format_html('<a href="{}" rel="noreferrer">{}</a>', url, row.trace_id)
+        where, shown = get_settings().trace_url, row.trace_id
+        if not shown:
+            return EMPTY_VALUE
+        if where:
+            url = where.replace("{trace_id}", quote(shown, safe=""))
+            shown = format_html('<a href="{}" rel="noreferrer">{}</a>', url, shown)
+        return _with_calls(shown, q=f"trace:{row.trace_id}")
 
     @admin.display(description=_("task"))
     def task_links(self, row: Call) -> SafeString | str:
@@ -237,6 +305,31 @@ class CallAdmin(ReadOnlyAdmin):
         if not row.problems:
             return EMPTY_VALUE
         return render_list(format_html("<code>{}</code>", one) for one in row.problems)
+
+
+def _local(moment: datetime) -> datetime:
+    return localtime(moment) if is_aware(moment) else moment
+
+
+def _user_name(row: Call) -> str:
+    return row.user_name or (gettext("anonymous") if row.user_key == ANONYMOUS else row.user_key)
+
+
+def _link_user(row: Call) -> SafeString | str:
+    """Return the name of the user, linked to the page of the user if the site has one."""
+    options = get_user_model()._meta
+    _prefix, _colon, pk = row.user_key.partition(":")
+    page = f"admin:{options.app_label}_{options.model_name}_change"
+    with suppress(NoReverseMatch):
+        if pk:
+            return format_html('<a href="{}">{}</a>', reverse(page, args=[pk]), _user_name(row))
+    return _user_name(row)
+
+
+def _with_calls(text: Any, **query: str) -> SafeString:
+    """Return a text with a link to the calls that match a query."""
+    url = calls_url(since=None, **query)
+    return format_html('{} · <a href="{}">{}</a>', text, url, _("all calls"))
 
 
 # Export to CSV and JSON ---------------------------------------------------------------------------

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _, ngettext_lazy
 
 from mcp_django.admin.base import ServerPageRequest, server_page
+from mcp_django.admin.call_filters import calls_url
 from mcp_django.admin.statistics import (
     MAX_CALLS,
     MAX_INVALID,
@@ -51,21 +51,21 @@ def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
         "numbers": found,
         "is_one_server": server is not None,
         "components": [
-            (one, _calls_url(one.server, one.kind, one.key)) for one in found.components
+            (one, _urls_of(one.server, one.kind, one.key, since=found.cut or found.since))
+            for one in found.components
         ],
         "max_calls": MAX_CALLS,
     }
 
 
-def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
-    """Return the URL of the call log, filtered by one component."""
-    query = {
-        "server__exact": server,
-        "kind__exact": kind,
-        "component__exact": key,
-        **{f"{name}__exact": value for name, value in also.items()},
+def _urls_of(server: str, kind: str, key: str, *, since: datetime) -> dict[str, str]:
+    """Return the URLs of the calls of a component since then, by what is counted."""
+    query = {"server__exact": server, "kind__exact": kind, "component": key}
+    outcomes = {"errors": "failures", "refused": "refusals", "invalid": Call.Outcome.INVALID.value}
+    return {
+        "calls": calls_url(since=since, **query),
+        **{name: calls_url(since=since, **query, outcome=one) for name, one in outcomes.items()},
     }
-    return f"{reverse('admin:mcp_django_call_changelist')}?{urlencode(query)}"
 
 
 # The tool quality report --------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
         return _csv(visit, found, days)
 
     def row(one: ComponentQuality) -> dict[str, Any]:
-        return _report_row(one, visit.server.name)
+        return _report_row(one, visit.server.name, found.cut or found.since)
 
     names = ("never_used", "failing", "biggest", "slowest", "refused")
     tables: dict[str, Any] = {name: [row(one) for one in getattr(found, name)] for name in names}
@@ -103,14 +103,13 @@ def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
     )
 
 
-def _report_row(one: ComponentQuality, server: str) -> dict[str, Any]:
+def _report_row(one: ComponentQuality, server: str, since: datetime) -> dict[str, Any]:
     """Return a component of the report for the template, with its URLs in the admin."""
     page = "admin:mcp_django_component_change"
     return {
         "one": one,
         "url": "" if one.pk is None else reverse(page, args=[one.pk]),
-        "calls_url": _calls_url(server, one.kind, one.key),
-        "invalid_url": _calls_url(server, one.kind, one.key, outcome=Call.Outcome.INVALID.value),
+        "urls": _urls_of(server, one.kind, one.key, since=since),
         "failure_percent": 100 * one.failure_rate,
     }
 
