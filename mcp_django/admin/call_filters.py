@@ -142,6 +142,11 @@ def calls_url(*, since: datetime | None = None, **query: str) -> str:
     return f"{reverse('admin:mcp_django_call_changelist')}?{urlencode(found)}"
 
 
+def component_query(row: Any) -> dict[str, str]:
+    """Return the filters for the calls of a component."""
+    return {"server__exact": row.server, "kind__exact": row.kind, "component": row.key}
+
+
 # The search ---------------------------------------------------------------------------------------
 
 SEARCH_HELP = _(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
@@ -44,10 +45,16 @@ def charts_page(visit: ServerPageRequest) -> HttpResponseBase:
 def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
     """Return the context of the charts of one server, or of all."""
     chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
-    found = build_chart_data(chosen, server=server)
+    component = {name: request.GET[name] for name in ("kind", "key") if request.GET.get(name)}
+    is_one = server is not None and len(component) == 2
+    found = build_chart_data(chosen, server=server, component=component if is_one else None)
     return {
-        "ranges": RANGES.values(),
+        "ranges": [
+            (one, urlencode({**(component if is_one else {}), "range": one.slug}))
+            for one in RANGES.values()
+        ],
         "chosen": chosen,
+        "component": component if is_one else None,
         "numbers": found,
         "is_one_server": server is not None,
         "components": [

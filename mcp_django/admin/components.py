@@ -5,17 +5,25 @@ One change list shows the components of all servers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
 from django.db import router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
 from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import CodeSyncAdmin, ConditionFilter, SwitchableAdmin
+from mcp_django.admin.call_filters import calls_url, component_query
 from mcp_django.admin.override_forms import (
     LIST_FIELDS,
     ComponentForm,
@@ -27,9 +35,19 @@ from mcp_django.admin.override_forms import (
     names_in,
     publish_change_once,
 )
-from mcp_django.admin.servers import find_server
-from mcp_django.admin.statistics import NO_FIGURES, ComponentFigures, component_figures
-from mcp_django.models import Component
+from mcp_django.admin.servers import component_pages, find_server, servers_that_are_off
+from mcp_django.admin.statistics import (
+    NO_FIGURES,
+    WINDOW,
+    ComponentFigures,
+    component_figures,
+)
+from mcp_django.auth.permissions import AllowAny, BasePermission, parse_permissions
+from mcp_django.core.component import Component as CodeComponent
+from mcp_django.models import Component, PromptText, Skill
+from mcp_django.overrides.exposures import build_exposures
+from mcp_django.overrides.override_values import read_exposures
+from mcp_django.server import MCPServer, all_servers
 
 # Filters that need more than one column -----------------------------------------------------------
 
@@ -77,8 +95,10 @@ class ComponentList(ChangeList):
         super().get_results(request)
         # Evaluated once: the forms of the list are made of the same objects.
         figures = component_figures(list(self.result_list))
+        off = servers_that_are_off()
         for row in self.result_list:
             row.figures = figures.get((row.server, row.kind, row.key), NO_FIGURES)
+            row.is_server_off = row.server in off
 
 
 @admin.register(Component)
@@ -87,8 +107,8 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
     form = ComponentForm
     list_display = [
-        *("key", "is_enabled", "kind", "server", "app", "hints", "guards"),
-        *("calls", "errors", "median_ms", "state"),
+        *("key", "is_enabled", "state", "kind_and_hints", "server", "guards"),
+        *("calls", "errors", "median_ms"),
     ]
     list_editable = ["is_enabled"]
     list_filter = [
@@ -131,10 +151,27 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         """Return the change list with call figures."""
         return ComponentList
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search the rows, and the titles and descriptions in code."""
+        found, may_have_duplicates = super().get_search_results(request, queryset, search_term)
+        in_code = _rows_described_by(search_term)
+        if in_code:
+            found |= queryset.filter(pk__in=in_code)
+        return found, may_have_duplicates
+
     @admin.display(description=_("kind"))
     def shown_kind(self, row: Component) -> str:
         """Return the label of the component's kind."""
         return str(Component.Kind(row.kind).label)
+
+    @admin.display(description=_("kind"), ordering="kind")
+    def kind_and_hints(self, row: Component) -> SafeString:
+        """Return the kind, and whether the component is read-only or destructive."""
+        return format_html(
+            '{} <span class="mcp-quiet">{}</span>', self.shown_kind(row), self.hints(row)
+        )
 
     @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:
@@ -153,14 +190,14 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         return gettext(" and ").join([*asked, *groups, *names_in(row.permissions)])
 
     @admin.display(description=_("calls in 24 h"))
-    def calls(self, row: Component) -> str:
-        """Return the number of calls in the last 24 hours."""
-        return number_format(_figures(row).calls)
+    def calls(self, row: Component) -> SafeString | str:
+        """Return the number of calls in the last 24 hours, linked to them."""
+        return _link_calls(row, _figures(row).calls)
 
     @admin.display(description=_("errors"))
-    def errors(self, row: Component) -> str:
-        """Return how many of those calls failed."""
-        return number_format(_figures(row).errors)
+    def errors(self, row: Component) -> SafeString | str:
+        """Return how many of those calls failed, linked to them."""
+        return _link_calls(row, _figures(row).errors, outcome="failures")
 
     @admin.display(description=_("median ms (latest 100)"))
     def median_ms(self, row: Component) -> str:
@@ -170,9 +207,11 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Component) -> str:
-        """Return whether it is missing, invalid, or overridden in more than ``is_enabled``."""
+        """Return whether clients cannot use it, and why, or whether it is overridden."""
         if row.missing_since is not None:
             return gettext("missing")
+        if getattr(row, "is_server_off", False):
+            return gettext("server is off")
         if not is_valid_row(row):
             return gettext("invalid data, so disabled")
         said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
@@ -199,9 +238,16 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         if server is not None:
             server.refresh()
         declared = find_component(server, row) if row is not None else None
+        if row is not None:
+            context["mcp_pages"] = [
+                *component_pages(request, row),
+                *_source_pages(request, server, row),
+            ]
+            context["mcp_server_is_off"] = row.server in servers_that_are_off()
         lines = compare_component(declared, row) if declared is not None and row is not None else []
         context.update(
             mcp_lines=lines,
+            mcp_audience=_audience_of(server, row),
             mcp_is_missing=declared is None,
             mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
             mcp_now_called=_current_name(server, row),
@@ -263,6 +309,113 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
 def _figures(row: Any) -> ComponentFigures:
     return getattr(row, "figures", None) or NO_FIGURES
+
+
+def _audience_of(server: MCPServer | None, row: Component | None) -> list[str]:
+    """Return whom the component of a row is offered to; nothing if it is not offered."""
+    if server is None or row is None:
+        return []
+    offered = server.catalog.by_kind.get(row.kind, {}).get(row.key)
+    return [] if offered is None else describe_audience(server, offered)
+
+
+def _link_calls(row: Component, count: int, **query: str) -> SafeString | str:
+    if not count:
+        return number_format(count)
+    url = calls_url(since=timezone.now() - WINDOW, **component_query(row), **query)
+    return format_html('<a href="{}">{}</a>', url, number_format(count))
+
+
+def _rows_described_by(text: str) -> list[int]:
+    """Return the keys of the rows whose title or description in code has all of these words."""
+    words = text.lower().split()
+    found = {
+        (server.name, component.kind, component.key)
+        for server in all_servers()
+        for component in server.declared_catalog
+        if words and _has_all(words, f"{component.title} {component.description}")
+    }
+    rows = Component._default_manager.filter(key__in={key for _server, _kind, key in found})
+    named = rows.values_list("server", "kind", "key", "pk")
+    return [pk for server, kind, key, pk in named if (server, kind, key) in found]
+
+
+def _has_all(words: Iterable[str], text: str) -> bool:
+    lower = text.lower()
+    return all(word in lower for word in words)
+
+
+def _source_pages(
+    request: HttpRequest, server: MCPServer | None, row: Component
+) -> list[tuple[str, Any]]:
+    """Return the page of the exposure, prompt or skill of the admin that a component is made of."""
+    user: Any = request.user
+    name = row.key.removeprefix("skill://").partition("/")[0]
+    sources = [
+        ("prompttext", PromptText._default_manager.filter(server=row.server, name=row.key)),
+        ("skill", Skill._default_manager.filter(server=row.server, name=name)),
+    ]
+    kinds = {"prompttext": "prompt", "skill": "resource"}
+    for model, found in sources:
+        pk = found.values_list("pk", flat=True).first() if kinds[model] == row.kind else None
+        if pk is not None and user.has_perm(f"mcp_django.view_{model}"):
+            return [(reverse(f"admin:mcp_django_{model}_change", args=[pk]), SOURCES[model])]
+    specs = read_exposures().get(row.server, ())
+    made = build_exposures(server, row.server, specs)
+    for spec in specs:
+        model = f"{spec.kind}exposure"
+        keys = {(one.kind, one.key) for one in made.components_of(spec)}
+        if (row.kind, row.key) in keys and user.has_perm(f"mcp_django.view_{model}"):
+            return [(reverse(f"admin:mcp_django_{model}_change", args=[spec.pk]), SOURCES[model])]
+    return []
+
+
+def describe_audience(server: MCPServer, component: CodeComponent) -> list[str]:
+    """Return sentences on how many active users can use a component, and what it requires."""
+    connecting = (*parse_permissions(server.permission), *server.catalog.extra_permissions)
+    needed = dict.fromkeys([*connecting, *parse_permissions(component.permission)])
+    open_to_all = [one for one in needed if type(one) is AllowAny]
+    asked = [one for one in needed if one not in open_to_all]
+    if not asked:
+        told = [gettext("Everybody can use it, also without an account.")]
+    else:
+        told = _count_users(asked)
+    if component.scopes:
+        scopes = ", ".join(component.scopes)
+        told.append(gettext("OAuth tokens need the scopes %(scopes)s.") % {"scopes": scopes})
+    return told
+
+
+def _count_users(permissions: Sequence[BasePermission]) -> list[str]:
+    active = get_user_model()._default_manager.filter(is_active=True)
+    found, unknown, lacking = active, [], []
+    for permission in permissions:
+        users = permission.filter_users(found)
+        if users is None:
+            unknown.append(str(permission))
+            continue
+        if not permission.filter_users(active).exists():  # type: ignore[union-attr]  # not None
+            lacking.append(str(permission))
+        found = users
+    numbers = {"count": number_format(found.count()), "all": number_format(active.count())}
+    if unknown:
+        text = gettext("At most %(count)s of %(all)s active users can use it.")
+        own = gettext("Whether they can is also decided by %(names)s.")
+        told = [text % numbers, own % {"names": get_text_list(unknown, gettext("and"))}]
+    else:
+        told = [gettext("%(count)s of %(all)s active users can use it.") % numbers]
+    if lacking:
+        text = gettext("No active user has %(names)s.")
+        told.append(text % {"names": get_text_list(lacking, gettext("or"))})
+    return told
+
+
+SOURCES = {
+    "prompttext": _("Edit the prompt"),
+    "skill": _("Edit the skill"),
+    "modelexposure": _("Edit the exposure"),
+    "viewexposure": _("Edit the exposure"),
+}
 
 
 def _current_name(server: Any, row: Component | None) -> str:

@@ -28,7 +28,7 @@ from mcp_django.admin.exposure_forms import (
     rest_methods_of,
 )
 from mcp_django.admin.override_forms import publish_change_once
-from mcp_django.admin.servers import find_server
+from mcp_django.admin.servers import find_server, pages_of_made
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import ModelExposure, ViewExposure
@@ -170,6 +170,11 @@ class ExposureAdmin(SwitchableAdmin):
         context["preview"] = context["adminform"].form.preview
         if request.method == "GET" and row is not None:
             context["preview"] = build_preview(spec_of(row), request.user)
+        if row is not None:
+            specs = read_exposures().get(row.server, ())
+            made = build_exposures(find_server(row.server), row.server, specs)
+            keys = {(one.kind, one.key) for one in made.components_of(spec_of(row))}
+            context["mcp_pages"] = pages_of_made(request, row.server, keys)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -204,6 +204,7 @@ def _is_prompt_taken(server: str, name: str) -> bool:
 
 PROMPTS = AdminTextType(
     text_type=text_versions.PROMPTS,
+    component=("prompt", "{name}"),
     preview_template="prompt_preview",
     is_taken=_is_prompt_taken,
     preview_context=_prompt_preview_context,
@@ -352,6 +353,7 @@ def _is_skill_taken(server: str, name: str) -> bool:
 
 SKILLS = AdminTextType(
     text_type=text_versions.SKILLS,
+    component=("resource", "skill://{name}/SKILL.md"),
     preview_template="skill_preview",
     is_taken=_is_skill_taken,
     preview_context=_skill_preview_context,

@@ -6,12 +6,12 @@ the pages of the server. Rows cannot be added or deleted by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urlencode, urljoin
 
 from django.apps import apps
 from django.contrib import admin
@@ -30,6 +30,7 @@ from mcp_django.admin.base import (
     ServerPageRequest,
     server_page as register_page,
 )
+from mcp_django.admin.call_filters import calls_url, component_query
 from mcp_django.admin.override_forms import (
     LIST_FIELDS,
     ServerForm,
@@ -65,6 +66,12 @@ COUNTED: Mapping[str, Any] = {
 def find_server(name: str) -> MCPServer | None:
     """Return the server with this name, or ``None`` if it is not in the code."""
     return next((one for one in all_servers() if one.name == name), None)
+
+
+def servers_that_are_off() -> set[str]:
+    """Return the names of the servers that are switched off in the admin."""
+    rows = Server._default_manager.filter(is_enabled=False)
+    return set(rows.values_list("name", flat=True))
 
 
 class ServerChangeList(ChangeList):
@@ -238,6 +245,43 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
     return [*pages, *_links_to_lists(request, CONSENTS)]
+
+
+def component_pages(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
+    """Return URLs and titles of the pages about a component that the user may open.
+
+    ``row`` has its ``server``, ``kind`` and ``key``.
+    """
+    user: Any = request.user
+    pk = Server._default_manager.filter(name=row.server).values_list("pk", flat=True).first()
+    query = urlencode({"kind": row.kind, "key": row.key})
+    pages = [SERVER_PAGES[slug] for slug in ("try", "charts", "seen")] if pk is not None else []
+    found = [
+        (f"{reverse(f'admin:mcp_django_server_{page.slug}', args=[pk])}?{query}", page.title)
+        for page in pages
+        if user.has_perm(f"mcp_django.{page.permission}")
+    ]
+    if user.has_perm("mcp_django.view_call"):
+        found.insert(1, (calls_url(since=None, **component_query(row)), _("Calls")))
+    return found
+
+
+def pages_of_made(
+    request: HttpRequest, server: str, made: Collection[tuple[str, str]]
+) -> list[tuple[str, Any]]:
+    """Return URLs and titles of the pages of the components that a row of the admin makes.
+
+    ``made`` has their kinds and keys.
+    """
+    user: Any = request.user
+    if not user.has_perm("mcp_django.view_component"):
+        return []
+    rows = Component._default_manager.filter(server=server, key__in={key for _kind, key in made})
+    return [
+        (reverse("admin:mcp_django_component_change", args=[row.pk]), row.key)
+        for row in rows.order_by("kind", "key")
+        if (row.kind, row.key) in made
+    ]
 
 
 # How each client connects to a server -------------------------------------------------------------

@@ -361,13 +361,22 @@ def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], dat
 
 
 def build_chart_data(
-    span: Range, *, server: str | None = None, now: datetime | None = None
+    span: Range,
+    *,
+    server: str | None = None,
+    component: Mapping[str, str] | None = None,
+    now: datetime | None = None,
 ) -> ChartData:
-    """Return the numbers of a range that ends now, of one server or of all."""
+    """Return the numbers of a range that ends now, of all servers, one, or one of its components.
+
+    ``component`` has the ``kind`` and the ``key`` of a component.
+    """
     now = now or timezone.now()
     since = _floor(now, span.step) - span.length + span.step
     calls = Call._default_manager.all()
     calls = calls if server is None else calls.filter(server=server)
+    if component is not None:
+        calls = calls.filter(kind=component["kind"], component=component["key"])
     counted, cut = _newest(calls, since)
     return ChartData(
         range=span,

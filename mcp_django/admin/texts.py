@@ -25,6 +25,7 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import server_choices
 from mcp_django.admin.override_forms import RestrictedForm, ScopesField
+from mcp_django.admin.servers import pages_of_made
 from mcp_django.admin_base import MCPModelAdmin
 from mcp_django.overrides.state import publish_change
 from mcp_django.overrides.sync import catalog_rows
@@ -44,6 +45,8 @@ class AdminTextType:
     """What is specific to the admin of prompts or of skills, beyond ``text_type``."""
 
     text_type: TextType
+    component: tuple[str, str]
+    """The kind and the key of the component of a row, with ``{name}`` for the row's name."""
     preview_template: str
     is_taken: Callable[[str, str], bool]
     """Whether code has one of this name on this server, which takes precedence."""
@@ -338,6 +341,10 @@ class TextAdmin(TextPages):
             context["preview_url"] = self.page_url("preview_new")
         else:
             context["versions_url"] = self.page_url("versions", obj.pk)
+            kind, key = self.kind.component
+            context["mcp_pages"] = pages_of_made(
+                request, obj.server, {(kind, key.format(name=obj.name))}
+            )
             if self.has_change_permission(request, obj):
                 context["preview_url"] = self.page_url("preview", obj.pk)
         return super().render_change_form(request, context, *args, **kwargs)

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Q, QuerySet
 
 from mcp_django.auth.principal import Principal
+
+MODEL_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 class BasePermission:
@@ -25,9 +29,20 @@ class BasePermission:
         """Return whether this caller may use what the permission protects."""
         return True
 
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return those of the users whom the permission allows; ``None`` if no query can tell.
+
+        The admin says with it how many users can use a component.
+        """
+        return None
+
 
 class AllowAny(BasePermission):
     """Allows every caller, also without credentials."""
+
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return all users."""
+        return users
 
 
 class IsAuthenticated(BasePermission):
@@ -37,6 +52,10 @@ class IsAuthenticated(BasePermission):
         """Return whether the caller is authenticated."""
         return principal.is_authenticated
 
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return all users."""
+        return users
+
 
 class IsStaff(IsAuthenticated):
     """Allows users who may use the admin."""
@@ -44,6 +63,10 @@ class IsStaff(IsAuthenticated):
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the caller is an active member of staff."""
         return principal.is_staff
+
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return the members of staff."""
+        return users.filter(is_staff=True) if _has_field(users, "is_staff") else None
 
 
 class HasCodename(BasePermission):
@@ -64,6 +87,14 @@ class HasCodename(BasePermission):
         """Return whether the user has the permission."""
         return principal.has_perm(self.codename)
 
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return the users with the permission, if only Django's own backend gives permissions."""
+        manager = users.model._default_manager
+        if settings.AUTHENTICATION_BACKENDS != [MODEL_BACKEND] or not hasattr(manager, "with_perm"):
+            return None
+        found = manager.with_perm(self.codename, backend=MODEL_BACKEND)
+        return users.filter(pk__in=found.values("pk"))
+
 
 class InGroups(BasePermission):
     """Allows users who are in one of the named groups, and superusers."""
@@ -77,6 +108,19 @@ class InGroups(BasePermission):
     def has_permission(self, principal: Principal) -> bool:
         """Return whether the user is in one of the groups; one query at most for each user."""
         return principal.is_in_group(self.names)
+
+    def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Return the members of the groups, and superusers."""
+        if not (_has_field(users, "groups") and _has_field(users, "is_superuser")):
+            return None
+        members = users.model._default_manager.filter(
+            Q(groups__name__in=self.names) | Q(is_superuser=True)
+        )
+        return users.filter(pk__in=members.values("pk"))
+
+
+def _has_field(users: QuerySet[Any], name: str) -> bool:
+    return any(field.name == name for field in users.model._meta.get_fields())
 
 
 _OWN = frozenset({AllowAny, IsAuthenticated, IsStaff, HasCodename, InGroups})

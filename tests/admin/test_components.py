@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.contrib.auth.models import Group
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.utils import timezone
 
+from mcp_django import MCPServer
 from mcp_django.admin import statistics
-from mcp_django.models import Call, Component
+from mcp_django.admin.components import describe_audience
+from mcp_django.auth.permissions import MODEL_BACKEND, BasePermission, HasCodename
+from mcp_django.models import Call, Component, Server
+from mcp_django.overrides.state import override_version
 from mcp_django.overrides.sync import sync_rows
 from mcp_django.storage.versions import TopicKey as ListTopic, read_versions
+from tests.admin.reading import text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 from tests.admin.theming import unthemed
@@ -114,8 +121,8 @@ def test_the_list_has_every_kind_with_what_code_says() -> None:
         *("look", "clear", "shelf://about", "shelf://books/{name}", "recommend"),
     }
     page = response.content.decode()
-    assert '<td class="field-hints">read-only</td>' in page
-    assert '<td class="field-hints">destructive</td>' in page
+    assert 'tool <span class="mcp-quiet">read-only</span>' in page
+    assert 'tool <span class="mcp-quiet">destructive</span>' in page
     assert '<td class="field-guards">auth.delete_group</td>' in page
 
 
@@ -135,6 +142,124 @@ def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
     )
     (row,) = superuser().get(LIST, {"q": "look", "kind": "tool"}).context["cl"].result_list
     assert (row.figures.calls, row.figures.errors) == (6, 2)
+
+
+def test_the_numbers_of_the_list_lead_to_the_calls_that_they_count() -> None:
+    sync_rows([shelf])
+    calls(3)
+    calls(2, outcome="failed")
+    client = superuser()
+    html = client.get(LIST, {"server": "shelf"}).content.decode()
+    links = re.findall(r'field-(calls|errors)"><a href="([^"]+)">(\d+)</a>', html)
+    assert [(name, number) for name, _link, number in links] == [("calls", "5"), ("errors", "2")]
+    for _name, link, number in links:
+        found = client.get(unescape(link)).context["cl"].result_list
+        assert len(found) == int(number)
+
+
+def test_a_component_of_a_server_that_is_off_says_so(look: Component) -> None:
+    client = superuser()
+    Server.objects.filter(name="shelf").update(is_enabled=False)
+    (state,) = {
+        one.strip()
+        for one in re.findall(
+            r'field-state">([^<]*)<', client.get(LIST, {"server": "shelf"}).content.decode()
+        )
+    }
+    assert state == "server is off"
+    assert "Its server is disabled" in text_of(client.get(page_of(look)))
+
+
+def test_the_page_leads_to_everything_about_the_component(look: Component) -> None:
+    calls(2)
+    client = superuser()
+    html = client.get(page_of(look)).content.decode()
+    pk = Server.objects.get(name="shelf").pk
+    query = "kind=tool&amp;key=look"
+    for link, title in (
+        (f"/admin/mcp_django/server/{pk}/try/?{query}", "Try it"),
+        (f"/admin/mcp_django/server/{pk}/charts/?{query}", "Charts"),
+        (f"/admin/mcp_django/server/{pk}/seen/?{query}", "What a client sees"),
+    ):
+        assert f'<a href="{link}">{title}</a>' in html
+        assert client.get(unescape(link)).status_code == 200
+    (log,) = re.findall(r'mcp-tool"><a href="([^"]+)">Calls</a>', html)
+    assert len(client.get(unescape(log)).context["cl"].result_list) == 2
+
+
+def test_the_page_offers_only_what_its_reader_may_open(look: Component) -> None:
+    html = staff("view_component").get(page_of(look)).content.decode()
+    assert "/try/" not in html
+    assert "/call/?" not in html
+    assert "/charts/" not in html
+
+
+def test_charts_of_one_component_count_only_its_calls(look: Component) -> None:
+    calls(2)
+    calls(3, component="clear")
+    pk = Server.objects.get(name="shelf").pk
+    address = f"/admin/mcp_django/server/{pk}/charts/"
+    client = superuser()
+    assert client.get(address).context["numbers"].total.calls == 5
+    response = client.get(address, {"kind": "tool", "key": "look"})
+    assert response.context["numbers"].total.calls == 2
+    assert "Only the calls of the tool look." in text_of(response)
+    assert 'href="?kind=tool&amp;key=look&amp;range=hour"' in response.content.decode()
+
+
+# Whom a component is offered to -------------------------------------------------------------------
+
+
+def test_a_page_says_how_many_users_can_use_the_component(look: Component) -> None:
+    client = superuser()
+    assert "Everybody can use it, also without an account." in text_of(client.get(page_of(look)))
+    clear = row_of("clear")
+    told = text_of(client.get(page_of(clear)))
+    assert "1 of 1 active users can use it. OAuth tokens need the scopes shelf:write." in told
+    editors = Group.objects.create(name="Editors")
+    editors.permissions.add(Permission.objects.get(codename="delete_group"))
+    users = get_user_model().objects
+    for name in ("ada", "bob", "eve"):
+        user = users.create_user(name)
+        if name != "eve":
+            user.groups.add(editors)
+    users.create_user("gone", is_active=False).groups.add(editors)
+    assert "3 of 4 active users can use it." in text_of(client.get(page_of(clear)))
+    Component.objects.filter(pk=clear.pk).update(groups=["Editors"])
+    override_version.record_change()
+    users.get(username="bob").groups.clear()
+    assert "2 of 4 active users can use it." in text_of(client.get(page_of(clear)))
+
+
+def test_a_page_says_which_permission_no_user_has(look: Component) -> None:
+    client = staff("view_component")
+    told = text_of(client.get(page_of(row_of("clear"))))
+    assert "0 of 1 active users can use it. No active user has auth.delete_group." in told
+
+
+def test_a_rule_of_the_site_is_named_and_not_counted(look: Component) -> None:
+    class OnMondays(BasePermission):
+        """Some code of the site."""
+
+    server = MCPServer("own", permission=OnMondays)
+    server.tool(read_only=True)(look_around)
+    component = next(iter(server.catalog))
+    assert describe_audience(server, component) == [
+        "At most 0 of 0 active users can use it.",
+        "Whether they can is also decided by OnMondays.",
+    ]
+
+
+def test_users_are_not_counted_where_others_give_permissions(settings: Any) -> None:
+    users = get_user_model().objects.all()
+    assert HasCodename("auth.delete_group").filter_users(users) is not None
+    settings.AUTHENTICATION_BACKENDS = [MODEL_BACKEND, "site.ldap.Backend"]
+    assert HasCodename("auth.delete_group").filter_users(users) is None
+
+
+def look_around() -> str:
+    """Look around."""
+    return "books"
 
 
 def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +288,9 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch)
         ),
         ({"missing": "yes"}, {"gone"}),
         ({"q": "books"}, {"shelf://books/{name}"}),
+        # Words of the descriptions in code, whatever their case.
+        ({"q": "recommend BOOK"}, {"recommend"}),
+        ({"q": "closely"}, {"look"}),
     ],
 )
 def test_the_list_is_filtered(query: dict[str, str], found: set[str]) -> None:

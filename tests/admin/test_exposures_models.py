@@ -15,9 +15,10 @@ from django.test import Client
 
 from mcp_django import MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.models import ModelExposure, Topic as TopicRow
+from mcp_django.models import Component, ModelExposure, Topic as TopicRow
 from mcp_django.overrides.model_signals import signal_relay
 from mcp_django.overrides.state import override_version
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.server import all_servers
 from mcp_django.storage.versions import TopicKey
 from mcp_django.test import MCPClient
@@ -84,6 +85,23 @@ def test_first_the_server_and_the_model_are_chosen(client: Client, root: Any) ->
         assert "errorlist" in page(refused)
         assert client.post(f"{LIST}add/{query}", FORM).status_code == 200
     assert not ModelExposure.objects.exists()
+
+
+def test_an_exposure_and_its_components_lead_to_each_other(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    sync_rows(list(all_servers()))
+    components = Component.objects.filter(server="desk")
+    assert {one.key for one in components} == {"list_orders", "get_order"}
+    shown = page(client.get(f"{LIST}{row.pk}/change/"))
+    for one in components:
+        link = f"/admin/mcp_django/component/{one.pk}/change/"
+        assert f'<a href="{link}">' in shown
+        assert f'<a href="{LIST}{row.pk}/change/">Edit the exposure</a>' in page(client.get(link))
+    client.force_login(staff("view_modelexposure"))
+    assert "/admin/mcp_django/component/" not in page(client.get(f"{LIST}{row.pk}/change/"))
+    client.force_login(staff("view_component", username="bob"))
+    assert "Edit the exposure" not in page(client.get(link))
 
 
 def test_then_its_fields_and_a_client_has_it(client: Client, root: Any) -> None:

@@ -12,7 +12,8 @@ from django.test import Client
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.models import PromptText
+from mcp_django.models import Component, PromptText
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.overrides.text_versions import PROMPTS
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
@@ -320,6 +321,19 @@ def test_prompts_are_switched_together(client: Client, root: Any, server: MCPSer
     names = [one["name"] for one in MCPClient(server=server).list_prompts()]
     assert names == ["in_code", "letter"]
     assert LogEntry.objects.count() == 3
+
+
+@commits
+def test_a_prompt_and_its_component_lead_to_each_other(
+    client: Client, root: Any, server: MCPServer
+) -> None:
+    row = saved()
+    sync_rows([server])
+    component = Component.objects.get(server=server.name, key=row.name)
+    link = f"/admin/mcp_django/component/{component.pk}/change/"
+    assert f'<a href="{link}">' in client.get(f"{LIST}{row.pk}/change/").content.decode()
+    shown = client.get(link).content.decode()
+    assert f'<a href="{LIST}{row.pk}/change/">Edit the prompt</a>' in shown
 
 
 @commits

@@ -11,7 +11,8 @@ from django.contrib.auth.models import Group
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.integrations.skills import build_skill_files
-from mcp_django.models import Skill
+from mcp_django.models import Component, Skill
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.overrides.text_versions import SKILLS
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
@@ -82,6 +83,20 @@ def test_a_skill_written_here_is_read_by_a_client(server: MCPServer) -> None:
     assert LogEntry.objects.get().is_addition()
     listed = page(client, LIST)
     assert "available" in listed
+
+
+@commits
+def test_a_skill_and_its_files_lead_to_each_other(server: MCPServer) -> None:
+    client, row = superuser(), saved(supporting_files="--- file: references/codes.md\nLHR\n")
+    sync_rows([server])
+    files = Component.objects.filter(server="written", key__startswith="skill://close-it/")
+    assert len(files) == 1
+    change = f"{LIST}{row.pk}/change/"
+    for one in files:
+        link = f"/admin/mcp_django/component/{one.pk}/change/"
+        assert f'<a href="{change}">Edit the skill</a>' in page(client, link)
+    link = f"/admin/mcp_django/component/{files.get(key__endswith='SKILL.md').pk}/change/"
+    assert f'<a href="{link}">' in page(client, change)
 
 
 def test_a_change_makes_a_version_and_the_name_stays() -> None:
