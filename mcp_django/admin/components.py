@@ -84,6 +84,22 @@ class MissingFilter(_YesNoFilter):
     condition = Q(missing_since__isnull=False)
 
 
+class ReadOnlyFilter(_YesNoFilter):
+    """A filter for components that only read; all others may write."""
+
+    title = _("read-only")
+    parameter_name = "read_only"
+    condition = Q(is_read_only=True)
+
+
+class DestructiveFilter(_YesNoFilter):
+    """A filter for components that may destroy data."""
+
+    title = _("destructive")
+    parameter_name = "destructive"
+    condition = Q(is_destructive=True)
+
+
 # Components ---------------------------------------------------------------------------------------
 
 
@@ -113,7 +129,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
     list_editable = ["is_enabled"]
     list_filter = [
         *("kind", "server", "app", "is_enabled", OverriddenFilter, MissingFilter),
-        *("is_read_only", "is_destructive"),
+        *(ReadOnlyFilter, DestructiveFilter),
     ]
     search_fields = ["key", "name", "title", "description", "origin"]
     # "Show all" works up to this number: a thousand rows are a few hundred kilobytes.

@@ -7,7 +7,7 @@ result, save it, and notify other processes and clients of the change.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from django import forms
@@ -31,7 +31,7 @@ from mcp_django.admin.override_forms import publish_change_once
 from mcp_django.admin.servers import find_server, pages_of_made
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.row_access import codename
-from mcp_django.models import ModelExposure, ViewExposure
+from mcp_django.models import Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides.exposure_rules import ModelOptions, exposable_models
 from mcp_django.overrides.exposures import build_exposures, exposable_routes, model_of
 from mcp_django.overrides.override_values import read_exposures, spec_of
@@ -271,6 +271,18 @@ def _describe_states(rows: Iterable[Any]) -> dict[Any, str]:
         name: build_exposures(find_server(name), name, enabled.get(name, ())) for name in names
     }
     return {row.pk: _describe_state(row, built) for row in known}
+
+
+KINDS = {ModelExposure: Exposure.Kind.MODEL, ViewExposure: Exposure.Kind.VIEW}
+
+
+def broken_exposures(model: type[Exposure]) -> Iterator[tuple[Any, str]]:
+    """Yield the enabled rows of a kind that are not available as a whole, with their states."""
+    rows = [*model._default_manager.filter(kind=KINDS[model], is_enabled=True)]
+    states = _describe_states(rows)
+    for row in rows:
+        if states[row.pk] != gettext("Available"):
+            yield row, states[row.pk]
 
 
 def _describe_state(row: Any, built: Any) -> str:

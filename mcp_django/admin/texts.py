@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -52,6 +52,26 @@ class AdminTextType:
     """Whether code has one of this name on this server, which takes precedence."""
     preview_context: Callable[[Any, Any], dict[str, Any]]
     """Returns the template context of the preview, for a valid row and the submitted data."""
+
+    def error_of(self, row: Any) -> str:
+        """Return why the row cannot be in the catalog, whether or not it is enabled."""
+        noun = self.text_type.model._meta.verbose_name
+        if row.server not in {one.name for one in all_servers()}:
+            return gettext("A server with this name does not exist.")
+        if self.is_taken(row.server, row.name):
+            text = gettext("Code has a %(noun)s with this name, which is used instead.")
+            return text % {"noun": noun}
+        try:
+            self.text_type.build(row)
+        except self.text_type.error as exc:
+            return INVALID_MESSAGE % {"noun": noun, "why": exc}
+        return ""
+
+    def broken_rows(self) -> Iterator[tuple[Any, str]]:
+        """Yield the enabled rows that cannot be in the catalog, and why."""
+        for row in self.text_type.model._default_manager.filter(is_enabled=True):
+            if reason := self.error_of(row):
+                yield row, reason
 
 
 INVALID_MESSAGE = _("The %(noun)s is invalid: %(why)s")
@@ -356,28 +376,15 @@ class TextAdmin(TextPages):
         extra = dict(extra_context or {})
         if request.method == "GET" and self.has_view_or_change_permission(request):
             row = self.get_object(request, unquote(object_id))
-            extra["not_offered"] = self._error_of(row) if row is not None else ""
+            extra["not_offered"] = self.kind.error_of(row) if row is not None else ""
         return super().change_view(request, object_id, form_url, extra)
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Return whether the row is in the catalog, and why not."""
-        return self._error_of(row) or (
+        return self.kind.error_of(row) or (
             gettext("available") if row.is_enabled else gettext("disabled")
         )
-
-    def _error_of(self, row: Any) -> str:
-        """Return why the row cannot be in the catalog, whether or not it is enabled."""
-        if row.server not in {one.name for one in all_servers()}:
-            return gettext("A server with this name does not exist.")
-        if self.kind.is_taken(row.server, row.name):
-            text = gettext("Code has a %(noun)s with this name, which is used instead.")
-            return text % {"noun": self.opts.verbose_name}
-        try:
-            self.kind.text_type.build(row)
-        except self.kind.text_type.error as exc:
-            return INVALID_MESSAGE % {"noun": self.opts.verbose_name, "why": exc}
-        return ""
 
     # Changes --------------------------------------------------------------------------------------
 

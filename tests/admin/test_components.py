@@ -278,8 +278,8 @@ def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch)
     [
         ({"kind": "prompt"}, {"recommend"}),
         ({"app": "example"}, set()),
-        ({"is_read_only__exact": "1"}, {"look"}),
-        ({"is_destructive__exact": "1"}, {"clear"}),
+        ({"read_only": "yes"}, {"look"}),
+        ({"destructive": "yes"}, {"clear"}),
         ({"is_enabled__exact": "0"}, {"recommend"}),
         ({"overridden": "yes"}, {"clear"}),
         (
