@@ -21,7 +21,7 @@ MCPDjangoError
 │       ├── TooManyStreams                    -31429, HTTP 429
 │       └── TooManyTasks                      -31429, HTTP 429
 ├── ToolError                                 in-band: the model reads it and can retry
-│   ├── NotApproved                           the call is not approved yet, or was refused
+│   ├── NotApproved                           the call is not approved yet, or was rejected
 │   └── UpstreamNotConnected                  the user's account is not connected
 ├── InvalidArguments                          in-band: which argument, which value, which rule
 ├── ElicitationDeclined                       in-band, unless the component catches it
@@ -111,7 +111,7 @@ class ToolError(MCPDjangoError):
 
 
 class NotApproved(ToolError):
-    """The call waits for an approval, or was refused; the function did not run."""
+    """The call waits for an approval, or was rejected; the function did not run."""
 
 
 class UpstreamNotConnected(ToolError):

@@ -21,6 +21,6 @@ call_finished = Signal(use_caching=True)
 # its row, and ``url``, the page where it can be approved (may be empty).
 approval_requested = Signal()
 
-# Sent when a call is approved or refused. Sender: the model ``Approval``. Arguments: ``approval``,
+# Sent when a call is approved or rejected. Sender: the model ``Approval``. Arguments: ``approval``,
 # its row, and ``user``, the approver.
 approval_decided = Signal()

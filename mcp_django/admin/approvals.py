@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin, messages
@@ -10,8 +13,11 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import URLPattern
+from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
+from mcp_django.admin.call_filters import calls_url
+from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.execution.approval_guard import (
     PERMISSION,
@@ -20,7 +26,8 @@ from mcp_django.execution.approval_guard import (
     may_decide,
     text_items,
 )
-from mcp_django.models import Approval
+from mcp_django.models import Approval, Call
+from mcp_django.protocol.text import clip
 from mcp_django.storage import approval_rows
 
 
@@ -30,14 +37,14 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     change_form_template = "admin/mcp_django/approval_change_form.html"
     list_display = [
-        *("component", "server", "user_name", "client", "by", "state"),
+        *("component", "shown_arguments", "user_name", "client", "state"),
         *("created_at", "expires_at", "decided_by"),
     ]
     list_filter = ["state", "by", "server", "created_at"]
     search_fields = ["component", "user_name", "client"]
     # Counting the whole table for each page is too expensive.
     show_full_result_count = False
-    actions = ["grant_selected", "refuse_selected"]
+    actions = ["approve_selected", "reject_selected"]
     fields = [
         *("component", "server", "user_name", "client", "by", "state", "created_at"),
         *("expires_at", "arguments", "preview", "decided_at", "decided_by", "reason"),
@@ -66,30 +73,34 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     # Actions ----------------------------------------------------------------------------------
 
-    @admin.action(description=_("Grant the selected calls"), permissions=["decide"])
-    def grant_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
-        """Grant each selected call, for one use."""
-        self._decide_all(request, queryset, is_granted=True)
+    @admin.action(description=_("Approve selected calls"), permissions=["decide"])
+    def approve_selected(
+        self, request: HttpRequest, queryset: QuerySet[Approval]
+    ) -> HttpResponse | None:
+        """Show each selected call, then approve it for one use."""
+        return self._decide_all(request, queryset, is_granted=True)
 
-    @admin.action(description=_("Refuse the selected calls"), permissions=["decide"])
-    def refuse_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
-        """Refuse each selected call."""
-        self._decide_all(request, queryset, is_granted=False)
+    @admin.action(description=_("Reject selected calls"), permissions=["decide"])
+    def reject_selected(
+        self, request: HttpRequest, queryset: QuerySet[Approval]
+    ) -> HttpResponse | None:
+        """Show each selected call, then reject it."""
+        return self._decide_all(request, queryset, is_granted=False)
 
     def _decide_all(
         self, request: HttpRequest, queryset: QuerySet[Approval], *, is_granted: bool
-    ) -> None:
+    ) -> HttpResponse | None:
         found = list(queryset)
+        if request.POST.get("post") != "yes":
+            return self._ask_about_all(request, found, is_granted=is_granted)
         done = sum(
             may_decide(row, request.user) and decide(row, request.user, is_granted=is_granted)
             for row in found
         )
         if done:
-            text = ngettext(
-                "The decision was saved for %(n)d call.",
-                "The decision was saved for %(n)d calls.",
-                done,
-            )
+            approved = ngettext("%(n)d call was approved.", "%(n)d calls were approved.", done)
+            rejected = ngettext("%(n)d call was rejected.", "%(n)d calls were rejected.", done)
+            text = approved if is_granted else rejected
             self.message_user(request, text % {"n": done}, messages.SUCCESS)
         if left := len(found) - done:
             text = ngettext(
@@ -98,6 +109,29 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 left,
             )
             self.message_user(request, text % {"n": left}, messages.WARNING)
+        return None
+
+    def _ask_about_all(
+        self, request: HttpRequest, rows: Sequence[Approval], *, is_granted: bool
+    ) -> HttpResponse:
+        """Return the page that shows each call whole, before they are decided together."""
+        return self.render_page(
+            request,
+            "approval_decide_all",
+            _now("Approve selected calls") if is_granted else _now("Reject selected calls"),
+            calls=[(row, text_items(row.arguments), approval_rows.is_pending(row)) for row in rows],
+            action="approve_selected" if is_granted else "reject_selected",
+            is_granted=is_granted,
+            back_url=self.page_url("changelist"),
+        )
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("arguments"))
+    def shown_arguments(self, row: Approval) -> str:
+        """Return the arguments, shortened."""
+        values = text_items(row.arguments)
+        return clip(", ".join(f"{name}: {value}" for name, value in values), limit=120)
 
     # The page of one approval -----------------------------------------------------------------
 
@@ -131,8 +165,10 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return self.render_page(
             request,
             "approval_decide",
-            _now("Grant or refuse %(tool)s") % {"tool": row.component},
+            _now("Approve or reject %(tool)s") % {"tool": row.component},
             row=row,
+            tool=_find_tool(row),
+            recent=_recent_calls(row) if request.user.has_perm("mcp_django.view_call") else None,
             arguments=text_items(row.arguments),
             preview=DryRunPreview.from_stored(row.preview),
             is_open=approval_rows.is_pending(row),
@@ -150,3 +186,30 @@ class ApprovalAdmin(ReadOnlyAdmin):
             text, level = _now("This call was already decided, or has expired."), messages.WARNING
         self.message_user(request, text, level)
         return HttpResponseRedirect(self.page_url("change", row.pk))
+
+
+# What helps to decide -----------------------------------------------------------------------------
+
+MAX_RECENT = 1000
+
+
+def _find_tool(row: Approval) -> Any:
+    """Return the tool of a call as it is offered, or ``None`` if it is not."""
+    server = find_server(row.server)
+    if server is None:
+        return None
+    server.refresh()
+    return server.catalog.by_kind.get("tool", {}).get(row.component)
+
+
+def _recent_calls(row: Approval) -> dict[str, Any]:
+    """Return what the user of a call has done in the hour before now, by component and outcome."""
+    since = timezone.now() - timedelta(hours=1)
+    calls = Call._default_manager.filter(user_key=row.user_key, at__gte=since).order_by("-pk")
+    newest = [*calls.only("component", "outcome")[:MAX_RECENT]]
+    counted = Counter((one.component, one.get_outcome_display()) for one in newest)
+    return {
+        "count": len(newest),
+        "most": [(clip(name), outcome, n) for (name, outcome), n in counted.most_common(5)],
+        "url": calls_url(since=since, user=row.user_name),
+    }

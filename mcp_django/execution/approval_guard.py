@@ -351,7 +351,7 @@ def _log_decision(row: Approval, user: Any, *, is_granted: bool) -> None:
         return
     from django.contrib.admin.models import CHANGE, LogEntry
 
-    message = _("Granted.") if is_granted else _("Refused.")
+    message = _("Approved.") if is_granted else _("Rejected.")
     LogEntry.objects.log_actions(user.pk, [row], CHANGE, message)
 
 

@@ -25,16 +25,16 @@ class Call(models.Model):
     class Outcome(models.TextChoices):
         STARTED = "started", _("started")
         OK = "ok", _("ok")
-        ASKED = "asked", _("asked the user")
-        ERROR = "error", _("error for the model")
+        ASKED = "asked", _("waiting for the user")
+        ERROR = "error", _("tool error")
         INVALID = "invalid", _("invalid arguments")
-        FAILED = "failed", _("failed")
+        FAILED = "failed", _("internal error")
         TIMEOUT = "timeout", _("timed out")
         CANCELLED = "cancelled", _("cancelled")
-        UNKNOWN = "unknown", _("no such component")
+        UNKNOWN = "unknown", _("not found or hidden")
         REFUSED = "refused", _("refused")
         LIMITED = "limited", _("rate limited")
-        DENIED = "denied", _("not approved")
+        DENIED = "denied", _("rejected")
 
     class Origin(models.TextChoices):
         CLIENT = "client", _("client")
@@ -106,9 +106,9 @@ class Approval(models.Model):
 
     class State(models.TextChoices):
         PENDING = "pending", _("waiting")
-        GRANTED = "granted", _("granted")
-        REFUSED = "refused", _("refused")
-        USED = "used", _("granted and used")
+        GRANTED = "granted", _("approved")
+        REFUSED = "refused", _("rejected")
+        USED = "used", _("approved and used")
 
     class By(models.TextChoices):
         CALLER = "caller", _("the caller")

@@ -262,7 +262,7 @@ def approval_patterns(server: Server) -> list[URLPattern]:
 
 
 class _ApprovalView:
-    """The page for one pending call of a server; with a POST a user approves or refuses the call.
+    """The page for one pending call of a server; with a POST a user approves or rejects the call.
 
     It uses the site's own login session, below the mount of the server, so it works without the
     admin and without an authorization server. Its URL is not a secret: a user who may not see the
@@ -296,7 +296,7 @@ class _ApprovalView:
             if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
                 return redirect(request.path)
             problem = _(
-                "This call was already approved or refused, or it has expired. Nothing was changed."
+                "This call was already approved or rejected, or it has expired. Nothing was changed."
             )
         context = self._context(row, request, problem)
         return render(request, TEMPLATE, context, status=409 if problem else 200)

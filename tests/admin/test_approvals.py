@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from django.test import Client
 
 from mcp_django.models import Approval
 from mcp_django.test import MCPClient
+from tests.admin.calls import called
 from tests.runtime.approving_site import URLS, gated
 from tests.servers import person
 
@@ -52,7 +55,7 @@ def states() -> list[str]:
 
 def act(client: Client, action: str, *rows: Approval) -> Any:
     data = {"action": action, "_selected_action": [row.pk for row in rows]}
-    return client.post(LIST, data, follow=True)
+    return client.post(LIST, {**data, "post": "yes"}, follow=True)
 
 
 # Who ------------------------------------------------------------------------------------------
@@ -77,8 +80,8 @@ def test_who_may_look_decides_nothing(ada: Any) -> None:
     assert b"/decide/" not in page.content
     assert client.get(f"{LIST}{row.pk}/decide/").status_code == 403
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
-    assert "grant_selected" not in client.get(LIST).content.decode()
-    act(client, "grant_selected", row)
+    assert "approve_selected" not in client.get(LIST).content.decode()
+    act(client, "approve_selected", row)
     assert states() == ["pending"]
 
 
@@ -115,7 +118,7 @@ def test_nobody_decides_about_his_own_call(ada: Any) -> None:
         row = asked(user, desk=user.pk)
         assert client.get(f"{LIST}{row.pk}/decide/").status_code == 403
         assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
-        act(client, "grant_selected", row)
+        act(client, "approve_selected", row)
     assert states() == ["pending", "pending"]
 
 
@@ -123,7 +126,7 @@ def test_what_the_caller_decides_is_no_affair_of_staff(ada: Any) -> None:
     row = asked(ada, "found_group", name="crew")
     _, client = staff(is_superuser=True)
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
-    answer = act(client, "grant_selected", row)
+    answer = act(client, "approve_selected", row)
     assert "you may not decide it" in answer.content.decode()
     assert states() == ["pending"]
 
@@ -161,17 +164,61 @@ def test_nobody_writes_changes_or_deletes_one(ada: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "state"), [("grant_selected", "granted"), ("refuse_selected", "refused")]
+    ("action", "state"), [("approve_selected", "granted"), ("reject_selected", "refused")]
 )
 def test_several_are_decided_at_once(action: str, state: str, ada: Any) -> None:
     rows = [asked(ada, desk=n) for n in (1, 2, 3)]
     Approval.objects.filter(pk=rows[2].pk).update(expires_at=Now() - timedelta(seconds=1))
     _, client = staff("decide_approval")
     answer = act(client, action, *rows).content.decode()
-    assert "The decision was saved for 2 calls." in answer
+    assert f"2 calls were {'approved' if state == 'granted' else 'rejected'}." in answer
     assert "1 call was skipped" in answer
     assert states() == [state, state, "pending"]
     assert LogEntry.objects.count() == 2
+
+
+@pytest.mark.parametrize("action", ["approve_selected", "reject_selected"])
+def test_each_call_is_shown_whole_before_several_are_decided(action: str, ada: Any) -> None:
+    rows = [asked(ada, desk=n) for n in (1, 2)]
+    Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
+    Approval.objects.filter(pk=rows[1].pk).update(expires_at=Now() - timedelta(seconds=1))
+    _, client = staff("decide_approval")
+    data = {"action": action, "_selected_action": [row.pk for row in rows]}
+    page = client.post(LIST, data).content.decode()
+    assert states() == ["pending", "pending"]
+    assert page.count("because " * 39) == 2
+    assert page.count("already decided, or has expired") == 1
+    for row in rows:
+        assert f'name="_selected_action" value="{row.pk}"' in page
+    assert f'name="action" value="{action}"' in page
+    assert not LogEntry.objects.exists()
+
+
+def test_the_list_shows_the_arguments(ada: Any) -> None:
+    asked(ada, desk=1)
+    Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
+    _, client = staff("view_approval")
+    page = client.get(LIST).content.decode()
+    (shown,) = re.findall(r'field-shown_arguments">([^<]+)<', page)
+    assert shown.startswith("desk: 1")
+    assert len(shown) <= 125
+
+
+def test_the_page_of_a_call_says_what_the_tool_does_and_what_its_user_did(ada: Any) -> None:
+    row = asked(ada, desk=1)
+    called("close_desk", "failed", times=2, user_key=row.user_key, user_name="ada")
+    called("close_desk", times=3, user_key="user:0")
+    called("close_desk", user_key=row.user_key, ago=7200)
+    _, client = staff("decide_approval", "view_call")
+    page = client.get(f"{LIST}{row.pk}/decide/").content.decode()
+    tool = gated.catalog.by_kind["tool"]["close_desk"]
+    assert tool.description in unescape(page)
+    assert "may destroy data" in page if tool.destructive else "writes" in page
+    assert "<code>close_desk</code>, internal error: 2" in page
+    (link,) = re.findall(r'<a href="([^"]+)">\d calls?</a>', page)
+    assert client.get(unescape(link)).status_code == 200
+    _, other = staff("decide_approval", username="other")
+    assert "The last hour of this user" not in other.get(f"{LIST}{row.pk}/decide/").content.decode()
 
 
 def test_what_waits_comes_first(ada: Any) -> None:

@@ -41,7 +41,7 @@ ALLOWS = {
     "mcp_django.change_approval": f"approval: {LOOK}, arguments",
     "mcp_django.view_approval": f"approval: {LOOK}, arguments",
     "mcp_django.decide_approval": (
-        f"approval: {LOOK}, arguments, decide, decide!, grant_selected*, refuse_selected*"
+        f"approval: {LOOK}, arguments, decide, decide!, approve_selected*, reject_selected*"
     ),
     "mcp_django.change_authevent": f"authevent: {LOOK}",
     "mcp_django.view_authevent": f"authevent: {LOOK}",

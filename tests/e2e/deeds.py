@@ -78,7 +78,7 @@ def open_approval(visitor: Visitor, tool: str) -> None:
 
 
 def decide(visitor: Visitor, tool: str, decision: str) -> None:
-    """Grant or refuse the call that waits."""
+    """Approve or reject the call that waits."""
     open_approval(visitor, tool)
     visitor.press(decision)
     visitor.page.locator(".messagelist .success").wait_for()

@@ -156,7 +156,7 @@ def test_a_call_waits_until_somebody_else_grants_it(
         waiting = client.next()
         assert waiting.is_error
         assert "waits for approval by another user" in waiting.content[0].text
-        deeds.decide(visit(), "withdraw_notices", "Grant")
+        deeds.decide(visit(), "withdraw_notices", "Approve")
         granted.set()
         done = client.next()
     assert not done.is_error

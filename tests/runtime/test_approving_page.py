@@ -155,9 +155,9 @@ def test_a_decision_is_written_down(ada: Any) -> None:
     assert (row.state, row.decided_by, row.reason) == ("refused", "ada", "Not now.")
     assert row.decided_at is not None
     entry = LogEntry.objects.get()
-    assert (entry.user, entry.object_id, entry.change_message) == (ada, str(row.pk), "Refused.")
+    assert (entry.user, entry.object_id, entry.change_message) == (ada, str(row.pk), "Rejected.")
     shown = text_of(signed_in(ada).get(page_of(row)))
-    assert "Refused by ada. Nothing has happened." in shown
+    assert "Rejected by ada. Nothing has happened." in shown
     assert "Not now." in shown
 
 
