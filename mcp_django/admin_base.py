@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import model_format_dict, quote, unquote
 from django.contrib.auth import get_permission_codename, get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
@@ -90,6 +90,39 @@ class MCPModelAdmin(_Themed):
         """Return an additional page, with the context that every page of the admin has."""
         page = {**self.admin_site.each_context(request), "title": title, "opts": self.opts}
         return TemplateResponse(request, f"admin/mcp_django/{template}.html", {**page, **context})
+
+    def confirm_action(
+        self,
+        request: HttpRequest,
+        rows: Iterable[Any],
+        *,
+        question: Any,
+        template: str = "action_confirmation",
+        **context: Any,
+    ) -> TemplateResponse | None:
+        """Return the page that asks before an action, ``None`` if its answer was yes.
+
+        It lists the rows, and submits them again with ``post=yes``, as Django's page before a
+        deletion does.
+        """
+        if request.POST.get("post") == "yes":
+            return None
+        name = request.POST.get("action", "")
+        action = self.get_actions(request).get(name)
+        label = str(action[2]) % model_format_dict(self.opts) if action else ""
+        return self.render_page(
+            request,
+            template,
+            label,
+            rows=rows,
+            chosen=request.POST.getlist(ACTION_CHECKBOX_NAME),
+            are_all_chosen=request.POST.get("select_across") == "1",
+            action=name,
+            question=question,
+            word=label,
+            back_url=self.page_url("changelist"),
+            **context,
+        )
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
         """Return whether a lookup is that of a filter, the date hierarchy or our own links.
@@ -416,6 +449,7 @@ class RevocableAdmin(MCPModelAdmin):
     """The text of the confirmation page."""
     done_message: ClassVar[Any]
     """The message of the admin history."""
+    log_flag: ClassVar[int] = CHANGE
 
     @abstractmethod
     def end(self, request: HttpRequest, rows: Sequence[Any]) -> None:
@@ -425,12 +459,27 @@ class RevocableAdmin(MCPModelAdmin):
     def is_ended(self, row: Any) -> bool:
         """Return whether there is nothing left to end."""
 
+    def describe_rows(self, rows: Iterable[Any]) -> list[str]:
+        """Return the rows as the page that asks lists them."""
+        return [str(row) for row in rows]
+
+    def end_selected(
+        self, request: HttpRequest, rows: Sequence[Any], done: Callable[[int], str]
+    ) -> HttpResponse | None:
+        """Show the page that asks; if its answer was yes, end the rows and say how many ended."""
+        shown = self.describe_rows(rows)
+        page = self.confirm_action(request, shown, question=self.confirmation_text)
+        if page is None:
+            n = self.end_and_log(request, rows)
+            self.message_user(request, done(n) % {"n": n}, messages.SUCCESS)
+        return page
+
     def end_and_log(self, request: HttpRequest, rows: Sequence[Any]) -> int:
         """End the rows that are not over, log it in the history of each, and return how many."""
         live = [row for row in rows if not self.is_ended(row)]
         if live:
             user: Any = request.user
-            LogEntry.objects.log_actions(user.pk, live, CHANGE, str(self.done_message))
+            LogEntry.objects.log_actions(user.pk, live, self.log_flag, str(self.done_message))
             self.end(request, live)
         return len(live)
 
@@ -488,9 +537,12 @@ class RevocableAdmin(MCPModelAdmin):
             self.message_user(request, _("This object does not exist any more."), messages.WARNING)
             return HttpResponseRedirect(self.page_url("changelist"))
         if request.method == "POST":
+            key = quote(row.pk)
             if self.end_and_log(request, [row]):
                 self.message_user(request, self.done_message, messages.SUCCESS)
-            return HttpResponseRedirect(self.page_url("change", quote(row.pk)))
+            is_kept = row.pk is not None and self.get_object(request, unquote(object_id))
+            page = self.page_url("change", key) if is_kept else self.page_url("changelist")
+            return HttpResponseRedirect(page)
         return self.render_page(
             request,
             "end_confirmation",

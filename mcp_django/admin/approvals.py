@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -91,8 +90,15 @@ class ApprovalAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Approval], *, is_granted: bool
     ) -> HttpResponse | None:
         found = list(queryset)
-        if request.POST.get("post") != "yes":
-            return self._ask_about_all(request, found, is_granted=is_granted)
+        page = self.confirm_action(
+            request,
+            [(row, text_items(row.arguments), approval_rows.is_pending(row)) for row in found],
+            question="",
+            template="approval_decide_all",
+            is_harmless=is_granted,
+        )
+        if page is not None:
+            return page
         done = sum(
             may_decide(row, request.user) and decide(row, request.user, is_granted=is_granted)
             for row in found
@@ -110,20 +116,6 @@ class ApprovalAdmin(ReadOnlyAdmin):
             )
             self.message_user(request, text % {"n": left}, messages.WARNING)
         return None
-
-    def _ask_about_all(
-        self, request: HttpRequest, rows: Sequence[Approval], *, is_granted: bool
-    ) -> HttpResponse:
-        """Return the page that shows each call whole, before they are decided together."""
-        return self.render_page(
-            request,
-            "approval_decide_all",
-            _now("Approve selected calls") if is_granted else _now("Reject selected calls"),
-            calls=[(row, text_items(row.arguments), approval_rows.is_pending(row)) for row in rows],
-            action="approve_selected" if is_granted else "reject_selected",
-            is_granted=is_granted,
-            back_url=self.page_url("changelist"),
-        )
 
     # Columns ----------------------------------------------------------------------------------
 

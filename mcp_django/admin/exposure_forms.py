@@ -213,6 +213,9 @@ class ExposureForm(RestrictedForm):
         for name, value in self.choice.items():
             setattr(self.instance, name, value)
         self.instance.kind = self.kind
+        if self.instance.pk is None and self.kind == Exposure.Kind.VIEW:
+            # What a view does is not known here, so it is looked at before clients see it.
+            self.initial["is_enabled"] = False
         self.stored = _stored_options(self.instance, self.options_class)
         self.initial.update(asdict(self.stored))
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
@@ -129,12 +129,11 @@ class SessionAdmin(RevocableAdmin):
         """Return whether the session was ended, has expired or is idle for too long."""
         return not row.is_live
 
-    @admin.action(description=_("Terminate the selected sessions"), permissions=["end"])
-    def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        """Terminate the selected sessions in every process."""
-        n = self.end_and_log(request, list(queryset))
-        text = ngettext("%(n)d session was terminated.", "%(n)d sessions were terminated.", n)
-        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+    @admin.action(description=_("Terminate selected sessions"), permissions=["end"])
+    def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+        """Ask, then terminate the selected sessions in every process."""
+        done = partial(ngettext, "%(n)d session was terminated.", "%(n)d sessions were terminated.")
+        return self.end_selected(request, list(queryset), done)
 
     # Columns ----------------------------------------------------------------------------------
 

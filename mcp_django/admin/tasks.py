@@ -12,12 +12,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -159,12 +159,11 @@ class TaskAdmin(RevocableAdmin):
         """Return whether the status of the task is terminal."""
         return row.is_terminal
 
-    @admin.action(description=_("Cancel the selected tasks"), permissions=["end"])
-    def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
-        """Cancel the selected tasks in every process."""
-        n = self.end_and_log(request, list(queryset))
-        text = ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n)
-        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+    @admin.action(description=_("Cancel selected tasks"), permissions=["end"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
+        """Ask, then cancel the selected tasks in every process."""
+        done = partial(ngettext, "%(n)d task was cancelled.", "%(n)d tasks were cancelled.")
+        return self.end_selected(request, list(queryset), done)
 
     # Columns ----------------------------------------------------------------------------------
 

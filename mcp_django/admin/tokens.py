@@ -7,6 +7,8 @@ but not deleted. The security log is read-only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -64,6 +66,14 @@ class LabeledDateTime(AdminSplitDateTime):
             widget.attrs["aria-label"] = label
 
 
+DEFAULT_LIFETIME = timedelta(days=90)
+"""The lifetime that the form of a new token suggests."""
+
+
+def _default_expiry() -> datetime:
+    return (timezone.now() + DEFAULT_LIFETIME).replace(minute=0, second=0, microsecond=0)
+
+
 class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
     """The data of a new token; ``AccessTokenAdmin.save_model`` creates the token itself."""
 
@@ -96,6 +106,7 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
     expires_at = forms.SplitDateTimeField(
         label=_("Expires"),
         required=False,
+        initial=_default_expiry,
         widget=LabeledDateTime,
         help_text=_("Leave empty for a token that never expires."),
     )
@@ -159,7 +170,7 @@ FORM_SECONDS = 24 * 3600
 
 
 class TokenStateFilter(ConditionFilter):
-    """A filter by usable tokens, or by the reason why a token is not usable."""
+    """A filter by active tokens, or by the reason why a token is not active."""
 
     title = _("state")
     parameter_name = "state"
@@ -170,7 +181,7 @@ class TokenStateFilter(ConditionFilter):
         # For a token that never expires, the comparison alone is NULL: neither true nor false.
         expired = Q(expires_at__isnull=False, expires_at__lte=timezone.now())
         return {
-            "usable": (_("usable"), ~revoked & ~expired & ~inactive),
+            "active": (_("active"), ~revoked & ~expired & ~inactive),
             "expired": (_("expired"), ~revoked & expired),
             "revoked": (_("revoked"), revoked),
             "inactive": (_("user inactive"), ~revoked & inactive),
@@ -305,12 +316,11 @@ class AccessTokenAdmin(RevocableAdmin):
         """Return whether the token was revoked; an expired one can be revoked too."""
         return row.revoked_at is not None
 
-    @admin.action(description=_("Revoke the selected tokens"), permissions=["end"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
-        """Revoke the selected tokens."""
-        n = self.end_and_log(request, list(queryset.select_related("user")))
-        text = ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n)
-        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+    @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
+        """Ask, then revoke the selected tokens."""
+        done = partial(ngettext, "%(n)d token was revoked.", "%(n)d tokens were revoked.")
+        return self.end_selected(request, list(queryset.select_related("user")), done)
 
     def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
         security_log.record_event(
@@ -331,26 +341,26 @@ class AccessTokenAdmin(RevocableAdmin):
     @admin.display(description=_("scopes"))
     def scope_list(self, token: AccessToken) -> str:
         """Return the scopes as written in settings."""
-        return " ".join(token.scopes) or _now("none")
+        return " ".join(token.scopes) or _now("no scopes")
 
     @admin.display(description=_("servers"))
     def server_list(self, token: AccessToken) -> str:
         """Return the servers that the token gives access to."""
-        return ", ".join(token.servers) or _now("every server")
+        return ", ".join(token.servers) or _now("all servers")
 
     @admin.display(description=_("networks"))
     def network_list(self, token: AccessToken) -> str:
         """Return the networks that requests may come from."""
-        return ", ".join(token.networks) or _now("any")
+        return ", ".join(token.networks) or _now("any network")
 
     @admin.display(description=_("state"))
     def state(self, token: AccessToken) -> str:
-        """Return whether the token is usable, or why it is not."""
+        """Return whether the token is active, or why it is not."""
         if token.revoked_at is not None:
             return _now("revoked")
         if not token.user.is_active:
             return _now("user inactive")
-        return _now("usable") if token.is_usable else _now("expired")
+        return _now("active") if token.is_usable else _now("expired")
 
 
 # Security log and external identities -------------------------------------------------------------

@@ -52,6 +52,7 @@ class Migration(migrations.Migration):
                 ('changed_at', models.DateTimeField(auto_now=True, verbose_name='changed')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'exposure',
                 'verbose_name_plural': 'exposures',
                 'ordering': ['server', 'kind', 'target', 'name'],
@@ -82,6 +83,7 @@ class Migration(migrations.Migration):
                 ('instructions', models.TextField(blank=True, verbose_name='instructions')),
             ],
             options={
+                'default_permissions': ('view', 'change'),
                 'verbose_name': 'server',
                 'verbose_name_plural': 'servers',
                 'ordering': ['name'],
@@ -97,6 +99,7 @@ class Migration(migrations.Migration):
                 ('changed_at', models.DateTimeField(db_index=True)),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'topic',
                 'verbose_name_plural': 'topics',
             },
@@ -108,6 +111,7 @@ class Migration(migrations.Migration):
                 ('beat_at', models.DateTimeField(db_index=True, verbose_name='last heartbeat')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'worker',
                 'verbose_name_plural': 'workers',
             },
@@ -129,6 +133,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('add', 'view', 'delete'),
                 'verbose_name': 'access token',
                 'verbose_name_plural': 'access tokens',
                 'ordering': ['-created_at'],
@@ -157,6 +162,7 @@ class Migration(migrations.Migration):
                 ('reason', models.CharField(blank=True, max_length=500, verbose_name='reason')),
             ],
             options={
+                'default_permissions': ('view',),
                 'verbose_name': 'approval',
                 'verbose_name_plural': 'approvals',
                 'ordering': ['-id'],
@@ -178,6 +184,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('view',),
                 'verbose_name': 'security event',
                 'verbose_name_plural': 'security events',
                 'ordering': ['-at', '-pk'],
@@ -216,6 +223,7 @@ class Migration(migrations.Migration):
                 ('problems', models.JSONField(default=list, verbose_name='invalid arguments')),
             ],
             options={
+                'default_permissions': ('view',),
                 'verbose_name': 'call',
                 'verbose_name_plural': 'calls',
                 'ordering': ['-id'],
@@ -248,6 +256,7 @@ class Migration(migrations.Migration):
                 ('missing_since', models.DateTimeField(editable=False, null=True, verbose_name='missing since')),
             ],
             options={
+                'default_permissions': ('view', 'change', 'delete'),
                 'verbose_name': 'component',
                 'verbose_name_plural': 'components',
                 'ordering': ['server', 'kind', 'key'],
@@ -325,6 +334,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('view', 'delete'),
                 'verbose_name': 'session',
                 'verbose_name_plural': 'sessions',
                 'ordering': ['-created_at'],
@@ -341,6 +351,7 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='mcp_django.session')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'inbox entry',
                 'verbose_name_plural': 'inbox',
                 'ordering': ['pk'],
@@ -383,6 +394,7 @@ class Migration(migrations.Migration):
                 ('skill', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='mcp_django.skill')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'skill version',
                 'verbose_name_plural': 'skill versions',
                 'ordering': ['-number'],
@@ -403,6 +415,7 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='streams', to='mcp_django.session')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'stream',
                 'verbose_name_plural': 'streams',
             },
@@ -416,6 +429,7 @@ class Migration(migrations.Migration):
                 ('stream', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='mcp_django.stream')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'event',
                 'verbose_name_plural': 'events',
             },
@@ -429,6 +443,7 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='subscriptions', to='mcp_django.session')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'subscription',
                 'verbose_name_plural': 'subscriptions',
             },
@@ -471,6 +486,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('view', 'delete'),
                 'verbose_name': 'task',
                 'verbose_name_plural': 'tasks',
                 'ordering': ['-created_at', '-task_id'],
@@ -504,6 +520,7 @@ class Migration(migrations.Migration):
                 ('prompt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='mcp_django.prompttext')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'prompt version',
                 'verbose_name_plural': 'prompt versions',
                 'ordering': ['-number'],

@@ -72,6 +72,7 @@ class Call(models.Model):
     problems = models.JSONField(_("invalid arguments"), default=list)
 
     class Meta:
+        default_permissions = ("view",)
         verbose_name = _("call")
         verbose_name_plural = _("calls")
         ordering = ["-id"]
@@ -133,6 +134,7 @@ class Approval(models.Model):
     reason = models.CharField(_("reason"), max_length=500, blank=True)
 
     class Meta:
+        default_permissions = ("view",)
         verbose_name = _("approval")
         verbose_name_plural = _("approvals")
         ordering = ["-id"]

@@ -41,6 +41,7 @@ class Server(OverrideFields):
     instructions = models.TextField(_("instructions"), blank=True)
 
     class Meta:
+        default_permissions = ("view", "change")
         verbose_name = _("server")
         verbose_name_plural = _("servers")
         ordering = ["name"]
@@ -89,6 +90,7 @@ class Component(OverrideFields):
     missing_since = models.DateTimeField(_("missing since"), null=True, editable=False)
 
     class Meta:
+        default_permissions = ("view", "change", "delete")
         verbose_name = _("component")
         verbose_name_plural = _("components")
         ordering = ["server", "kind", "key"]
@@ -124,6 +126,7 @@ class Exposure(models.Model):
     changed_at = models.DateTimeField(_("changed"), auto_now=True)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("exposure")
         verbose_name_plural = _("exposures")
         ordering = ["server", "kind", "target", "name"]
@@ -219,6 +222,7 @@ class PromptVersion(AdminTextVersion):
     prompt = models.ForeignKey(PromptText, models.CASCADE, related_name="versions")
 
     class Meta(AdminTextVersion.Meta):
+        default_permissions = ()
         verbose_name = _("prompt version")
         verbose_name_plural = _("prompt versions")
         constraints = [
@@ -255,6 +259,7 @@ class SkillVersion(AdminTextVersion):
     skill = models.ForeignKey(Skill, models.CASCADE, related_name="versions")
 
     class Meta(AdminTextVersion.Meta):
+        default_permissions = ()
         verbose_name = _("skill version")
         verbose_name_plural = _("skill versions")
         constraints = [

@@ -42,6 +42,7 @@ class Session(models.Model):
     heard_seq = models.BigIntegerField(_("last notified change"), default=0, editable=False)
 
     class Meta:
+        default_permissions = ("view", "delete")
         verbose_name = _("session")
         verbose_name_plural = _("sessions")
         ordering = ["-created_at"]
@@ -62,6 +63,7 @@ class Subscription(models.Model):
     digest = models.CharField(max_length=64)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("subscription")
         verbose_name_plural = _("subscriptions")
         constraints = [
@@ -87,6 +89,7 @@ class Inbox(models.Model):
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("inbox entry")
         verbose_name_plural = _("inbox")
         ordering = ["pk"]
@@ -105,6 +108,7 @@ class Worker(models.Model):
     beat_at = models.DateTimeField(_("last heartbeat"), db_index=True)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
 
@@ -136,6 +140,7 @@ class Stream(models.Model):
     expires_at = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("stream")
         verbose_name_plural = _("streams")
 
@@ -152,6 +157,7 @@ class Event(models.Model):
     payload = models.TextField()
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("event")
         verbose_name_plural = _("events")
 
@@ -172,6 +178,7 @@ class Topic(models.Model):
     changed_at = models.DateTimeField(db_index=True)
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("topic")
         verbose_name_plural = _("topics")
 

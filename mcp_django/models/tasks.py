@@ -119,6 +119,7 @@ class Task(models.Model):
     error = JSONText(_("error"), null=True)
 
     class Meta:
+        default_permissions = ("view", "delete")
         verbose_name = _("task")
         verbose_name_plural = _("tasks")
         ordering = ["-created_at", "-task_id"]

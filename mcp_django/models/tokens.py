@@ -128,6 +128,7 @@ class AccessToken(models.Model):
     objects = AccessTokenManager()
 
     class Meta:
+        default_permissions = ("add", "view", "delete")
         verbose_name = _("access token")
         verbose_name_plural = _("access tokens")
         ordering = ["-created_at"]
@@ -201,6 +202,7 @@ class AuthEvent(models.Model):
     details = models.JSONField(_("details"), default=dict, blank=True)
 
     class Meta:
+        default_permissions = ("view",)
         verbose_name = _("security event")
         verbose_name_plural = _("security events")
         ordering = ["-at", "-pk"]

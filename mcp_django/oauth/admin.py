@@ -5,19 +5,22 @@ Access can be revoked but not edited: a consent is the user's decision, not the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.models import DELETION
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
-from mcp_django.admin_base import DelegationAdmin, NoEditAdmin
+from mcp_django.admin_base import DelegationAdmin, NoEditAdmin, RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import ClientDisplay, client_displays
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
@@ -26,8 +29,16 @@ from mcp_django.oauth.upstream import grants
 
 
 @admin.register(Consent)
-class ConsentAdmin(NoEditAdmin):
+class ConsentAdmin(RevocableAdmin):
     """View, search and revoke the connected assistants of all users."""
+
+    action_name, action_label = "revoke", _("Revoke access")
+    confirmation_text = _(
+        "Requests with the tokens of these connections are rejected from now on, and their open "
+        "streams end in every process within seconds. The user has to connect the assistant again."
+    )
+    done_message = _("Access revoked.")
+    log_flag = DELETION
 
     list_display = [
         "client_name",
@@ -55,21 +66,13 @@ class ConsentAdmin(NoEditAdmin):
     ]
     fields = tuple(readonly_fields)
 
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may delete consents, which revoking also requires."""
-        return self.has_delete_permission(request)
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return false: a consent is the decision of its user."""
+        return False
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a changelist that loads the client of each row."""
         return _ClientChangeList
-
-    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Return the actions without Django's bulk deletion, which would leave the tokens valid."""
-        # Django 6.1 passes ``action_location``; without it, it assumes the old signature.
-        where = {} if action_location is None else {"action_location": action_location}
-        actions: dict[str, Any] = super().get_actions(request, **where)
-        actions.pop("delete_selected", None)
-        return actions
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Consent], search_term: str
@@ -102,35 +105,46 @@ class ConsentAdmin(NoEditAdmin):
         """Return the scope names, separated by spaces."""
         return " ".join(consent.scopes)
 
-    @admin.action(description=_("Revoke access"), permissions=["revoke"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
-        """Revoke the access in the selected rows: one client, user and server each."""
-        rows = list(queryset.select_related("user"))
-        self.log_deletions(request, queryset)
-        for row in rows:
-            self._revoke(request, row)
-        text = ngettext("Access revoked.", "Access revoked for %(n)d connections.", len(rows)) % {
-            "n": len(rows)
-        }
-        self.message_user(request, text, messages.SUCCESS)
+    def describe_rows(self, rows: Iterable[Consent]) -> list[str]:
+        """Return user, client and server of each row, for the page that asks."""
+        found = list(rows)
+        clients = client_displays({row.client_id for row in found})
+        return [f"{row.user}: {clients[row.client_id].name}, {row.resource}" for row in found]
 
-    @admin.action(description=_("Revoke all access of these users"), permissions=["revoke"])
-    def revoke_users(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
-        """Revoke the access of every client for the users in the selected rows."""
+    def is_ended(self, row: Consent) -> bool:
+        """Return false: access that is revoked has no row any more."""
+        return False
+
+    def end(self, request: HttpRequest, rows: Sequence[Consent]) -> None:
+        """Revoke the access that the consents allow, which deletes them."""
+        name = request.user.get_username()
+        for row in rows:
+            revoke_access(row.user, row.client_id, row.resource or None, request=request, by=name)
+
+    @admin.action(description=_("Revoke access"), permissions=["end"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> HttpResponse | None:
+        """Ask, then revoke the access in the selected rows: one client, user and server each."""
+        done = partial(ngettext, "Access revoked.", "Access revoked for %(n)d connections.")
+        return self.end_selected(request, list(queryset.select_related("user")), done)
+
+    @admin.action(description=_("Revoke all access of these users"), permissions=["end"])
+    def revoke_users(
+        self, request: HttpRequest, queryset: QuerySet[Consent]
+    ) -> HttpResponse | None:
+        """Ask, then revoke the access of every client for the users in the selected rows."""
         users = {row.user for row in queryset.select_related("user")}
-        self.log_deletions(request, Consent.objects.filter(user__in=users))
+        rows = Consent.objects.filter(user__in=users).select_related("user")
+        page = self.confirm_action(
+            request, self.describe_rows(rows), question=self.confirmation_text
+        )
+        if page is not None:
+            return page
+        self.log_deletions(request, rows)
         for user in users:
             revoke_everything(user, request=request, by=request.user.get_username())
         text = ngettext("Revoked for one user.", "Revoked for %(n)d users.", len(users))
         self.message_user(request, text % {"n": len(users)}, messages.SUCCESS)
-
-    def delete_model(self, request: HttpRequest, obj: Consent) -> None:
-        """Revoke the access that the consent allows, which deletes the consent."""
-        self._revoke(request, obj)
-
-    def _revoke(self, request: HttpRequest, row: Consent) -> None:
-        name = request.user.get_username()
-        revoke_access(row.user, row.client_id, row.resource or None, request=request, by=name)
+        return None
 
 
 @admin.register(ClientProfile)
@@ -164,14 +178,20 @@ class ClientProfileAdmin(DelegationAdmin):
         return _client_display(profile).name
 
     @admin.action(description=_("Revoke access of all users"), permissions=["revoke"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
-        """Revoke the access of the selected clients for all users."""
+    def revoke(
+        self, request: HttpRequest, queryset: QuerySet[ClientProfile]
+    ) -> HttpResponse | None:
+        """Ask, then revoke the access of the selected clients for all users."""
         rows = list(queryset)
+        page = self.confirm_action(request, rows, question=ConsentAdmin.confirmation_text)
+        if page is not None:
+            return page
         for row in rows:
             revoke_client(row.client_id, request=request, by=request.user.get_username())
             self.log_change(request, row, str(_("Revoked the access of all users.")))
         text = ngettext("Revoked for one client.", "Revoked for %(n)d clients.", len(rows))
         self.message_user(request, text % {"n": len(rows)}, messages.SUCCESS)
+        return None
 
 
 class _ClientChangeList(ChangeList):
@@ -218,9 +238,18 @@ class UpstreamGrantAdmin(NoEditAdmin):
         return self.has_delete_permission(request)
 
     @admin.action(description=_("Disconnect"), permissions=["disconnect"])
-    def disconnect(self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]) -> None:
-        """End the selected access here, with every token that depends on it, and upstream."""
+    def disconnect(
+        self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]
+    ) -> HttpResponse | None:
+        """Ask, then end the selected access here, the tokens that depend on it, and upstream."""
         rows = list(queryset.select_related("user").filter(status=UpstreamGrant.Status.LIVE))
+        question = _(
+            "The access ends here and at the service, and the tokens of the assistants that depend "
+            "on it are rejected from now on. The users have to connect again."
+        )
+        page = self.confirm_action(request, rows, question=question)
+        if page is not None:
+            return page
         for row in rows:
             self._disconnect(request, row)
             self.log_change(request, row, "Disconnected.")
@@ -228,6 +257,7 @@ class UpstreamGrantAdmin(NoEditAdmin):
             "n": len(rows)
         }
         self.message_user(request, text, messages.SUCCESS)
+        return None
 
     def delete_model(self, request: HttpRequest, obj: UpstreamGrant) -> None:
         """Delete the access, after ending it and every token that depends on it."""

@@ -160,6 +160,7 @@ class Consent(models.Model):
     updated_at = models.DateTimeField(_("last approved"), auto_now=True)
 
     class Meta:
+        default_permissions = ("view", "delete")
         verbose_name = _("connected assistant")
         verbose_name_plural = _("connected assistants")
         constraints = [
@@ -184,6 +185,7 @@ class SingleUse(models.Model):
     digest = models.CharField(_("digest"), max_length=64, unique=True)
 
     class Meta:
+        default_permissions = ()
         abstract = True
 
     def mark_used(self) -> bool:
@@ -260,6 +262,7 @@ class UpstreamGrant(models.Model):
     renewing_until = models.DateTimeField(null=True, editable=False)
 
     class Meta:
+        default_permissions = ("view", "delete")
         verbose_name = _("upstream access")
         verbose_name_plural = _("upstream access")
         constraints = [
@@ -280,6 +283,7 @@ class UpstreamBinding(models.Model):
     )
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("upstream binding")
         verbose_name_plural = _("upstream bindings")
         constraints = [
@@ -305,6 +309,7 @@ class UpstreamTransaction(models.Model):
     expires_at = models.DateTimeField(_("expires"))
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("upstream transaction")
         verbose_name_plural = _("upstream transactions")
 

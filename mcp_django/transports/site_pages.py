@@ -296,7 +296,8 @@ class _ApprovalView:
             if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
                 return redirect(request.path)
             problem = _(
-                "This call was already approved or rejected, or it has expired. Nothing was changed."
+                "This call was already approved or rejected, or it has expired. Nothing was "
+                "changed."
             )
         context = self._context(row, request, problem)
         return render(request, TEMPLATE, context, status=409 if problem else 200)

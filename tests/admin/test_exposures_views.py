@@ -54,6 +54,11 @@ def page(response: Any) -> str:
     return response.content.decode().replace("&#x27;", "'")
 
 
+def test_a_new_exposure_of_a_view_begins_switched_off(client: Client, root: Any) -> None:
+    form = client.get(add("shop:price_list")).context["adminform"].form
+    assert form["is_enabled"].value() is False
+
+
 def test_urls_are_offered_but_for_those_that_open_doors(client: Client, root: Any) -> None:
     text = page(client.get(f"{LIST}add/"))
     assert 'value="shop:price_list"' in text

@@ -46,7 +46,7 @@ def stream(session: Session, number: int, **changes: Any) -> Stream:
 
 
 def terminate(client: Client, *chosen: Session) -> Any:
-    data = {"action": "terminate", "_selected_action": [one.pk for one in chosen]}
+    data = {"action": "terminate", "post": "yes", "_selected_action": [one.pk for one in chosen]}
     return client.post(LIST, data)
 
 
@@ -172,7 +172,7 @@ def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone()
     assert "2 sessions were terminated." in text_of(
         client.post(
             LIST,
-            {"action": "terminate", "_selected_action": [one.pk, two.pk, over.pk]},
+            {"action": "terminate", "post": "yes", "_selected_action": [one.pk, two.pk, over.pk]},
             follow=True,
         )
     )

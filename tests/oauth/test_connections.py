@@ -219,7 +219,7 @@ def test_staff_who_may_look_may_not_revoke(client: Client, user: Any, app: Any) 
     row = consent(user, app)
     client.force_login(staff("clerk", "view_consent"))
     assert "Revoke access" not in client.get(ADMIN).content.decode()
-    client.post(ADMIN, {"action": "revoke", "_selected_action": [row.pk]})
+    client.post(ADMIN, {"action": "revoke", "post": "yes", "_selected_action": [row.pk]})
     assert Consent.objects.exists()
 
 
@@ -231,7 +231,7 @@ def test_administrators_revoke_and_leave_a_trace(client: Client, user: Any, app:
     page = client.get(ADMIN).content.decode()
     assert "Revoke access" in page
     assert "delete_selected" not in page
-    client.post(ADMIN, {"action": "revoke", "_selected_action": [row.pk]})
+    client.post(ADMIN, {"action": "revoke", "post": "yes", "_selected_action": [row.pk]})
     assert live(user) == (0, 0)
     assert not Consent.objects.exists()
     assert LogEntry.objects.get().user == clerk
@@ -245,20 +245,34 @@ def test_administrators_revoke_everything_of_a_user(client: Client, user: Any, a
     consent(user, other)
     parties.make_token(user, other)
     client.force_login(staff("clerk", "view_consent", "delete_consent"))
-    client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
+    # First it shows everything that would end, also what was not selected.
+    asked = client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
+    text = asked.content.decode()
+    assert text.count("<li>ada") == 2
+    assert "rejected from now on" in text
+    assert live(user) != (0, 0)
+    client.post(ADMIN, {"action": "revoke_users", "post": "yes", "_selected_action": [row.pk]})
     assert live(user) == (0, 0)
     assert not Consent.objects.exists()
     assert LogEntry.objects.count() == 2
 
 
-def test_deleting_a_consent_in_the_admin_ends_its_tokens(
+def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(
     client: Client, user: Any, app: Any
 ) -> None:
     row = consent(user, app)
     parties.make_token(user, app)
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
-    client.post(f"{ADMIN}{row.pk}/delete/", {"post": "yes"})
+    change = client.get(f"{ADMIN}{row.pk}/change/").content.decode()
+    assert f"{ADMIN}{row.pk}/revoke/" in change
+    assert "/delete/" not in change
+    assert client.post(f"{ADMIN}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert "rejected from now on" in client.get(f"{ADMIN}{row.pk}/revoke/").content.decode()
+    assert live(user) != (0, 0)
+    done = client.post(f"{ADMIN}{row.pk}/revoke/", follow=True)
+    assert "Access revoked." in done.content.decode()
     assert live(user) == (0, 0)
+    assert LogEntry.objects.get().is_deletion()
 
 
 def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) -> None:
@@ -267,7 +281,7 @@ def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) 
     for one in (user, grace):
         parties.make_token(one, app)
     address = "/admin/mcp_oauth/clientprofile/"
-    action = {"action": "revoke", "_selected_action": [profile.pk]}
+    action = {"action": "revoke", "post": "yes", "_selected_action": [profile.pk]}
     client.force_login(staff("clerk", "view_clientprofile", "change_clientprofile"))
     client.post(address, action)
     assert live(user) == (1, 1)

@@ -24,6 +24,7 @@ class Migration(migrations.Migration):
                 ('redeemed_at', models.DateTimeField(auto_now_add=True, verbose_name='redeemed')),
             ],
             options={
+                'default_permissions': (),
                 'abstract': False,
             },
         ),
@@ -37,6 +38,7 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField(verbose_name='expires')),
             ],
             options={
+                'default_permissions': (),
                 'abstract': False,
             },
         ),
@@ -48,6 +50,7 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField(verbose_name='expires')),
             ],
             options={
+                'default_permissions': (),
                 'abstract': False,
             },
         ),
@@ -91,6 +94,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('view', 'delete'),
                 'verbose_name': 'upstream access',
                 'verbose_name_plural': 'upstream access',
             },
@@ -104,6 +108,7 @@ class Migration(migrations.Migration):
                 ('grant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='bindings', to='mcp_oauth.upstreamgrant', verbose_name='upstream access')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'upstream binding',
                 'verbose_name_plural': 'upstream bindings',
             },
@@ -121,6 +126,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': (),
                 'verbose_name': 'upstream transaction',
                 'verbose_name_plural': 'upstream transactions',
             },
@@ -139,6 +145,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
             ],
             options={
+                'default_permissions': ('view', 'delete'),
                 'verbose_name': 'connected assistant',
                 'verbose_name_plural': 'connected assistants',
                 'constraints': [models.UniqueConstraint(fields=('user', 'client_id', 'resource'), name='mcp_oauth_one_consent')],

@@ -40,7 +40,7 @@ def test_administrators_look_and_revoke_under_a_strict_policy(
         "index": "",
         "consents": "mcp_oauth/consent/",
         "consent": f"mcp_oauth/consent/{row.pk}/change/",
-        "revoke": f"mcp_oauth/consent/{row.pk}/delete/",
+        "revoke": f"mcp_oauth/consent/{row.pk}/revoke/",
         "profiles": "mcp_oauth/clientprofile/",
         "profile": f"mcp_oauth/clientprofile/{profile.pk}/change/",
         "new-profile": "mcp_oauth/clientprofile/add/",
@@ -52,6 +52,7 @@ def test_administrators_look_and_revoke_under_a_strict_policy(
     admin.page.locator("input.action-select").check()
     admin.page.select_option("select[name=action]", label="Revoke access")
     admin.page.get_by_role("button", name="Go").click()
+    admin.page.get_by_role("button", name="Revoke access").click()
     admin.page.locator(".messagelist").wait_for()
     assert admin.page.locator(".messagelist").inner_text() == "Access revoked."
     assert not Consent.objects.exists()
