@@ -23,6 +23,7 @@ from mcp_django.admin.statistics import (
     MAX_CALLS,
     MAX_INVALID,
     MIN_CALLS,
+    MIN_PERCENTILE,
     RANGES,
     ComponentQuality,
     QualityReport,
@@ -62,6 +63,7 @@ def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
             for one in found.components
         ],
         "max_calls": MAX_CALLS,
+        "min_percentile": MIN_PERCENTILE,
     }
 
 

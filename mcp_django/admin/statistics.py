@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -183,10 +183,13 @@ def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
 # Databases have no common percentile function, and sorting a million rows takes too long for a
 # page. So the database counts the rows in bins. The bounds of the bins grow by the factor
 # 10^(1/5), about 1.6, so a quantile is within that factor of the true value, and usually much
-# closer.
+# closer. Of at most ``MAX_EXACT`` calls the values themselves are read, and quantiles are exact.
 
 PER_DECADE = 5
 NOT_COUNTED = -1
+MAX_EXACT = 1000
+# A 95th percentile of fewer values says nothing about the slowest twentieth.
+MIN_PERCENTILE = 20
 
 
 class LogScale:
@@ -236,6 +239,43 @@ MILLISECONDS = LogScale(1, decades=6)
 BYTES = LogScale(10, decades=7)
 
 
+@dataclass(slots=True)
+class Distribution:
+    """The values of a column: in bins, or if there are few of them the values themselves."""
+
+    scale: LogScale
+    bins: Bins = field(default_factory=Counter)
+    values: list[float] = field(default_factory=list)
+
+    def add(self, other: Distribution) -> None:
+        """Add the values of another distribution."""
+        self.bins += other.bins
+        self.values += other.values
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return len(self.values) or sum(n for one, n in self.bins.items() if one != NOT_COUNTED)
+
+    @property
+    def median(self) -> float | None:
+        """The median, approximate if it is of bins; ``None`` without values."""
+        return median(self.values) if self.values else self.scale.quantile(self.bins, 0.5)
+
+    @property
+    def p95(self) -> float | None:
+        """The 95th percentile; ``None`` of fewer than ``MIN_PERCENTILE`` values."""
+        if self.count < MIN_PERCENTILE:
+            return None
+        if self.values:
+            return quantiles(self.values, n=20, method="inclusive")[-1]
+        return self.scale.quantile(self.bins, 0.95)
+
+
+Times = partial(Distribution, MILLISECONDS)
+Sizes = partial(Distribution, BYTES)
+
+
 # Calls over time and by component -----------------------------------------------------------------
 
 # The numbers of the charts. A page takes at most five queries: two for the start time, one over
@@ -252,7 +292,8 @@ COUNTS = {
     "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
 }
 # Calls that ran to completion; the time of refused or cancelled calls is meaningless.
-COMPLETED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
+COMPLETED_OUTCOMES = (Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT)
+COMPLETED = Q(outcome__in=COMPLETED_OUTCOMES)
 
 
 class Range(NamedTuple):
@@ -282,14 +323,22 @@ class CallCounts:
     calls: int = 0
     errors: int = 0
     refused: int = 0
-    bins: Bins = field(default_factory=Counter)
+    times: Distribution = field(default_factory=Times)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one row of a query, which has the numbers of one bin."""
         self.calls += row["n"]
         self.errors += row["errors"]
         self.refused += row["refused"]
-        self.bins[row["bin"]] += row["n"]
+        self.times.bins[row["bin"]] += row["n"]
+
+    def add_call(self, outcome: str, ms: float | None) -> None:
+        """Add one call."""
+        self.calls += 1
+        self.errors += outcome in FAILURES
+        self.refused += outcome in REFUSALS
+        if ms is not None and outcome in COMPLETED_OUTCOMES:
+            self.times.values.append(ms)
 
     @property
     def ok(self) -> int:
@@ -298,13 +347,13 @@ class CallCounts:
 
     @property
     def median(self) -> float | None:
-        """The approximate median duration in milliseconds."""
-        return MILLISECONDS.quantile(self.bins, 0.5)
+        """The median duration in milliseconds."""
+        return self.times.median
 
     @property
     def p95(self) -> float | None:
-        """The approximate 95th percentile of the duration in milliseconds."""
-        return MILLISECONDS.quantile(self.bins, 0.95)
+        """The 95th percentile of the duration in milliseconds."""
+        return self.times.p95
 
 
 @dataclass(slots=True, kw_only=True)
@@ -332,6 +381,8 @@ class ChartData:
     cut: datetime | None
     points: Sequence[TimelinePoint]
     components: Sequence[ComponentCounts]
+    is_exact: bool = False
+    """Whether median and percentile are exact, since there are at most ``MAX_EXACT`` calls."""
 
     @property
     def total(self) -> CallCounts:
@@ -341,7 +392,7 @@ class ChartData:
             whole.calls += point.calls
             whole.errors += point.errors
             whole.refused += point.refused
-            whole.bins += point.bins
+            whole.times.add(point.times)
         return whole
 
 
@@ -378,21 +429,78 @@ def build_chart_data(
     if component is not None:
         calls = calls.filter(kind=component["kind"], component=component["key"])
     counted, cut = _newest(calls, since)
+    few = _read_few(counted) if cut is None else None
+    if few is None:
+        points, components = _over_time(counted, span, since, cut), _by_component(counted)
+    else:
+        points, components = _points_of(few, span, since), _components_of(few)
     return ChartData(
         range=span,
         since=since,
         cut=cut,
-        points=_over_time(counted, span, since, cut),
-        components=_by_component(counted),
+        points=points,
+        components=components,
+        is_exact=few is not None,
     )
+
+
+class CallValues(NamedTuple):
+    """The columns of a call that the statistics of few calls are made of."""
+
+    at: datetime
+    server: str
+    kind: str
+    component: str
+    outcome: str
+    ms: float | None
+    bytes: int | None
+
+
+def _read_few(calls: QuerySet[Call]) -> list[CallValues] | None:
+    """Return the calls if there are at most ``MAX_EXACT``."""
+    rows = calls.values_list(*CallValues._fields)[: MAX_EXACT + 1]
+    found = [CallValues(*row) for row in rows]
+    return found if len(found) <= MAX_EXACT else None
+
+
+def _points_of(few: Iterable[CallValues], span: Range, since: datetime) -> list[TimelinePoint]:
+    points = {at: TimelinePoint(at=at) for at in _steps(span, since)}
+    for call in few:
+        if point := points.get(_floor(call.at, span.step)):
+            point.add_call(call.outcome, call.ms)
+    return [*points.values()]
+
+
+def _components_of(few: Iterable[CallValues]) -> list[ComponentCounts]:
+    declared = _declared_keys()
+    found: dict[Key, ComponentCounts] = {}
+    for call in few:
+        name = (call.server, call.kind, call.component)
+        if call.outcome != Outcome.UNKNOWN or call.component in declared:
+            one = found.setdefault(name, ComponentCounts(server=name[0], kind=name[1], key=name[2]))
+            one.add_call(call.outcome, call.ms)
+    most = sorted(found.items(), key=lambda item: (-item[1].calls, item[0]))
+    return [one for _name, one in most[:MAX_COMPONENTS]]
+
+
+def _declared_keys() -> set[str]:
+    """Return the keys of all components; a client can send any other name."""
+    return set(Component._default_manager.values_list("key", flat=True))
+
+
+def _steps(span: Range, since: datetime) -> list[datetime]:
+    return [since + number * span.step for number in range(int(span.length / span.step))]
 
 
 def _over_time(
     calls: QuerySet[Call], span: Range, since: datetime, cut: datetime | None
 ) -> list[TimelinePoint]:
-    steps = [since + number * span.step for number in range(int(span.length / span.step))]
     # Steps before the cut are left out: their calls were not counted, which is not zero calls.
-    points = {at: TimelinePoint(at=at) for at in steps if cut is None or at + span.step > cut}
+    points = {
+        at: TimelinePoint(at=at)
+        for at in _steps(span, since)
+        if cut is None or at + span.step > cut
+    }
     # In UTC, for which no database needs time zone tables.
     zone = UTC if settings.USE_TZ else None
     found = (
@@ -411,8 +519,9 @@ def _over_time(
 
 def _by_component(calls: QuerySet[Call]) -> list[ComponentCounts]:
     """Return the numbers of the most used components."""
-    # Unknown components are left out: clients can send any name.
-    known = calls.exclude(outcome=Outcome.UNKNOWN)
+    # Unknown names are left out: clients can send any. Calls of a component that is hidden from
+    # the caller have the same outcome, and are counted.
+    known = calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Q(component__in=_declared_keys()))
     names = ("server", "kind", "component")
     most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
     used = {
@@ -467,8 +576,8 @@ class ComponentQuality:
     was_used: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
     mean_bytes: float | None = None
-    times: Bins = field(default_factory=Counter)
-    sizes: Bins = field(default_factory=Counter)
+    times: Distribution = field(default_factory=Times)
+    sizes: Distribution = field(default_factory=Sizes)
     wrong: Counter[str] = field(default_factory=Counter)
     """How often each argument was invalid, by its path."""
 
@@ -504,8 +613,8 @@ class ComponentQuality:
 
     @property
     def p95_bytes(self) -> float | None:
-        """The approximate 95th percentile of the result size in bytes."""
-        return BYTES.quantile(self.sizes, 0.95)
+        """The 95th percentile of the result size in bytes."""
+        return self.sizes.p95
 
     @property
     def tokens(self) -> int | None:
@@ -514,13 +623,13 @@ class ComponentQuality:
 
     @property
     def median_ms(self) -> float | None:
-        """The approximate median duration in milliseconds."""
-        return MILLISECONDS.quantile(self.times, 0.5)
+        """The median duration in milliseconds."""
+        return self.times.median
 
     @property
     def p95_ms(self) -> float | None:
-        """The approximate 95th percentile of the duration in milliseconds."""
-        return MILLISECONDS.quantile(self.times, 0.95)
+        """The 95th percentile of the duration in milliseconds."""
+        return self.times.p95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -530,6 +639,8 @@ class QualityReport:
     since: datetime
     cut: datetime | None
     every: tuple[ComponentQuality, ...]
+    is_exact: bool = False
+    """Whether median and percentile are exact, since there are at most ``MAX_EXACT`` calls."""
 
     @property
     def never_used(self) -> list[ComponentQuality]:
@@ -552,13 +663,13 @@ class QualityReport:
     def biggest(self) -> list[ComponentQuality]:
         """The components with the largest results."""
         found = [one for one in self.every if one.mean_bytes is not None]
-        return sorted(found, key=lambda one: -(one.p95_bytes or 0))[:MAX_ROWS]
+        return sorted(found, key=lambda one: -(one.p95_bytes or one.mean_bytes or 0))[:MAX_ROWS]
 
     @property
     def slowest(self) -> list[ComponentQuality]:
         """The components with the longest durations."""
-        found = [one for one in self.every if one.p95_ms is not None]
-        return sorted(found, key=lambda one: -(one.p95_ms or 0))[:MAX_ROWS]
+        found = [one for one in self.every if one.median_ms is not None]
+        return sorted(found, key=lambda one: -(one.p95_ms or one.median_ms or 0))[:MAX_ROWS]
 
     @property
     def refused(self) -> list[ComponentQuality]:
@@ -580,14 +691,18 @@ def build_quality_report(
         for one in server.catalog
     }
     _count_outcomes(calls, found)
-    _count_bins(calls, found, "ms", MILLISECONDS, COMPLETED)
-    _count_bins(calls, found, "bytes", BYTES, Q(outcome=Outcome.OK))
+    few = _read_few(calls) if cut is None else None
+    if few is None:
+        _count_bins(calls, found, "ms", MILLISECONDS, COMPLETED)
+        _count_bins(calls, found, "bytes", BYTES, Q(outcome=Outcome.OK))
+    else:
+        _add_values(few, found)
     _count_wrong(calls, found)
     if cut is not None:
         _mark_used_components(all_calls.filter(at__gte=since), found)
     _add_primary_keys(server.name, found)
     every = sorted(found.values(), key=lambda one: (one.kind, one.key))
-    return QualityReport(since=since, cut=cut, every=tuple(every))
+    return QualityReport(since=since, cut=cut, every=tuple(every), is_exact=few is not None)
 
 
 def _quality_of_row(
@@ -623,8 +738,19 @@ def _count_bins(
     )
     for row in rows:
         one = _quality_of_row(found, row)
-        bins = one.times if column == "ms" else one.sizes
-        bins[row["bin"]] += row["n"]
+        counted_values = one.times if column == "ms" else one.sizes
+        counted_values.bins[row["bin"]] += row["n"]
+
+
+def _add_values(few: Iterable[CallValues], found: dict[Name, ComponentQuality]) -> None:
+    for call in few:
+        one = found.setdefault(
+            (call.kind, call.component), ComponentQuality(kind=call.kind, key=call.component)
+        )
+        if call.ms is not None and call.outcome in COMPLETED_OUTCOMES:
+            one.times.values.append(call.ms)
+        if call.bytes is not None and call.outcome == Outcome.OK:
+            one.sizes.values.append(call.bytes)
 
 
 def _count_wrong(calls: QuerySet[Call], found: dict[Name, ComponentQuality]) -> None:

@@ -22,7 +22,7 @@ from mcp_django.admin.statistics import (
     LogScale,
     build_chart_data,
 )
-from mcp_django.models import Call, Server
+from mcp_django.models import Call, Component, Server
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
@@ -106,6 +106,42 @@ def test_latency_is_of_calls_that_ran_to_an_end() -> None:
     total = build_chart_data(RANGES["day"]).total
     assert total.median == pytest.approx(50, rel=0.1)
     assert total.p95 == pytest.approx(95, rel=0.1)
+
+
+def test_few_calls_are_counted_exactly() -> None:
+    called(ms=180.6)
+    found = build_chart_data(RANGES["day"])
+    assert found.is_exact
+    assert (found.total.median, found.components[0].median) == (180.6, 180.6)
+    # Of so few, the slowest twentieth is not known.
+    assert (found.total.p95, found.components[0].p95) == (None, None)
+    for ms in range(1, 40):
+        called(ms=ms)
+    found = build_chart_data(RANGES["day"])
+    assert found.total.median == 20.5
+    assert found.total.p95 == pytest.approx(38.05)
+
+
+def test_few_and_many_calls_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        called("look", ms=100 + number, ago=60 * number)
+        called("clear", ("ok", "failed", "refused", "unknown")[number % 4], ago=60 * number)
+    called("made up", "unknown")
+    Component.objects.create(server="shelf", kind="tool", key="clear")
+    exact = build_chart_data(RANGES["day"])
+    monkeypatch.setattr(statistics, "MAX_EXACT", 5)
+    counted = build_chart_data(RANGES["day"])
+    assert (exact.is_exact, counted.is_exact) == (True, False)
+
+    def numbers(found: Any) -> list[Any]:
+        return [(one.calls, one.errors, one.refused) for one in (*found.points, *found.components)]
+
+    assert numbers(exact) == numbers(counted)
+    names = [[one.key for one in found.components] for found in (exact, counted)]
+    # Calls that were refused as if the component did not exist are calls of it.
+    assert names == [["clear", "look"]] * 2
+    assert exact.total.median is not None
+    assert counted.total.median == pytest.approx(exact.total.median, rel=0.6)
 
 
 @pytest.mark.parametrize("scale", [MILLISECONDS, BYTES])
