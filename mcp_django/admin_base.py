@@ -174,6 +174,16 @@ class MCPModelAdmin(_Themed):
                 part["changed"]["values"] = changed_values(form)
         return message
 
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+        """Save the row, and warn of its long texts."""
+        super().save_model(request, obj, form, change)
+        self.warn_of_long_texts(request, form)
+
+    def warn_of_long_texts(self, request: HttpRequest, form: Any) -> None:
+        """Show a message for each changed text that takes much of the context of models."""
+        for warning in getattr(form, "long_text_warnings", tuple)():
+            self.message_user(request, warning, messages.WARNING)
+
     def log_changed_fields(
         self, request: HttpRequest, rows: Sequence[Any], values: Mapping[str, Any]
     ) -> None:

@@ -18,6 +18,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import router, transaction
 from django.http import HttpRequest
+from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
@@ -140,7 +141,7 @@ class PermissionsField(NamesField):
 
 
 class ScopesField(forms.CharField):
-    """Scopes, separated by spaces or commas; stored as a list."""
+    """Scopes, separated by spaces; stored as a list."""
 
     def __init__(self, *, help_text: Any) -> None:
         super().__init__(required=False, label=_("Scopes"), help_text=help_text, widget=CODE)
@@ -152,7 +153,7 @@ class ScopesField(forms.CharField):
     def to_python(self, value: Any) -> Any:
         """Return the scopes as a list without duplicates."""
         given = super().to_python(self.prepare_value(value)) or ""
-        return list(dict.fromkeys(given.replace(",", " ").split()))
+        return list(dict.fromkeys(given.split()))
 
     def validate(self, value: Any) -> None:
         """Reject a scope that no token can have.
@@ -161,6 +162,8 @@ class ScopesField(forms.CharField):
             ValidationError: a scope is invalid; the message names it.
         """
         for scope in value:
+            if "," in scope:
+                raise ValidationError(gettext("Separate scopes with spaces, not with commas."))
             if not SCOPE_PATTERN.fullmatch(scope) or scope == OFFLINE_ACCESS:
                 message = gettext(
                     "%(scope)r is not a valid scope for a component: use printable ASCII without "
@@ -215,6 +218,8 @@ class RateField(forms.CharField):
 
 # Clients receive the text with each list, and it becomes part of a model's context.
 MAX_TEXT = 10_000
+# The fields of texts that every client receives, and the length above which a save warns.
+LONG_TEXTS = {"description": 1000, "instructions": 1000}
 
 
 class RestrictedForm(OptimisticLockForm):
@@ -232,6 +237,42 @@ class RestrictedForm(OptimisticLockForm):
             field: Any = self.fields[name]
             field.help_text = help_text
             field.set_choices(getattr(self.instance, name))
+
+    def clean_scopes(self) -> list[str]:
+        """Return the scopes, which must be known or already stored in the row.
+
+        Raises:
+            ValidationError: no token can have one of them, so no client could use the component.
+        """
+        scopes: list[str] = self.cleaned_data["scopes"]
+        known = known_scopes()
+        for scope in scopes:
+            if scope not in known and scope not in names_in(self.instance.scopes):
+                raise ValidationError(
+                    gettext("The scope %(scope)r does not exist, so no token can have it. %(hint)s")
+                    % {
+                        "scope": scope,
+                        "hint": gettext("Did you mean %(scope)r?") % {"scope": close}
+                        if (close := nearest(scope, known))
+                        else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
+                    }
+                )
+        return scopes
+
+    def long_text_warnings(self) -> Iterator[str]:
+        """Yield what long texts cost, for those that were changed."""
+        for name in {*LONG_TEXTS}.intersection(self.changed_data):
+            text = str(self.cleaned_data.get(name) or "")
+            if len(text) > LONG_TEXTS[name]:
+                said = gettext(
+                    "The text in “%(label)s” has %(length)s characters. It takes about %(tokens)s "
+                    "tokens of the context of every model that is connected."
+                )
+                yield said % {
+                    "label": self.fields[name].label,
+                    "length": number_format(len(text)),
+                    "tokens": number_format(estimate_tokens(text)),
+                }
 
 
 class OverrideForm(RestrictedForm):
@@ -288,27 +329,6 @@ class ComponentForm(OverrideForm):
     scopes = ScopesField(
         help_text=_("Scopes that a token needs in addition to those in code, separated by spaces.")
     )
-
-    def clean_scopes(self) -> list[str]:
-        """Return the scopes, which must be known or already stored in the row.
-
-        Raises:
-            ValidationError: no token can have one of them, so no client could use the component.
-        """
-        scopes: list[str] = self.cleaned_data["scopes"]
-        known = known_scopes()
-        for scope in scopes:
-            if scope not in known and scope not in names_in(self.instance.scopes):
-                raise ValidationError(
-                    gettext("The scope %(scope)r does not exist, so no token can have it. %(hint)s")
-                    % {
-                        "scope": scope,
-                        "hint": gettext("Did you mean %(scope)r?") % {"scope": close}
-                        if (close := nearest(scope, known))
-                        else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
-                    }
-                )
-        return scopes
 
     class Meta:
         model = Component

@@ -392,6 +392,7 @@ class TextAdmin(TextPages):
         """Save the row, with a new version if its content has changed."""
         based_on = form.cleaned_data.get("based_on") or 0
         self.kind.text_type.save(obj, author=request.user, based_on=based_on)
+        self.warn_of_long_texts(request, form)
         catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:

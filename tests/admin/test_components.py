@@ -301,6 +301,38 @@ def test_the_list_is_filtered(query: dict[str, str], found: set[str]) -> None:
     assert names(superuser().get(LIST, {"server": "shelf", **query})) == found
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scopes": "shelf:write,shelf:read"}, "Separate scopes with spaces, not with commas."),
+        ({"scopes": "shelf:wrote"}, "Did you mean 'shelf:write'?"),
+        ({"rate": "0/m"}, "allows no calls: write a count of 1 or more, or clear “Enabled”."),
+    ],
+)
+def test_what_would_lock_everybody_out_is_refused_beside_its_box(
+    look: Component, changes: dict[str, str], words: str
+) -> None:
+    response = superuser().post(page_of(look), form(look, **changes))
+    (name,) = changes
+    (error,) = response.context["adminform"].form.errors[name]
+    assert words in error
+
+
+def test_a_long_description_is_saved_with_a_warning(look: Component) -> None:
+    client = superuser()
+    short, long = "word " * 199, "word " * 400
+    said = client.post(page_of(look), form(look, description=short), follow=True)
+    assert "of the context of every model" not in text_of(said)
+    look.refresh_from_db()
+    said = client.post(page_of(look), form(look, description=long), follow=True)
+    assert "“Description” has 1999 characters. It takes about 501 tokens" in text_of(said)
+    look.refresh_from_db()
+    assert look.description == long.strip()
+    # Saving other fields does not repeat it.
+    said = client.post(page_of(look), form(look, rate="5/m"), follow=True)
+    assert "of the context of every model" not in text_of(said)
+
+
 def test_one_is_switched_off_in_the_list(
     look: Component, django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -407,7 +439,7 @@ def test_what_is_saved_narrows_the_component(
         "description": "Peek at it.",
         "groups": ["clerks"],
         "permissions": ["auth.view_group"],
-        "scopes": "orders:read, mcp",
+        "scopes": "orders:read mcp",
         "rate": "5/m",
         "approval": "caller",
     }
