@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from django import forms
@@ -18,7 +18,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
@@ -64,8 +64,51 @@ def client_view_page(visit: ServerPageRequest) -> HttpResponseBase:
             text = _("Viewed what clients of the user “%(user)s” see.")
             message = text % {"user": viewpoint.other_user}
             LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
-        context |= {"viewpoint": viewpoint, "sight": client_view_of(visit.server, viewpoint)}
+        context |= {"viewpoint": viewpoint}
+        context |= _page_of(client_view_of(visit.server, viewpoint), request.GET)
     return visit.render("seen", **context)
+
+
+PAGE_SIZE = 100
+
+
+def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
+    """Return the context with one page of each list, of the entries that a search finds."""
+    words = query.get("q", query.get("key", "")).lower().split()
+    asked = query.get("p", "")
+    number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
+    start, more = (number - 1) * PAGE_SIZE, False
+    kinds = []
+    for kind in sight.kinds:
+        entries = [one for one in kind.entries if _has_all(words, f"{one.key} {one.title}")]
+        hidden = [one for one in kind.hidden if _has_all(words, one.key)]
+        end = start + PAGE_SIZE
+        more = more or max(len(entries), len(hidden)) > end
+        kinds.append(
+            replace(
+                kind,
+                found=entries[start:end],
+                found_hidden=hidden[start:end],
+                total=len(entries),
+            )
+        )
+    return {
+        "sight": replace(sight, kinds=tuple(kinds)),
+        "number": number,
+        "previous_url": _url_of_page(query, number - 1) if number > 1 else "",
+        "next_url": _url_of_page(query, number + 1) if more else "",
+    }
+
+
+def _has_all(words: Sequence[str], text: str) -> bool:
+    lower = text.lower()
+    return all(word in lower for word in words)
+
+
+def _url_of_page(query: QueryDict, number: int) -> str:
+    other = query.copy()
+    other["p"] = str(number)
+    return f"?{other.urlencode()}"
 
 
 # Lists, and what is hidden from them --------------------------------------------------------------
@@ -111,6 +154,11 @@ class ListedKind:
     hidden: tuple[HiddenComponent, ...]
     rows: tuple[str, ...] = ()
     error: str = ""
+    found: Sequence[ListedEntry] = ()
+    """The entries of this page of the search."""
+    found_hidden: Sequence[HiddenComponent] = ()
+    total: int = 0
+    """How many entries the search found, on all pages."""
 
     @property
     def size(self) -> int:
@@ -309,6 +357,12 @@ class PerspectiveForm(forms.Form):
         widget=forms.CheckboxSelectMultiple,
     )
     revision = forms.ChoiceField(label=gettext_lazy("Protocol revision"))
+    q = forms.CharField(
+        label=gettext_lazy("Search"),
+        required=False,
+        max_length=255,
+        widget=forms.TextInput(attrs={"type": "search"}),
+    )
     order = forms.ChoiceField(
         label=gettext_lazy("Order"),
         choices=[("list", gettext_lazy("as in the list")), ("size", gettext_lazy("biggest first"))],
@@ -319,6 +373,8 @@ class PerspectiveForm(forms.Form):
         newest = LATEST.version if LATEST.version in versions else next(iter(versions), "")
         defaults = {"who": ME, "credential": LOGIN, "revision": newest, "order": "list"}
         data = request.GET.copy()
+        # The page of a component links here with its key.
+        defaults["q"] = data.get("key", "")
         for name, value in defaults.items():
             data.setdefault(name, value)
         super().__init__(data)

@@ -21,6 +21,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import text_area
+from mcp_django.admin.components import describe_audience
 from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
 from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
 from mcp_django.admin.servers import find_server
@@ -60,6 +61,7 @@ from mcp_django.overrides.override_values import (
 )
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import clip
+from mcp_django.server import MCPServer
 
 # The preview --------------------------------------------------------------------------------------
 
@@ -80,6 +82,8 @@ class ListEntry:
     """The form fields that the component leaves out, since JSON cannot carry files."""
     is_visible: bool
     """Whether the user of the admin would find it in their own list."""
+    audience: str
+    """How many users can use it, and what it requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +122,13 @@ def build_preview(spec: ExposureSpec, user: Any) -> ExposurePreview:
     )
     components = [one for one in overridden if one is not None]
     return ExposurePreview(
-        entries=[_entry(one, principal) for one in components],
+        entries=[_entry(server, one, principal) for one in components],
         problems=[one.reason for one in made.problems_of(spec)],
         sample=_sample_rows(server, made.declarations(spec), components, principal),
     )
 
 
-def _entry(component: Component, principal: Principal) -> ListEntry:
+def _entry(server: MCPServer | None, component: Component, principal: Principal) -> ListEntry:
     wire = component_type(component).describe(component)
     return ListEntry(
         kind=component.kind,
@@ -133,6 +137,7 @@ def _entry(component: Component, principal: Principal) -> ListEntry:
         tokens=estimate_tokens(wire),
         files=sorted(file_fields_of(component)),
         is_visible=is_visible(principal, component),
+        audience=" ".join(describe_audience(server, component)) if server is not None else "",
     )
 
 

@@ -440,3 +440,35 @@ def test_a_thousand_components_cost_no_more_queries(
             f"/admin/mcp_django/server/{row.pk}/seen/", {"who": "user", "user": "ada"}
         )
     assert len(found.context["sight"].kinds[0].hidden) == 1000
+
+
+def test_long_lists_are_paged_and_searched(client: Client, root: Any) -> None:
+    server = MCPServer("many", permission=AllowAny)
+    for number in range(250):
+        server.tool(f"tool_{number:03}", title=f"Number {number}")(lambda: "x")
+    row = Server.objects.create(name="many")
+    address = f"/admin/mcp_django/server/{row.pk}/seen/"
+
+    def names(**query: Any) -> list[str]:
+        response = client.get(address, query)
+        return [one.key for one in response.context["sight"].kinds[0].found]
+
+    first, last = client.get(address), client.get(address, {"p": 3})
+    assert len(first.content) < 200_000
+    assert names() == [f"tool_{number:03}" for number in range(100)]
+    assert names(p=3) == [f"tool_{number:03}" for number in range(200, 250)]
+    assert names(p=4) == []
+    assert names(p="9" * 7) == names(p="x") == names()
+    html = first.content.decode()
+    assert 'href="?p=2">Next page</a>' in html
+    assert "Previous page" not in html
+    assert "Next page" not in last.content.decode()
+    # The whole list is counted on each page.
+    assert "Tools (250, about" in html
+    found = [f"tool_{number:03}" for number in (24, 124, 224, *range(240, 250))]
+    assert sorted(names(q="NUMBER 24")) == found
+    assert "The search finds 13." in client.get(address, {"q": "number 24"}).content.decode()
+    # As the page of a component links here.
+    linked = client.get(address, {"kind": "tool", "key": "tool_017"})
+    assert [one.key for one in linked.context["sight"].kinds[0].found] == ["tool_017"]
+    assert 'value="tool_017"' in linked.content.decode()
