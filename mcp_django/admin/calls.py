@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from asgiref.sync import sync_to_async
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
@@ -23,6 +24,7 @@ from django.db.models import QuerySet
 from django.http import (
     Http404,
     HttpRequest,
+    HttpResponse,
     HttpResponseBase,
     HttpResponseNotAllowed,
     HttpResponseRedirect,
@@ -57,7 +59,7 @@ from mcp_django.admin.charts import charts_context
 from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks_of_call
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
-from mcp_django.models import Call, Component, Session
+from mcp_django.models import Call, Component, Server, Session
 from mcp_django.protocol.text import clip, csv_cell
 from mcp_django.server import all_servers
 
@@ -226,6 +228,16 @@ class CallAdmin(ReadOnlyAdmin):
 
     # The page of one call ---------------------------------------------------------------------
 
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show the call, with links to its component and to a new try with its arguments."""
+        row = self.get_object(request, unquote(object_id))
+        pages = [] if row is None else _pages_of(request, row)
+        return super().change_view(
+            request, object_id, form_url, {"mcp_pages": pages, **(extra_context or {})}
+        )
+
     @admin.display(description=_("time"))
     def exact_time(self, row: Call) -> str:
         """Return the time with milliseconds, and the time zone."""
@@ -313,6 +325,16 @@ def _local(moment: datetime) -> datetime:
 
 def _user_name(row: Call) -> str:
     return row.user_name or (gettext("anonymous") if row.user_key == ANONYMOUS else row.user_key)
+
+
+def _pages_of(request: HttpRequest, row: Call) -> list[tuple[str, Any]]:
+    user: Any = request.user
+    server = Server._default_manager.filter(name=row.server).values_list("pk", flat=True).first()
+    if server is None or row.arguments is None or not user.has_perm("mcp_django.try_components"):
+        return []
+    query = urlencode({"kind": row.kind, "key": row.component, "call": row.pk})
+    url = f"{reverse('admin:mcp_django_server_try', args=[server])}?{query}"
+    return [(url, _("Try it with these arguments"))]
 
 
 def _link_user(row: Call) -> SafeString | str:

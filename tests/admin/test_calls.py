@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import UTC, datetime
 from html import unescape
 from typing import Any
@@ -20,10 +21,12 @@ from django.utils import timezone
 
 from mcp_django.admin import call_filters, calls
 from mcp_django.admin.calls import CallAdmin
-from mcp_django.models import Call, Component
+from mcp_django.models import Call, Component, Server
+from mcp_django.overrides.sync import sync_rows
 from mcp_django.storage import sessions
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
+from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 
 pytestmark = pytest.mark.django_db
@@ -258,6 +261,41 @@ def test_a_call_leads_to_its_user_and_to_calls_of_user_client_and_trace() -> Non
         assert f'href="{link}"' in html
     (row,) = called(user_key="anonymous")
     assert "anonymous" in text_of(superuser("other").get(page_of(row)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"where": "the <top>"}, {"where": 7, "other": [1]}, {"where": {"a": {"b": 1}}}, {}, "text"],
+)
+def test_a_call_is_tried_again_with_its_arguments(arguments: Any) -> None:
+    sync_rows([shelf])
+    (row,) = called("look", arguments=arguments)
+    client = superuser()
+    html = client.get(page_of(row)).content.decode()
+    (link,) = re.findall(r'<a href="([^"]+)">Try it with these arguments</a>', html)
+    tried = client.get(unescape(link))
+    assert tried.status_code == 200
+    where = tried.context["form"]["arg.where"].value()
+    if arguments == {"where": "the <top>"}:
+        assert where == "the <top>"
+    assert Call.objects.count() == 1
+    assert "Try it with" not in staff("view_call").get(page_of(row)).content.decode()
+    reader = staff("try_components")
+    assert reader.get(unescape(link)).context["form"]["arg.where"].value() in (None, "")
+
+
+def test_hidden_values_and_other_calls_fill_in_nothing() -> None:
+    sync_rows([shelf])
+    (hidden,) = called("look", arguments={"where": "[hidden]"})
+    (other,) = called("clear", arguments={"where": "there"})
+    client = superuser()
+    pk = Server.objects.get(name="shelf").pk
+    for call in (hidden.pk, other.pk, 10**17, "x", ""):
+        query = {"kind": "tool", "key": "look", "call": call}
+        form = client.get(f"/admin/mcp_django/server/{pk}/try/", query).context["form"]
+        assert form["arg.where"].value() in (None, "")
+    (unlogged,) = called("look")
+    assert "Try it with" not in client.get(page_of(unlogged)).content.decode()
 
 
 def test_more_than_can_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

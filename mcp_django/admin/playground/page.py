@@ -6,6 +6,7 @@ again, whatever the previous page showed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -50,7 +51,9 @@ from mcp_django.admin.playground.screens import build_state
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import authorize_connection, is_visible
+from mcp_django.models import Call
 from mcp_django.models.calls import new_code
+from mcp_django.schema.secrets import HIDDEN
 from mcp_django.storage import databases
 
 WHOLE = "json"
@@ -111,8 +114,26 @@ def _run_step(
 
 
 def _show_empty_form(trial: PlaygroundTarget) -> HttpResponseBase:
-    """Show the form, with the variables of the URI if a template is tried."""
-    return screens.show_form(trial, _form(trial, given=trial.values or None))
+    """Show the form, with the variables of a URI, or with the arguments of a call in the log."""
+    given = trial.values or _logged_arguments(trial)
+    return screens.show_form(trial, _form(trial, given=given))
+
+
+def _logged_arguments(trial: PlaygroundTarget) -> Mapping[str, Any] | None:
+    """Return the logged arguments of the call that the URL names, without hidden values."""
+    request = trial.visit.request
+    named = request.GET.get("call", "")
+    if not (
+        named.isdecimal() and len(named) < 19 and request.user.has_perm("mcp_django.view_call")
+    ):
+        return None
+    calls = Call._default_manager.filter(
+        pk=named, server=trial.visit.server.name, component=trial.component.key
+    )
+    found = calls.values_list("arguments", flat=True).first()
+    if not isinstance(found, dict):
+        return None
+    return {name: value for name, value in found.items() if HIDDEN not in json.dumps(value)}
 
 
 def _run_component(trial: PlaygroundTarget) -> HttpResponseBase:
