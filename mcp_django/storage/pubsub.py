@@ -309,7 +309,11 @@ class Hub:
         self._notified.add(topic)
 
     def _start_poll(self) -> None:
-        notified, self._notified = self._notified, set()
+        notified = {topic for topic in self._notified if topic in self._listeners}
+        self._notified = set()
+        if not notified:
+            # The loop may be about to close, which would destroy a task.
+            return
         task = self._loop.create_task(self._poll_notified(notified))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -295,3 +295,19 @@ def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> 
     databases.submit_to_db_thread(done.set)
     assert done.wait(PATIENCE)
     assert set(versions.read_changes(0).numbers) == {BOOK.digest, PAGE.digest}
+
+
+async def test_a_notification_that_is_left_when_nobody_listens_starts_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, delayed = asyncio.get_running_loop(), []
+    monkeypatch.setattr(loop, "call_later", lambda seconds, call: delayed.append(call))
+    hub, topic = pubsub.Hub(loop), TopicKey("shelf", "tools")
+    unsubscribe = hub.subscribe([topic], lambda _: None)
+    hub.handle_notification(topic)
+    unsubscribe()
+    (start,) = delayed
+    before = asyncio.all_tasks()
+    start()
+    assert asyncio.all_tasks() == before
+    assert await nobody_else_works()
