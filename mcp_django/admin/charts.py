@@ -47,7 +47,8 @@ def charts_context(request: HttpRequest, server: str | None) -> dict[str, Any]:
     """Return the context of the charts of one server, or of all."""
     chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
     component = {name: request.GET[name] for name in ("kind", "key") if request.GET.get(name)}
-    is_one = server is not None and len(component) == 2
+    # No component has a NUL in its key, with which a database would reject the query.
+    is_one = server is not None and len(component) == 2 and "\0" not in "".join(component.values())
     found = build_chart_data(chosen, server=server, component=component if is_one else None)
     return {
         "ranges": [

@@ -180,7 +180,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
     @admin.display(description=_("kind"))
     def shown_kind(self, row: Component) -> str:
         """Return the label of the component's kind."""
-        return str(Component.Kind(row.kind).label)
+        return str(dict(Component.Kind.choices).get(row.kind, row.kind))
 
     @admin.display(description=_("kind"), ordering="kind")
     def kind_and_hints(self, row: Component) -> SafeString:

@@ -36,7 +36,7 @@ def main(word: str) -> None:
         model = Session if word == "terminate" else AccessToken
         chosen = list(model._default_manager.values_list("pk", flat=True))
         assert chosen
-        data = {"action": word, "_selected_action": chosen}
+        data = {"action": word, "post": "yes", "_selected_action": chosen}
         assert client.post(address, data).status_code == 302
 
 

@@ -25,7 +25,10 @@ MORE = [f"1{NUL}", "\udc80", "-1", "x" * 5000, "%", "'\"<script>"]
 VALUES = [*(NUL, "9" * 30), *(pytest.param(one, marks=pytest.mark.outside) for one in MORE)]
 SHARED = ("q", "o", "p", "all", "_changelist_filters", "_popup", "_to_field")
 OWN = {
-    "server": ("user", "who", "credential", "client", "scopes", "revision", "days", "range", "as"),
+    "server": (
+        *("user", "who", "credential", "client", "scopes", "revision", "days", "range", "as"),
+        *("kind", "key", "call"),
+    ),
     "call": ("server", "since", "range", "days"),
     "component": ("server", "state"),
     "prompttext": ("with", "p"),
@@ -52,11 +55,18 @@ def answers(client: Client, address: str, data: Any = None) -> int:
     return response.status_code
 
 
+def filters_of(shown: Any) -> list[str]:
+    """The parameters of the filters of a list."""
+    named = [getattr(one, "parameter_name", one) for one in shown.list_filter]
+    several = [name for one in shown.list_filter for name in getattr(one, "labels", ())]
+    return [*(one for one in named if isinstance(one, str)), *several]
+
+
 def keys_of(model: type[Model]) -> list[str]:
     """All that its list may be asked for."""
     shown = admin.site._registry[model]
     fields = [one.attname for one in model._meta.concrete_fields]
-    filters = [getattr(one, "parameter_name", one) for one in shown.list_filter]
+    filters = filters_of(shown)
     lookups = [f"{one}__exact" for one in filters] + [f"{one}__gte" for one in filters]
     dates = [f"{shown.date_hierarchy}__{part}" for part in ("year", "month", "day")]
     own = OWN.get(model._meta.model_name or "", ())
@@ -92,8 +102,7 @@ def test_a_list_is_asked_by_its_filters_alone(model: type[Model]) -> None:
     make_rows(_user(root))
     address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
     shown = admin.site._registry[model]
-    filters = [getattr(one, "parameter_name", one) for one in shown.list_filter]
-    known = {one.partition("__")[0] for one in (*filters, shown.date_hierarchy or "")}
+    known = {one.partition("__")[0] for one in (*filters_of(shown), shown.date_hierarchy or "")}
     for field in model._meta.concrete_fields:
         if field.name not in known:
             for lookup in (field.name, f"{field.name}__contains", f"{field.name}__startswith"):

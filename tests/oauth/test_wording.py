@@ -25,8 +25,12 @@ MARKED = (
 )
 # Of one meaning here and in Django.
 SHARED = {
+    "Add",
     "Add %(name)s",
+    "Add link",
+    "All",
     "Arguments",
+    "Clear",
     "Description",
     "Enter a number.",
     "Enter a whole number.",
@@ -36,6 +40,7 @@ SHARED = {
     "Filter",
     "Home",
     "Messages",
+    "Model name",
     "No",
     "No, take me back",
     "Order",
@@ -45,8 +50,10 @@ SHARED = {
     "Sessions",
     "Text",
     "Time",
+    "Today",
     "User",
     "Yes",
+    "active",
     "and",
     "content",
     "groups",
