@@ -60,12 +60,26 @@ class PageMeasurement:
             yield f"{name}: {self.milliseconds} ms, limit is {format_number(most.milliseconds)}"
 
 
-def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
-    """Return every page to open; the arguments are the numbers of the last pages."""
+def pages(*, last_of_components: int, last_of_calls: int, server: int = 1) -> Sequence[Page]:
+    """Return every page to open.
+
+    The arguments are the numbers of the last pages, and the key of the server whose pages to open.
+    """
     calls, components = f"{ADMIN}/call/", f"{ADMIN}/component/"
     last, last_counted = f"?p={last_of_components}", f"?p={last_of_calls}"
     return (
+        Page(name="front page", path=f"{ADMIN}/", queries=20),
         Page(name="servers", path=f"{ADMIN}/server/", queries=12),
+        Page(name="charts of a day", path=f"{calls}charts/?range=day", queries=10),
+        Page(name="charts of a week", path=f"{calls}charts/?range=week", queries=10),
+        Page(
+            name="tool quality",
+            path=f"{ADMIN}/server/{server}/report/",
+            queries=10,
+            milliseconds=1000,
+        ),
+        Page(name="what a client sees", path=f"{ADMIN}/server/{server}/seen/", queries=10),
+        Page(name="one component", path=f"{components}42/change/", queries=12),
         Page(name="components", path=components, queries=14),
         Page(name="components, the last page", path=f"{components}{last}", queries=14),
         Page(name="components, all", path=f"{components}?all=", queries=14, milliseconds=5000),
@@ -76,10 +90,16 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
         Page(name="calls, one outcome", path=f"{calls}?outcome=failed", queries=5),
         Page(name="calls, one server", path=f"{calls}?server__exact=server-3", queries=5),
         Page(name="calls, past 24 hours", path=f"{calls}?since=day", queries=5),
-        Page(name="calls, one component of a thousand", path=f"{calls}?q=tool-1042", queries=10),
+        Page(name="calls, one component of a thousand", path=f"{calls}?q=tool-1042", queries=12),
         Page(name="calls, a common beginning", path=f"{calls}?q=tool-10*", queries=10),
-        Page(name="calls, one user", path=f"{calls}?q=user-1234", queries=10),
+        Page(name="calls, one user", path=f"{calls}?q=user-1234", queries=12),
         Page(name="calls, one trace", path=f"{calls}?q={'0' * 16}1000000000000042", queries=10),
+        Page(
+            name="calls, failures of a tool and a user",
+            path=f"{calls}?q=tool:tool-1042+user:User-1234+outcome:failures",
+            queries=14,
+        ),
+        Page(name="calls, yesterday", path=f"{calls}?since=yesterday", queries=5),
         Page(name="calls, an unknown user", path=f"{calls}?q=unknown", queries=10),
         Page(name="tasks", path=f"{ADMIN}/task/", queries=6),
         Page(name="tasks, one user", path=f"{ADMIN}/task/?q=user-7", queries=6),
@@ -91,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     with temporary_database(options.postgres):
         from benchmarks.screen_rows import create_calls, create_components, create_tasks
-        from mcp_django.admin.base import MAX_COUNTED
+        from mcp_django.admin.call_filters import MAX_COUNTED
+        from mcp_django.models import Server
 
         create_components(options.components)
         create_calls(options.calls)
@@ -100,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         every = pages(
             last_of_components=max(1, options.components // 100),
             last_of_calls=max(1, min(MAX_COUNTED, options.calls) // 100),
+            server=Server.objects.get(name="server-1").pk,
         )
         opened = measure_pages(every, options.rounds)
     sys.stdout.write(f"{build_report(opened)}\n")
@@ -191,7 +213,8 @@ def _open(client: Any, page: Page) -> tuple[int, int, float]:
         raise RuntimeError(
             f"The response to {page.path} has the status {response.status_code}; expected 200."
         )
-    return len(response.context_data["cl"].result_list), len(captured), took * 1000
+    shown = response.context_data.get("cl")
+    return len(shown.result_list) if shown else 1, len(captured), took * 1000
 
 
 def build_report(opened: Sequence[PageMeasurement]) -> str:

@@ -78,5 +78,5 @@ def test_a_page_that_asks_too_much_fails_the_command(cache: Path, tmp_path: Path
         " '--rounds', '1']) == 1\n"
     )
     printed = run(str(script), cache=cache, PYTHONPATH=".")
-    assert "servers: " in printed
+    assert "front page: " in printed
     assert "queries, limit is 1" in printed
