@@ -70,6 +70,7 @@ else:
 class MCPModelAdmin(_Themed):
     """A ``ModelAdmin`` that never fails with a server error because of the URL or the query."""
 
+    change_list_template = "admin/mcp_django/change_list.html"
     linked_lookups: ClassVar[tuple[str, ...]] = ()
     """The lookups that links of this package use in addition to the list filters."""
 

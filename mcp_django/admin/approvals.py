@@ -15,6 +15,7 @@ from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
+from mcp_django.admin.base import short_time
 from mcp_django.admin.call_filters import calls_url
 from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import ReadOnlyAdmin
@@ -36,8 +37,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     change_form_template = "admin/mcp_django/approval_change_form.html"
     list_display = [
-        *("component", "shown_arguments", "user_name", "client", "state"),
-        *("created_at", "expires_at", "decided_by"),
+        *("component", "shown_state", "shown_arguments", "user_name", "client", "shown_time"),
     ]
     list_filter = ["state", "by", "server", "created_at"]
     search_fields = ["component", "user_name", "client"]
@@ -118,6 +118,22 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return None
 
     # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("state"), ordering="state")
+    def shown_state(self, row: Approval) -> str:
+        """Return the state: until when the call waits, or who decided."""
+        if row.state == Approval.State.PENDING and row.expires_at > timezone.now():
+            until = _now("waiting until %(time)s")
+            return until % {"time": short_time(row.expires_at)}
+        if row.state == Approval.State.PENDING:
+            return _now("expired")
+        decided = _now("%(state)s by %(user)s")
+        return decided % {"state": row.get_state_display(), "user": row.decided_by}
+
+    @admin.display(description=_("requested"), ordering="created_at")
+    def shown_time(self, row: Approval) -> str:
+        """Return when the call was requested."""
+        return short_time(row.created_at)
 
     @admin.display(description=_("arguments"))
     def shown_arguments(self, row: Approval) -> str:

@@ -27,7 +27,7 @@ from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
-from django.utils.formats import localize
+from django.utils.formats import date_format, localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
@@ -121,6 +121,13 @@ def server_choices() -> list[tuple[str, str]]:
 def local_time(moment: datetime) -> str:
     """Return a time in the current time zone as text."""
     return str(localize(localtime(moment) if is_aware(moment) else moment))
+
+
+def short_time(moment: datetime | None) -> str:
+    """Return a time in the current time zone in the short format of the language, for lists."""
+    if moment is None:
+        return EMPTY_VALUE
+    return date_format(localtime(moment) if is_aware(moment) else moment, "SHORT_DATETIME_FORMAT")
 
 
 def client_name(info: Any) -> str:

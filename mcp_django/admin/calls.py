@@ -116,7 +116,7 @@ class CallAdmin(ReadOnlyAdmin):
         (_("Connection"), {"fields": ["revision", "transport", "session_link", "trace_link"]}),
         (
             _("Arguments"),
-            {"fields": ["shown_names", "shown_values", "shown_problems", "arguments_digest"]},
+            {"fields": ["shown_names", "shown_values", "shown_problems"]},
         ),
     ]
 

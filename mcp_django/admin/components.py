@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import number_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
@@ -123,8 +123,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
     form = ComponentForm
     list_display = [
-        *("key", "is_enabled", "state", "kind_and_hints", "server", "guards"),
-        *("calls", "errors", "median_ms"),
+        *("key", "is_enabled", "state", "about", "calls", "errors", "median_ms"),
     ]
     list_editable = ["is_enabled"]
     list_filter = [
@@ -132,6 +131,9 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         *(ReadOnlyFilter, DestructiveFilter),
     ]
     search_fields = ["key", "name", "title", "description", "origin"]
+    search_help_text = _(
+        "Calls and errors are those of the last 24 hours; ms is the median of the latest 100."
+    )
     # "Show all" works up to this number: a thousand rows are a few hundred kilobytes.
     list_max_show_all = 1000
     actions = ["enable", "disable", "clear_overrides"]
@@ -183,11 +185,11 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         return str(dict(Component.Kind.choices).get(row.kind, row.kind))
 
     @admin.display(description=_("kind"), ordering="kind")
-    def kind_and_hints(self, row: Component) -> SafeString:
-        """Return the kind, and whether the component is read-only or destructive."""
-        return format_html(
-            '{} <span class="mcp-quiet">{}</span>', self.shown_kind(row), self.hints(row)
-        )
+    def about(self, row: Component) -> SafeString:
+        """Return the kind, the server, the hints and the permission."""
+        told = [row.server, self.hints(row), self.guards(row)]
+        quiet = format_html_join(" · ", "{}", ((one,) for one in told if one))
+        return format_html('{} <span class="mcp-quiet">{}</span>', self.shown_kind(row), quiet)
 
     @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:
@@ -205,7 +207,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         asked = [row.guarded_by] if row.guarded_by else []
         return gettext(" and ").join([*asked, *groups, *names_in(row.permissions)])
 
-    @admin.display(description=_("calls in 24 h"))
+    @admin.display(description=_("calls"))
     def calls(self, row: Component) -> SafeString | str:
         """Return the number of calls in the last 24 hours, linked to them."""
         return _link_calls(row, _figures(row).calls)
@@ -215,7 +217,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         """Return how many of those calls failed, linked to them."""
         return _link_calls(row, _figures(row).errors, outcome="failures")
 
-    @admin.display(description=_("median ms (latest 100)"))
+    @admin.display(description=_("ms"))
     def median_ms(self, row: Component) -> str:
         """Return the median duration of the latest calls."""
         ms = _figures(row).ms

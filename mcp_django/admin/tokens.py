@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.admin.base import ConditionFilter, server_choices
+from mcp_django.admin.base import ConditionFilter, server_choices, short_time
 from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
@@ -205,16 +205,8 @@ class AccessTokenAdmin(RevocableAdmin):
 
     form = TokenForm
     list_display = [
-        "name",
-        "masked",
-        "user",
-        "scope_list",
-        "server_list",
-        "network_list",
-        "created_at",
-        "last_used_at",
-        "expires_at",
-        "state",
+        *("name", "state", "masked", "user", "scope_list", "server_list", "network_list"),
+        *("last_used", "expires"),
     ]
     list_filter = [TokenStateFilter, "created_at"]
     list_select_related = ["user"]
@@ -352,6 +344,16 @@ class AccessTokenAdmin(RevocableAdmin):
     def network_list(self, token: AccessToken) -> str:
         """Return the networks that requests may come from."""
         return ", ".join(token.networks) or _now("any network")
+
+    @admin.display(description=_("last used"), ordering="last_used_at")
+    def last_used(self, token: AccessToken) -> str:
+        """Return when the token was last used."""
+        return short_time(token.last_used_at)
+
+    @admin.display(description=_("expires"), ordering="expires_at")
+    def expires(self, token: AccessToken) -> str:
+        """Return when the token expires."""
+        return _now("never") if token.expires_at is None else short_time(token.expires_at)
 
     @admin.display(description=_("state"))
     def state(self, token: AccessToken) -> str:

@@ -211,7 +211,7 @@ class Migration(migrations.Migration):
                 ('session', models.CharField(blank=True, max_length=64, verbose_name='session')),
                 ('trace_id', models.CharField(blank=True, max_length=32, verbose_name='trace ID')),
                 ('writes', models.BooleanField(default=False, verbose_name='may write')),
-                ('outcome', models.CharField(choices=[('started', 'started'), ('ok', 'ok'), ('asked', 'waiting for the user'), ('error', 'tool error'), ('invalid', 'invalid arguments'), ('failed', 'internal error'), ('timeout', 'timed out'), ('cancelled', 'cancelled'), ('unknown', 'not found or hidden'), ('refused', 'refused'), ('limited', 'rate limited'), ('denied', 'rejected')], max_length=10, verbose_name='outcome')),
+                ('outcome', models.CharField(choices=[('started', 'started'), ('ok', 'ok'), ('asked', 'waiting for the user'), ('error', 'tool error'), ('invalid', 'invalid arguments'), ('failed', 'internal error'), ('timeout', 'timed out'), ('cancelled', 'cancelled'), ('unknown', 'not found or hidden'), ('refused', 'refused'), ('limited', 'rate limited'), ('denied', 'not approved')], max_length=10, verbose_name='outcome')),
                 ('code', models.IntegerField(null=True, verbose_name='error code')),
                 ('reason', models.CharField(blank=True, max_length=255, verbose_name='reason')),
                 ('ms', models.FloatField(null=True, verbose_name='milliseconds')),

@@ -34,7 +34,7 @@ class Call(models.Model):
         UNKNOWN = "unknown", _("not found or hidden")
         REFUSED = "refused", _("refused")
         LIMITED = "limited", _("rate limited")
-        DENIED = "denied", _("rejected")
+        DENIED = "denied", _("not approved")
 
     class Origin(models.TextChoices):
         CLIENT = "client", _("client")
@@ -99,7 +99,7 @@ class Call(models.Model):
         permissions = [("export_call", _("Can export calls"))]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.component} {self.outcome}"
+        return f"{self.kind} {self.component}: {self.get_outcome_display()}"
 
 
 class Approval(models.Model):

@@ -31,6 +31,20 @@ TASKS: dict[str, Any] = {
 CITIES = ("LHR", "WLG", "JFK", "SIN", "CPT", "GRU", "OSL", "YYZ", "NRT", "EZE", "XXX", "DXB")
 
 
+def front(visitor: Visitor) -> None:
+    """What is offered, what happened and what was changed last."""
+    deeds.switch(visitor, "find_route", on=False)
+    deeds.switch(visitor, "find_route", on=True)
+    visitor.open(f"{deeds.ADMIN}/")
+    visitor.page.locator(".mcp-chart canvas").first.wait_for()
+
+
+def component(visitor: Visitor) -> None:
+    """All about one tool."""
+    visitor.open(f"{deeds.ADMIN}/component/?q=nearest_airports")
+    visitor.page.locator("#result_list tbody th a").first.click()
+
+
 def components(visitor: Visitor) -> None:
     """What is offered, with a switch for each."""
     deeds.switch(visitor, "find_route", on=False)
@@ -86,6 +100,8 @@ def exposure(visitor: Visitor) -> None:
 
 
 PICTURES: dict[str, Callable[[Visitor], None]] = {
+    "front": front,
+    "component": component,
     "components": components,
     "try-it": try_it,
     "client-view": client_view,
