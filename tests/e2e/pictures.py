@@ -43,6 +43,7 @@ def component(visitor: Visitor) -> None:
     """All about one tool."""
     visitor.open(f"{deeds.ADMIN}/component/?q=nearest_airports")
     visitor.page.locator("#result_list tbody th a").first.click()
+    visitor.page.locator(".mcp-comparison").wait_for()
 
 
 def components(visitor: Visitor) -> None:
