@@ -291,10 +291,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, QuerySet | list | tuple | set | frozenset):
-        return sorted(map(str, value)) or None
+        return [*map(_item_text, value)] or None
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value).replace("\r\n", "\n") if value not in (None, "") else None
+
+
+def _item_text(item: Any) -> str:
+    """Return an item of a list, such as a group, or an argument of a prompt with its properties."""
+    if not isinstance(item, Mapping):
+        return str(item)
+    texts = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in item.items()
+        if value
+    }
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
 def describe_entry(entry: LogEntry) -> Any:
@@ -318,7 +330,7 @@ def _describe_values(model: Any, told: Mapping[str, Any]) -> str:
         before, after = old or [], new or []
         added = [f"+ {one}" for one in after if one not in before]
         removed = [f"- {one}" for one in before if one not in after]
-        return ", ".join([*added, *removed])
+        return ", ".join([*added, *removed]) or _("in another order")
     return " → ".join(_value_text(model, told["name"], value) for value in (old, new))
 
 

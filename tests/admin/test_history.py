@@ -15,7 +15,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Component, ExternalIdentity, ModelExposure, PromptText
 from mcp_django.overrides.sync import sync_rows
-from tests.admin import test_exposures_models as exposures
+from tests.admin import test_exposures_models as exposures, test_prompts as prompts
 from tests.admin.reading import text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import superuser
@@ -123,6 +123,20 @@ def test_a_prompt_tells_of_its_switch(few_servers: None) -> None:
     page = "/admin/mcp_django/prompttext/"
     client.post(page, {"action": "disable", "_selected_action": [row.pk], "index": 0})
     assert "Enabled: on → off" in told(client, f"{page}{row.pk}/change/")
+
+
+def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers: None) -> None:
+    MCPServer("written", permission=AllowAny)
+    client, page = superuser(), "/admin/mcp_django/prompttext/"
+    client.post(f"{page}add/", prompts.form())
+    row = PromptText.objects.get()
+    changed = prompts.form(
+        **{"arguments-1-choices": "warm\r\nsharp\r\n", "text": "Dear {{ to }}.", "based_on": "1"}
+    )
+    client.post(f"{page}{row.pk}/change/", changed)
+    shown = told(client, f"{page}{row.pk}/change/")
+    assert "Arguments: + name: tone; choices: warm, sharp, - name: tone; choices: warm" in shown
+    assert "Text: Dear {{ to }}, --- assistant Yours → Dear {{ to }}." in shown
 
 
 def test_another_user_of_an_identity_is_told_by_name() -> None:
