@@ -13,7 +13,7 @@ from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils import timezone
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import short_time
 from mcp_django.admin.call_filters import calls_url
@@ -123,11 +123,11 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def shown_state(self, row: Approval) -> str:
         """Return the state: until when the call waits, or who decided."""
         if row.state == Approval.State.PENDING and row.expires_at > timezone.now():
-            until = _now("waiting until %(time)s")
+            until = gettext("waiting until %(time)s")
             return until % {"time": short_time(row.expires_at)}
         if row.state == Approval.State.PENDING:
-            return _now("expired")
-        decided = _now("%(state)s by %(user)s")
+            return gettext("expired")
+        decided = gettext("%(state)s by %(user)s")
         return decided % {"state": row.get_state_display(), "user": row.decided_by}
 
     @admin.display(description=_("requested"), ordering="created_at")
@@ -173,7 +173,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return self.render_page(
             request,
             "approval_decide",
-            _now("Approve or reject %(tool)s") % {"tool": row.component},
+            gettext("Approve or reject %(tool)s") % {"tool": row.component},
             row=row,
             tool=_find_tool(row),
             recent=_recent_calls(row) if request.user.has_perm("mcp_django.view_call") else None,
@@ -189,9 +189,12 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         reason = request.POST.get("reason", "").strip()
         if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
-            text, level = _now("The decision was saved."), messages.SUCCESS
+            text, level = gettext("The decision was saved."), messages.SUCCESS
         else:
-            text, level = _now("This call was already decided, or has expired."), messages.WARNING
+            text, level = (
+                gettext("This call was already decided, or has expired."),
+                messages.WARNING,
+            )
         self.message_user(request, text, level)
         return HttpResponseRedirect(self.page_url("change", row.pk))
 

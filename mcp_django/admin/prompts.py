@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import text_area
 from mcp_django.admin.texts import AdminTextType, TextAdmin, TextForm
@@ -243,7 +243,7 @@ class PromptForm(TextForm):
         """
         name = str(self.cleaned_data["name"])
         if not PROMPT_NAME.fullmatch(name):
-            raise ValidationError(_now("Use up to 128 characters from A-Z a-z 0-9 _ . -"))
+            raise ValidationError(gettext("Use up to 128 characters from A-Z a-z 0-9 _ . -"))
         return name
 
     def clean_dependent_fields(self, cleaned: dict[str, Any]) -> None:
@@ -291,7 +291,7 @@ class PromptTextAdmin(TextAdmin):
                     copied.append(_copy(prompt, target))
             for copy in copied:
                 text_versions.PROMPTS.save(copy, author=request.user, based_on=0)
-                self.log_addition(request, copy, _now("Duplicated from another server."))
+                self.log_addition(request, copy, gettext("Duplicated from another server."))
         self._tell_of_copies(request, len(copied), left=queryset.count() - len(copied))
         return None
 
@@ -302,7 +302,7 @@ class PromptTextAdmin(TextAdmin):
         return self._page(
             request,
             "prompt_duplicate",
-            _now("Duplicate to another server"),
+            gettext("Duplicate to another server"),
             prompts=prompts,
             servers=servers,
             action_checkbox_name=ACTION_CHECKBOX_NAME,
@@ -413,7 +413,7 @@ class SkillForm(TextForm):
         name = str(self.cleaned_data["name"])
         if not is_skill_name(name):
             raise ValidationError(
-                _now("Use up to 64 of a-z, 0-9 and single hyphens, for example close-a-notice")
+                gettext("Use up to 64 of a-z, 0-9 and single hyphens, for example close-a-notice")
             )
         return name
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from mcp_django.admin.base import ConditionFilter, client_name, local_time, render_list
 from mcp_django.admin_base import RevocableAdmin
@@ -140,7 +140,7 @@ class SessionAdmin(RevocableAdmin):
     @admin.display(description=_("client"))
     def client(self, row: Session) -> str:
         """Return the name and version that the client sent."""
-        return client_name(row.client_info)[:NAME_LENGTH] or _now("unknown")
+        return client_name(row.client_info)[:NAME_LENGTH] or gettext("unknown")
 
     @admin.display(description=_("server"), ordering="server")
     def server_name(self, row: Session) -> str:
@@ -151,7 +151,7 @@ class SessionAdmin(RevocableAdmin):
     def transport(self, row: Session) -> str:
         """Return the transport, one of the two that store sessions in the database."""
         if row.server.endswith(LEGACY):
-            return _now("%(what)s (deprecated)") % {"what": "HTTP+SSE"}
+            return gettext("%(what)s (deprecated)") % {"what": "HTTP+SSE"}
         return "Streamable HTTP"
 
     @admin.display(description=_("subscriptions"), ordering="subscription_count")
@@ -178,7 +178,7 @@ class SessionAdmin(RevocableAdmin):
         old = ", ".join(name for name in DEPRECATED if name in declared)
         if not old:
             return shown
-        note = _now("Deprecated by revision 2026-07-28, but still supported: %(names)s")
+        note = gettext("Deprecated by revision 2026-07-28, but still supported: %(names)s")
         return format_html("{}<p>{}</p>", shown, note % {"names": old})
 
     @admin.display(description=_("streams"))
@@ -205,7 +205,7 @@ def _count_subquery(queryset: QuerySet[Any]) -> Any:
 
 
 def _describe_stream(stream: Stream) -> str:
-    return _now("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
+    return gettext("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
         "kind": stream.get_kind_display(),
         "state": stream.get_state_display(),
         "since": local_time(stream.created_at),
@@ -215,6 +215,6 @@ def _describe_stream(stream: Stream) -> str:
 
 def _render_first(lines: Sequence[str]) -> SafeString | str:
     if not lines:
-        return _now("none")
-    more = [_now("and more")] if len(lines) > MAX_ITEMS_SHOWN else []
+        return gettext("none")
+    more = [gettext("and more")] if len(lines) > MAX_ITEMS_SHOWN else []
     return render_list([*lines[:MAX_ITEMS_SHOWN], *more])

@@ -18,7 +18,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
-from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.admin.base import ConditionFilter, server_choices, short_time
@@ -333,17 +333,17 @@ class AccessTokenAdmin(RevocableAdmin):
     @admin.display(description=_("scopes"))
     def scope_list(self, token: AccessToken) -> str:
         """Return the scopes as written in settings."""
-        return " ".join(token.scopes) or _now("no scopes")
+        return " ".join(token.scopes) or gettext("no scopes")
 
     @admin.display(description=_("servers"))
     def server_list(self, token: AccessToken) -> str:
         """Return the servers that the token gives access to."""
-        return ", ".join(token.servers) or _now("all servers")
+        return ", ".join(token.servers) or gettext("all servers")
 
     @admin.display(description=_("networks"))
     def network_list(self, token: AccessToken) -> str:
         """Return the networks that requests may come from."""
-        return ", ".join(token.networks) or _now("any network")
+        return ", ".join(token.networks) or gettext("any network")
 
     @admin.display(description=_("last used"), ordering="last_used_at")
     def last_used(self, token: AccessToken) -> str:
@@ -353,16 +353,16 @@ class AccessTokenAdmin(RevocableAdmin):
     @admin.display(description=_("expires"), ordering="expires_at")
     def expires(self, token: AccessToken) -> str:
         """Return when the token expires."""
-        return _now("never") if token.expires_at is None else short_time(token.expires_at)
+        return gettext("never") if token.expires_at is None else short_time(token.expires_at)
 
     @admin.display(description=_("state"))
     def state(self, token: AccessToken) -> str:
         """Return whether the token is active, or why it is not."""
         if token.revoked_at is not None:
-            return _now("revoked")
+            return gettext("revoked")
         if not token.user.is_active:
-            return _now("user inactive")
-        return _now("active") if token.is_usable else _now("expired")
+            return gettext("user inactive")
+        return gettext("active") if token.is_usable else gettext("expired")
 
 
 # Security log and external identities -------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_charts_of_one_component_count_only_its_calls(look: Component) -> None:
     assert client.get(address).context["numbers"].total.calls == 5
     response = client.get(address, {"kind": "tool", "key": "look"})
     assert response.context["numbers"].total.calls == 2
-    assert "Only the calls of the tool look." in text_of(response)
+    assert "Only the calls of look." in text_of(response)
     assert 'href="?kind=tool&amp;key=look&amp;range=hour"' in response.content.decode()
 
 
