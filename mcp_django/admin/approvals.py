@@ -189,13 +189,12 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         reason = request.POST.get("reason", "").strip()
         if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
-            text, level = gettext("The decision was saved."), messages.SUCCESS
+            told = gettext("The call was approved."), gettext("The call was rejected.")
+            text = told[0] if verdict == "grant" else told[1]
+            self.message_user(request, text, messages.SUCCESS)
         else:
-            text, level = (
-                gettext("This call was already decided, or has expired."),
-                messages.WARNING,
-            )
-        self.message_user(request, text, level)
+            text = gettext("This call was already decided, or has expired.")
+            self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self.page_url("change", row.pk))
 
 

@@ -45,6 +45,7 @@ from mcp_django.admin.base import (
     render_outcome,
 )
 from mcp_django.admin.call_filters import (
+    KINDS,
     SEARCH_HELP,
     CappedPaginator,
     FieldsFilter,
@@ -107,7 +108,7 @@ class CallAdmin(ReadOnlyAdmin):
     search_fields = ["component"]
     search_help_text = SEARCH_HELP
     fieldsets = [
-        (None, {"fields": ["exact_time", "server", "kind", "component_link", "uri"]}),
+        (None, {"fields": ["exact_time", "server", "shown_kind", "component_link", "uri"]}),
         (None, {"fields": ["shown_outcome", "code", "reason", "ms", "rows", "bytes", "writes"]}),
         (
             _("Caller"),
@@ -244,6 +245,11 @@ class CallAdmin(ReadOnlyAdmin):
         at = _local(row.at)
         zone = f" {at.tzname()}" if is_aware(at) else ""
         return f"{date_format(at)}, {at:%H:%M:%S}.{at.microsecond // 1000:03}{zone}"
+
+    @admin.display(description=_("kind"))
+    def shown_kind(self, row: Call) -> str:
+        """Return the kind of the component."""
+        return str(KINDS.get(row.kind, row.kind))
 
     @admin.display(description=_("user"))
     def user_link(self, row: Call) -> SafeString:
