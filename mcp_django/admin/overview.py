@@ -52,6 +52,8 @@ from mcp_django.server import MCPServer
 APPS = ("mcp_django", "mcp_oauth")
 HOURS = 24
 MAX_CHANGES = 5
+# With ``?changes=1`` the page shows this many, and with higher numbers the ones before.
+CHANGES_PER_PAGE = 50
 MAX_PROBLEMS = 10
 # The models of the index; those that are not named are below, among the rarely used ones.
 GROUPS: Mapping[str, tuple[Any, Sequence[str]]] = {
@@ -142,12 +144,18 @@ class Overview:
     problems: Sequence[tuple[str, str, str]] = ()
     """What is broken: its name, why, and its URL."""
     changes: Sequence[RecentChange] = ()
+    changes_page: int = 0
+    """The page of changes that was asked for, 0 if only the last ones are shown."""
+    has_more_changes: bool = False
     groups: Sequence[tuple[str, Any, list[Any]]] = field(default_factory=list)
 
 
 def build_overview(request: HttpRequest) -> Overview:
     """Return what this user may see of the front page."""
     user: Any = request.user
+    asked = request.GET.get("changes", "")
+    number = int(asked) if asked.isdecimal() and len(asked) < 6 else 0
+    changes, has_more = _changes(user, number)
     may_decide = user.has_perm(PERMISSION) or user.has_perm("mcp_django.view_approval")
     pending = reverse("admin:mcp_django_approval_changelist")
     return Overview(
@@ -156,7 +164,9 @@ def build_overview(request: HttpRequest) -> Overview:
         waiting=_count_waiting() if may_decide else 0,
         waiting_url=f"{pending}?state__exact={Approval.State.PENDING.value}",
         problems=[*_problems(user)][:MAX_PROBLEMS],
-        changes=_changes(user),
+        changes=changes,
+        changes_page=number,
+        has_more_changes=has_more,
         groups=_groups(request),
     )
 
@@ -291,7 +301,8 @@ def _change_url(row: Any) -> str:
 # The last changes ---------------------------------------------------------------------------------
 
 
-def _changes(user: Any) -> list[RecentChange]:
+def _changes(user: Any, page: int) -> tuple[list[RecentChange], bool]:
+    """Return a page of changes, the newest first, and whether there are older ones."""
     models = [
         model
         for app in apps.get_app_configs()
@@ -302,7 +313,10 @@ def _changes(user: Any) -> list[RecentChange]:
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
     found = LogEntry.objects.filter(content_type__in=types.values())
     newest = found.select_related("user", "content_type").order_by("-action_time", "-pk")
-    return [_change(entry) for entry in newest[:MAX_CHANGES]]
+    size = CHANGES_PER_PAGE if page else MAX_CHANGES
+    start = max(page - 1, 0) * size
+    shown = [*newest[start : start + size + 1]]
+    return [_change(entry) for entry in shown[:size]], len(shown) > size
 
 
 def _change(entry: LogEntry) -> RecentChange:

@@ -8,7 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import DELETION, LogEntry
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.test import Client
 from django.utils import timezone
 
@@ -119,6 +119,27 @@ def test_the_last_changes_are_told_with_their_values() -> None:
     user = client.session["_auth_user_id"]
     LogEntry.objects.log_actions(user, [look], DELETION, "")
     assert "Deleted." in part(client, "mcp-changes")
+
+
+def test_all_changes_are_reached_from_the_last_ones() -> None:
+    client = superuser()
+    look = Component.objects.get(key="look")
+    user = client.session["_auth_user_id"]
+    for number in range(overview.CHANGES_PER_PAGE + 3):
+        LogEntry.objects.log_actions(user, [look], CHANGE, f"change {number}.")
+
+    def told(query: str = "") -> list[str]:
+        html = client.get(f"{INDEX}{query}").content.decode()
+        return re.findall(r"change \d+\.", html)
+
+    newest = [f"change {number}." for number in range(overview.CHANGES_PER_PAGE + 2, -1, -1)]
+    assert told() == newest[:5]
+    assert 'href="?changes=1">All changes</a>' in part(client, "mcp-changes")
+    assert told("?changes=1") == newest[:50]
+    assert told("?changes=2") == newest[50:]
+    assert told("?changes=99999") == []
+    for wrong in ("x", "-1", "9" * 30):
+        assert told(f"?changes={wrong}") == newest[:5]
 
 
 def test_each_part_needs_its_permission() -> None:
