@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from django.db.models.functions import Now
 from django.http import Http404, HttpResponse
+from django.urls import reverse
 
 from mcp_django.admin.base import ServerPageRequest
 from mcp_django.admin.playground.playground import (
@@ -26,7 +27,7 @@ from mcp_django.admin.playground.playground import (
     url_for,
 )
 from mcp_django.admin.playground.questions import session_digest
-from mcp_django.models import Attachment
+from mcp_django.models import Approval, Attachment
 from mcp_django.schema.secrets import FORM, MESSAGE, PAGE, MaskLimits, mask
 from mcp_django.storage.databases import rows, seconds_from_now
 
@@ -70,6 +71,8 @@ class PlaygroundAnswer:
     error: Wire = field(default_factory=dict)
     error_data: str = ""
     is_error: bool = False
+    approval_url: str = ""
+    """The page of the approval that the call waits for, if it waits for one."""
     parts: Sequence[ResultPart] = ()
     structured: ResultPart | None = None
     notes: Sequence[NotificationLine] = ()
@@ -86,11 +89,28 @@ def build_answer(trial: PlaygroundTarget, outcome: RequestOutcome) -> Playground
         error=error,
         error_data=_indent_json(error["data"]) if error.get("data") is not None else "",
         is_error=bool(result.get("isError")),
+        approval_url=_approval_url(trial, result) if result.get("isError") else "",
         parts=[_build_part(trial, block, role, keeper) for block, role in _blocks(result)],
         structured=None if structured is None else _text_part(_indent_json(structured), keeper),
         notes=[format_notification(one) for one in outcome.notes.kept],
         dropped=outcome.notes.dropped,
     )
+
+
+APPROVAL_PAGE = re.compile(r"/approvals/([\w-]{8,32})\b")
+
+
+def _approval_url(trial: PlaygroundTarget, result: Wire) -> str:
+    """Return the page of the approval that an error for the model names, else ``""``."""
+    texts = (str(block.get("text", "")) for block, _role in _blocks(result))
+    codes = [code for text in texts for code in APPROVAL_PAGE.findall(text)]
+    waiting = Approval._default_manager.filter(
+        code__in=codes, server=trial.visit.server.name, component=trial.component.key
+    )
+    row = waiting.filter(state=Approval.State.PENDING).first() if codes else None
+    if row is None or not trial.visit.request.user.has_perm("mcp_django.view_approval"):
+        return ""
+    return reverse("admin:mcp_django_approval_change", args=[row.pk])
 
 
 def format_notification(message: Wire) -> NotificationLine:

@@ -76,6 +76,21 @@ def test_a_call_waits_for_its_approval_and_goes_on(desk_of_groups: Trying) -> No
     assert text(response) == "Founded Ops."
 
 
+def test_a_call_that_waits_for_staff_leads_to_its_approval(desk_of_groups: Trying) -> None:
+    client = visitor("try_components", "view_approval")
+    response = desk_of_groups.run(client, "close_desk", {"arg.desk": "1"})
+    row = waiting()
+    link = f"/admin/mcp_django/approval/{row.pk}/change/"
+    assert f'<a href="{link}">' in response.content.decode()
+    assert "The call waits for approval." in text_of(response)
+    assert "returned an error" not in text_of(response)
+    assert client.get(link).status_code == 200
+    other = visitor("try_components", name="other")
+    said = text_of(desk_of_groups.run(other, "close_desk", {"arg.desk": "2"}))
+    assert "waits for approval by another user" in said
+    assert "The call waits for approval." not in said
+
+
 def test_a_write_to_a_model_runs_dry_first(desk_of_groups: Trying) -> None:
     client = visitor("try_components", name="writer")
     user = client.get(desk_of_groups.url).wsgi_request.user
