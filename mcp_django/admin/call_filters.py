@@ -46,13 +46,17 @@ class CappedPaginator(Pages):
     @cached_property
     def count(self) -> int:
         """The number of rows, at most ``MAX_COUNTED``."""
-        newest: Any = self.object_list
-        return min(int(newest.order_by()[: MAX_COUNTED + 1].count()), MAX_COUNTED)
+        return min(self._found, MAX_COUNTED)
 
     @property
     def is_capped(self) -> bool:
-        """Whether there may be more rows than are counted."""
-        return self.count == MAX_COUNTED
+        """Whether there are more rows than are counted."""
+        return self._found > MAX_COUNTED
+
+    @cached_property
+    def _found(self) -> int:
+        newest: Any = self.object_list
+        return int(newest.order_by()[: MAX_COUNTED + 1].count())
 
 
 # Conditions ---------------------------------------------------------------------------------------

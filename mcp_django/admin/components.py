@@ -161,6 +161,15 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
 
     # The list ---------------------------------------------------------------------------------
 
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """Return the actions; deletion only in the list of missing components, which allow it."""
+        # Django 6.1 passes a location; it deprecates overrides that do not pass it on.
+        where = {} if action_location is None else {"action_location": action_location}
+        actions: dict[str, Any] = super().get_actions(request, **where)
+        if request.GET.get(MissingFilter.parameter_name) != "yes":
+            actions.pop("delete_selected", None)
+        return actions
+
     def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> Any:
         """Return the form of one row."""
         return super().get_changelist_form(request, **{"form": ComponentRowForm, **kwargs})

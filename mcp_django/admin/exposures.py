@@ -179,7 +179,9 @@ class ExposureAdmin(SwitchableAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fieldsets; users who may only view see the options as text."""
-        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
+        note = _("Rates and approvals are set on the components that it makes.")
+        fields = ["groups", "permissions", "scopes"]
+        who = (_("Who may use it"), {"fields": fields, "description": note})
         what = ["target", "server", "is_enabled", "name"]
         if obj is not None and not self.has_change_permission(request, obj):
             return [(None, {"fields": [*what, "options_text"]}), who]

@@ -48,7 +48,7 @@ from mcp_django.overrides.state import (
 )
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import nearest
-from mcp_django.server import MCPServer, known_scopes
+from mcp_django.server import MCPServer, all_servers, known_scopes
 
 Choice = tuple[str, str]
 
@@ -324,11 +324,18 @@ class ComponentRowForm(ModelForm):
 
 
 class ComponentForm(OverrideForm):
-    """The form for the overrides of a component."""
+    """The form for the overrides of a component, with the texts in code as placeholders."""
 
     scopes = ScopesField(
         help_text=_("Scopes that a token needs in addition to those in code, separated by spaces.")
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        servers = (one for one in all_servers() if one.name == self.instance.server)
+        declared = find_component(next(servers, None), self.instance)
+        for name in {"title", "description"} & self.fields.keys() if declared else ():
+            self.fields[name].widget.attrs["placeholder"] = str(getattr(declared, name))
 
     class Meta:
         model = Component
@@ -487,7 +494,7 @@ def _task(tool: Tool) -> str:
 
 def _size(component: CodeComponent) -> str:
     wire = component_type(component).wire(component, LATEST)
-    return gettext("about %(count)s tokens") % {"count": f"{estimate_tokens(wire):,}"}
+    return gettext("about %(count)s tokens") % {"count": number_format(estimate_tokens(wire))}
 
 
 # The MCP App on a component page ------------------------------------------------------------------

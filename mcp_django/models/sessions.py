@@ -52,7 +52,8 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         name = self.client_info.get("name", "?")
-        return f"{name} ({self.protocol_version}) of {self.principal}"
+        caller = self.principal if self.user is None else self.user.get_username()
+        return f"{name} ({self.protocol_version}) of {caller}"
 
 
 class Subscription(models.Model):

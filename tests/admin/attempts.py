@@ -161,11 +161,15 @@ def _make_action_attempts(name: str, model: Any) -> Iterator[tuple[tuple[str, st
     address = f"/admin/{model._meta.app_label}/{name}/"
     for action in (*admin.site._registry[model].actions, "delete_selected"):
         chosen = model._default_manager.all()
+        query = ""
         if (model, action) == (Component, "delete_selected"):
-            chosen = chosen.exclude(missing_since=None)
+            chosen, query = chosen.exclude(missing_since=None), "?missing=yes"
         pks = list(chosen.values_list("pk", flat=True))
         data = {"action": action, ACTION_CHECKBOX_NAME: pks, "post": "yes", "to": "default"}
-        yield (name, f"{action}*"), Attempt(page="changelist", address=address, data=data)
+        yield (
+            (name, f"{action}*"),
+            Attempt(page="changelist", address=f"{address}{query}", data=data),
+        )
 
 
 def _prepare_rows(found: dict[Any, Any], ada: Any) -> None:

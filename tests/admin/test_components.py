@@ -88,7 +88,9 @@ def editing(rows: list[Component], *, off: Component) -> dict[str, Any]:
 
 def act(client: Client, action: str, *rows: Component, **more: Any) -> Any:
     data = {"action": action, "_selected_action": [row.pk for row in rows], "index": 0, **more}
-    return client.post(LIST, data)
+    # Only missing ones can be deleted.
+    query = "?missing=yes" if action == "delete_selected" else ""
+    return client.post(f"{LIST}{query}", data)
 
 
 def calls(count: int, **changes: Any) -> None:
@@ -536,6 +538,14 @@ def test_what_code_has_cannot_be_deleted(look: Component) -> None:
     assert client.post(f"{LIST}{look.pk}/delete/", {"post": "yes"}).status_code == 403
     act(client, "delete_selected", look, missing(), post="yes")
     assert Component.objects.filter(pk=look.pk).exists()
+    assert "delete_selected" not in client.get(LIST).content.decode()
+    assert "delete_selected" in client.get(LIST, {"missing": "yes"}).content.decode()
+
+
+def test_the_form_shows_the_texts_in_code_as_placeholders(look: Component) -> None:
+    html = superuser().get(page_of(look)).content.decode()
+    assert 'placeholder="Look"' in html
+    assert 'placeholder="Look at the shelf &lt;b&gt;closely&lt;/b&gt;."' in html
 
 
 def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
