@@ -37,6 +37,7 @@ from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _, gettext_lazy, override, pgettext
 
 from mcp_django.conf import get_settings
+from mcp_django.protocol.text import clip
 from mcp_django.schema.secrets import is_secret_name
 
 
@@ -67,6 +68,10 @@ else:
         _Themed = import_base_class()
 
 
+# Django accepts a thousand fields of a form.
+MAX_CONFIRMED = 900
+
+
 class MCPModelAdmin(_Themed):
     """A ``ModelAdmin`` that never fails with a server error because of the URL or the query."""
 
@@ -95,30 +100,36 @@ class MCPModelAdmin(_Themed):
     def confirm_action(
         self,
         request: HttpRequest,
-        rows: Iterable[Any],
+        action: str,
+        rows: Sequence[Any],
         *,
         question: Any,
+        shown: Iterable[Any] | None = None,
         template: str = "action_confirmation",
         **context: Any,
-    ) -> TemplateResponse | None:
+    ) -> HttpResponse | None:
         """Return the page that asks before an action, ``None`` if its answer was yes.
 
-        It lists the rows, and submits them again with ``post=yes``, as Django's page before a
-        deletion does.
+        It lists the rows, or what is ``shown`` for them, and submits exactly these rows again with
+        ``post=yes``, as Django's page before a deletion does.
         """
         if request.POST.get("post") == "yes":
             return None
-        name = request.POST.get("action", "")
-        action = self.get_actions(request).get(name)
-        label = str(action[2]) % model_format_dict(self.opts) if action else ""
+        if len(rows) > MAX_CONFIRMED:
+            told = _("Select at most %(n)d rows.") % {"n": MAX_CONFIRMED}
+            self.message_user(request, told, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        found = self.get_actions(request).get(action)
+        # Actions are tuples before Django 6.1.
+        label = getattr(found, "plural_description", None) or (found[2] if found else action)
+        label = str(label) % model_format_dict(self.opts)
         return self.render_page(
             request,
             template,
             label,
-            rows=rows,
-            chosen=request.POST.getlist(ACTION_CHECKBOX_NAME),
-            are_all_chosen=request.POST.get("select_across") == "1",
-            action=name,
+            rows=rows if shown is None else shown,
+            chosen=[row.pk for row in rows],
+            action=action,
             question=question,
             word=label,
             back_url=self.page_url("changelist"),
@@ -309,29 +320,37 @@ def _item_text(item: Any) -> str:
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
-def describe_entry(entry: LogEntry) -> Any:
-    """Return what an entry of the history says: the old and the new values, where it has them."""
+def describe_entry(entry: LogEntry, *, limit: int | None = None) -> Any:
+    """Return what an entry of the history says: the old and the new values, where it has them.
+
+    Each value is cut after ``limit`` characters.
+    """
     try:
         parts = json.loads(entry.change_message)
         told = [one for part in parts for one in part["changed"]["values"]]
-    except (ValueError, KeyError, TypeError):
-        told = []
-    if not told:
+        model = entry.content_type.model_class() if entry.content_type else None
+        lines = [(_(one["label"]), _describe_values(model, one, limit)) for one in told]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        lines = []
+    if lines:
+        items = format_html_join("", "<li>{}: {}</li>", lines)
+        return format_html('<ul class="mcp-list mcp-changes">{}</ul>', items)
+    try:
         return LogEntry.get_change_message(entry)
-    model = entry.content_type.model_class() if entry.content_type else None
-    lines = [(_(one["label"]), _describe_values(model, one)) for one in told]
-    items = format_html_join("", "<li>{}: {}</li>", lines)
-    return format_html('<ul class="mcp-list mcp-changes">{}</ul>', items)
+    except (KeyError, TypeError, AttributeError):
+        return entry.change_message
 
 
-def _describe_values(model: Any, told: Mapping[str, Any]) -> str:
+def _describe_values(model: Any, told: Mapping[str, Any], limit: int | None) -> str:
     old, new = told["old"], told["new"]
     if isinstance(old, list) or isinstance(new, list):
         before, after = old or [], new or []
         added = [f"+ {one}" for one in after if one not in before]
         removed = [f"- {one}" for one in before if one not in after]
-        return ", ".join([*added, *removed]) or _("in another order")
-    return " → ".join(_value_text(model, told["name"], value) for value in (old, new))
+        text = ", ".join([*added, *removed]) or _("in another order")
+        return text if limit is None else clip(text, limit=limit)
+    texts = [_value_text(model, told["name"], value) for value in (old, new)]
+    return " → ".join(texts if limit is None else (clip(text, limit=limit) for text in texts))
 
 
 def _value_text(model: Any, name: str, value: Any) -> str:
@@ -345,7 +364,7 @@ def _value_text(model: Any, name: str, value: Any) -> str:
     moment = parse_datetime(value) if isinstance(field, DateTimeField) else None
     if moment is not None:
         return str(localize(localtime(moment) if is_aware(moment) else moment))
-    return str(dict(field.flatchoices).get(value, value)) if field is not None else value
+    return str(dict(field.flatchoices).get(value, value)) if field is not None else str(value)
 
 
 NOT_DELEGABLE = gettext_lazy("Choose a user who has no more permissions and groups than you have.")
@@ -487,13 +506,22 @@ class RevocableAdmin(MCPModelAdmin):
         return [str(row) for row in rows]
 
     def end_selected(
-        self, request: HttpRequest, rows: Sequence[Any], done: Callable[[int], str]
+        self, request: HttpRequest, action: str, rows: Sequence[Any], done: Callable[[int], str]
     ) -> HttpResponse | None:
         """Show the page that asks; if its answer was yes, end the rows and say how many ended."""
-        shown = self.describe_rows(rows)
-        page = self.confirm_action(request, shown, question=self.confirmation_text)
+        live = [row for row in rows if not self.is_ended(row)]
+        if not live:
+            self.message_user(request, _("This has already ended."), messages.WARNING)
+            return None
+        page = self.confirm_action(
+            request,
+            action,
+            live,
+            shown=self.describe_rows(live),
+            question=self.confirmation_text,
+        )
         if page is None:
-            n = self.end_and_log(request, rows)
+            n = self.end_and_log(request, live)
             self.message_user(request, done(n) % {"n": n}, messages.SUCCESS)
         return page
 

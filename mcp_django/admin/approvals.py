@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, QuerySet, Value, When
+from django.db.models import Case, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import short_time
+from mcp_django.admin.base import ConditionFilter, short_time
 from mcp_django.admin.call_filters import calls_url
 from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import ReadOnlyAdmin
@@ -31,6 +32,27 @@ from mcp_django.protocol.text import clip
 from mcp_django.storage import approval_rows
 
 
+class StateFilter(ConditionFilter):
+    """A filter by state; a call that was not decided in time has expired."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def conditions(self) -> Mapping[str, tuple[Any, Q]]:
+        """Return the states."""
+        pending, now = Q(state=Approval.State.PENDING), timezone.now()
+        decided = {
+            state.value: (state.label, Q(state=state))
+            for state in Approval.State
+            if state != Approval.State.PENDING
+        }
+        return {
+            "waiting": (_("waiting"), pending & Q(expires_at__gt=now)),
+            **decided,
+            "expired": (_("expired"), pending & Q(expires_at__lte=now)),
+        }
+
+
 @admin.register(Approval)
 class ApprovalAdmin(ReadOnlyAdmin):
     """Approvals, pending ones first; only the decision and its reason can be written."""
@@ -39,7 +61,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     list_display = [
         *("component", "shown_state", "shown_arguments", "user_name", "client", "shown_time"),
     ]
-    list_filter = ["state", "by", "server", "created_at"]
+    list_filter = [StateFilter, "by", "server", "created_at"]
     search_fields = ["component", "user_name", "client"]
     # Counting the whole table for each page is too expensive.
     show_full_result_count = False
@@ -92,7 +114,11 @@ class ApprovalAdmin(ReadOnlyAdmin):
         found = list(queryset)
         page = self.confirm_action(
             request,
-            [(row, text_items(row.arguments), approval_rows.is_pending(row)) for row in found],
+            "approve_selected" if is_granted else "reject_selected",
+            found,
+            shown=[
+                (row, text_items(row.arguments), approval_rows.is_pending(row)) for row in found
+            ],
             question="",
             template="approval_decide_all",
             is_harmless=is_granted,
@@ -221,5 +247,5 @@ def _recent_calls(row: Approval) -> dict[str, Any]:
     return {
         "count": len(newest),
         "most": [(clip(name), outcome, n) for (name, outcome), n in counted.most_common(5)],
-        "url": calls_url(since=since, user=row.user_name),
+        "url": calls_url(since=since, user=row.user_key),
     }

@@ -157,6 +157,7 @@ SEARCH_HELP = _(
     "Words, or tool:, prompt:, resource:, user:, client:, outcome: and trace: with a value. "
     "End a value with * to match a prefix; quote a value that has spaces."
 )
+MAX_TERMS = 10
 _TERM = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<word>\S+))')
 _KINDS = {"tool": ("tool",), "prompt": ("prompt",), "resource": ("resource", "resource template")}
 
@@ -189,7 +190,9 @@ def search_calls(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     Raises:
         InvalidFilter: a term has an invalid value.
     """
-    terms, using = parse_search(text), queryset.db
+    terms, using = [*dict.fromkeys(parse_search(text))], queryset.db
+    if len(terms) > MAX_TERMS:
+        raise InvalidFilter(gettext("Search for at most %(n)d words.") % {"n": MAX_TERMS})
     for term in terms:
         if term.name == "outcome":
             queryset = queryset.filter(outcome__in=parse_outcomes(term.text))
@@ -288,8 +291,9 @@ def start_of_day(day: date) -> datetime:
 
 
 def _aware(moment: datetime) -> datetime:
-    is_naive = settings.USE_TZ and timezone.is_naive(moment)
-    return timezone.make_aware(moment) if is_naive else moment
+    if timezone.is_aware(moment) == settings.USE_TZ:
+        return moment
+    return timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
 
 
 class OutcomeFilter(admin.SimpleListFilter):

@@ -207,8 +207,8 @@ class CallAdmin(ReadOnlyAdmin):
         shown = row.call_list.link(_user_name(row), "user", row.user_name or row.user_key)
         if not row.acting_user:
             return shown
-        by = gettext("%(user)s (by %(acting)s)")
-        return format_html(by % {"user": "{}", "acting": "{}"}, shown, row.acting_user)
+        by = gettext("%(user)s (by %(acting)s)") % {"user": "{user}", "acting": "{acting}"}
+        return format_html(by, user=shown, acting=row.acting_user)
 
     @admin.display(description=_("client"))
     def shown_client(self, row: Any) -> Any:

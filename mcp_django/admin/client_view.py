@@ -76,7 +76,7 @@ def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
     """Return the context with one page of each list, of the entries that a search finds."""
     words = query.get("q", query.get("key", "")).lower().split()
     asked = query.get("p", "")
-    number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
+    number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
     start, more = (number - 1) * PAGE_SIZE, False
     kinds = []
     for kind in sight.kinds:

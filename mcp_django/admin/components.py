@@ -42,7 +42,13 @@ from mcp_django.admin.statistics import (
     ComponentFigures,
     component_figures,
 )
-from mcp_django.auth.permissions import AllowAny, BasePermission, parse_permissions
+from mcp_django.auth.permissions import (
+    AllowAny,
+    BasePermission,
+    filter_active,
+    filter_allowed,
+    parse_permissions,
+)
 from mcp_django.core.component import Component as CodeComponent
 from mcp_django.models import Component, PromptText, Skill
 from mcp_django.overrides.exposures import build_exposures
@@ -115,6 +121,7 @@ class ComponentList(ChangeList):
         for row in self.result_list:
             row.figures = figures.get((row.server, row.kind, row.key), NO_FIGURES)
             row.is_server_off = row.server in off
+            row.links_calls = request.user.has_perm("mcp_django.view_call")
 
 
 @admin.register(Component)
@@ -347,7 +354,7 @@ def _audience_of(server: MCPServer | None, row: Component | None) -> list[str]:
 
 
 def _link_calls(row: Component, count: int, **query: str) -> SafeString | str:
-    if not count:
+    if not count or not getattr(row, "links_calls", False):
         return number_format(count)
     url = calls_url(since=timezone.now() - WINDOW, **component_query(row), **query)
     return format_html('<a href="{}">{}</a>', url, number_format(count))
@@ -414,14 +421,14 @@ def describe_audience(server: MCPServer, component: CodeComponent) -> list[str]:
 
 
 def _count_users(permissions: Sequence[BasePermission]) -> list[str]:
-    active = get_user_model()._default_manager.filter(is_active=True)
+    active = filter_active(get_user_model()._default_manager.all())
     found, unknown, lacking = active, [], []
     for permission in permissions:
-        users = permission.filter_users(found)
+        users = filter_allowed(permission, found)
         if users is None:
             unknown.append(str(permission))
             continue
-        if not permission.filter_users(active).exists():  # type: ignore[union-attr]  # not None
+        if not filter_allowed(permission, active).exists():  # type: ignore[union-attr]  # not None
             lacking.append(str(permission))
         found = users
     numbers = {"count": number_format(found.count()), "all": number_format(active.count())}

@@ -23,7 +23,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import SERVER_PAGES
+from mcp_django.admin.base import KIND_TITLES, SERVER_PAGES
 from mcp_django.admin.call_filters import calls_url
 from mcp_django.admin.components import NO_OVERRIDE_VALUES
 from mcp_django.admin.exposures import broken_exposures
@@ -31,11 +31,11 @@ from mcp_django.admin.override_forms import is_valid_row
 from mcp_django.admin.prompts import PROMPTS, SKILLS
 from mcp_django.admin.servers import find_server
 from mcp_django.admin.statistics import FAILURES, MAX_CALLS, REFUSALS
+from mcp_django.admin.tasks import ANONYMOUS
 from mcp_django.admin_base import describe_entry
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import Busy
-from mcp_django.execution.approval_guard import PERMISSION
 from mcp_django.management.lookups import server_urls
 from mcp_django.models import (
     Approval,
@@ -45,13 +45,16 @@ from mcp_django.models import (
     PromptText,
     Server,
     Skill,
+    Task,
     ViewExposure,
 )
 from mcp_django.server import MCPServer
 
 APPS = ("mcp_django", "mcp_oauth")
-HOURS = 24
+DAY = timedelta(hours=24)
 MAX_CHANGES = 5
+MAX_VALUE = 200
+"""The characters of a value that the last changes show; the history of a row has all of it."""
 # With ``?changes=1`` the page shows this many, and with higher numbers the ones before.
 CHANGES_PER_PAGE = 50
 MAX_PROBLEMS = 10
@@ -150,43 +153,55 @@ class Overview:
     groups: Sequence[tuple[str, Any, list[Any]]] = field(default_factory=list)
 
 
-def build_overview(request: HttpRequest) -> Overview:
-    """Return what this user may see of the front page."""
-    user: Any = request.user
+def build_overview(request: HttpRequest, app_list: Iterable[Any]) -> Overview:
+    """Return what this user may see of the front page, and the models of ``app_list`` in groups."""
+    if getattr(request, "current_app", "admin") != "admin":
+        # The pages of this package have their addresses in the default site only.
+        return Overview(groups=_groups(app_list))
     asked = request.GET.get("changes", "")
     number = int(asked) if asked.isdecimal() and len(asked) < 6 else 0
-    changes, has_more = _changes(user, number)
-    may_decide = user.has_perm(PERMISSION) or user.has_perm("mcp_django.view_approval")
+    changes, has_more = _changes(request, number)
     pending = reverse("admin:mcp_django_approval_changelist")
+    others = [one for one in admin.site.get_app_list(request) if one["app_label"] == "mcp_oauth"]
     return Overview(
-        servers=[*_servers(user)] if user.has_perm("mcp_django.view_server") else [],
-        day=_day() if user.has_perm("mcp_django.view_call") else None,
-        waiting=_count_waiting() if may_decide else 0,
-        waiting_url=f"{pending}?state__exact={Approval.State.PENDING.value}",
-        problems=[*_problems(user)][:MAX_PROBLEMS],
+        servers=[*_servers(request)] if _may_view(request, Server) else [],
+        day=_day() if _may_view(request, Call) else None,
+        waiting=_count_waiting() if _may_view(request, Approval) else 0,
+        waiting_url=f"{pending}?state=waiting&by__exact={Approval.By.STAFF.value}",
+        problems=[*_problems(request)][:MAX_PROBLEMS],
         changes=changes,
         changes_page=number,
         has_more_changes=has_more,
-        groups=_groups(request),
+        groups=_groups([*app_list, *others]),
     )
+
+
+def _may_view(request: HttpRequest, model: type[Model]) -> bool:
+    """Return whether the user may open the list of a model."""
+    if not admin.site.is_registered(model):
+        return False
+    return bool(admin.site.get_model_admin(model).has_view_or_change_permission(request))
 
 
 # Servers ------------------------------------------------------------------------------------------
 
 
-def _servers(user: Any) -> Iterator[ServerSummary]:
+def _servers(request: HttpRequest) -> Iterator[ServerSummary]:
     for row in Server._default_manager.order_by("name"):
         server = find_server(row.name)
         if server is not None:
-            yield _summary(row, server, user)
+            yield _summary(request, row, server)
 
 
-def _summary(row: Server, server: MCPServer, user: Any) -> ServerSummary:
+def _summary(request: HttpRequest, row: Server, server: MCPServer) -> ServerSummary:
+    user: Any = request.user
     try:
         server.refresh()
-        counts = _count_tools(row.name, server.catalog)
+        counts = _count_components(row.name, server.catalog)
     except Busy:
         counts = []
+    if not _may_view(request, Component):
+        counts = [("", number, what) for _url, number, what in counts]
     pages = [
         (reverse(f"admin:mcp_django_server_{slug}", args=[row.pk]), SERVER_PAGES[slug].title)
         for slug in BUTTONS
@@ -203,55 +218,59 @@ def _summary(row: Server, server: MCPServer, user: Any) -> ServerSummary:
     )
 
 
-def _count_tools(server: str, catalog: Catalog) -> list[tuple[str, int, Any]]:
+def _count_components(server: str, catalog: Catalog) -> list[tuple[str, int, Any]]:
     tools = [one for one in catalog if isinstance(one, Tool)]
     reading = [one for one in tools if one.read_only]
     is_open = [one for one in catalog if one.permission is None and not one.scopes]
     page = reverse("admin:mcp_django_component_changelist")
 
-    def url(**query: str) -> str:
-        return f"{page}?{urlencode({'server': server, **query})}"
+    def counted(number: int, what: Any, **query: str) -> tuple[str, int, Any]:
+        offered = {"server": server, "is_enabled__exact": "1", "missing": "no"}
+        return f"{page}?{urlencode({**offered, **query})}", number, what
 
-    return [
-        (url(kind="tool", read_only="yes"), len(reading), _("tools that read")),
-        (url(kind="tool", read_only="no"), len(tools) - len(reading), _("that write")),
-        (url(), len([*catalog]) - len(tools), _("resources and prompts")),
-        (url(), len(is_open), _("open to everybody who may connect")),
+    found = [
+        counted(len(reading), _("tools that read"), kind="tool", read_only="yes"),
+        counted(len(tools) - len(reading), _("that write"), kind="tool", read_only="no"),
     ]
+    others = {kind: len(catalog.by_kind[kind]) for kind in KIND_TITLES if kind != "tool"}
+    found += [counted(n, KIND_TITLES[kind], kind=kind) for kind, n in others.items() if n]
+    return [*found, ("", len(is_open), _("open to everybody who may connect"))]
 
 
 # Calls --------------------------------------------------------------------------------------------
 
 
 def _day() -> DaySummary:
-    now = timezone.now()
-    first = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS - 1)
-    starts = [first + timedelta(hours=number) for number in range(HOURS)]
+    # From a full minute on, as the links to these calls.
+    since = (timezone.now() - DAY).replace(second=0, microsecond=0)
+    first = since.replace(minute=0)
+    starts = [since, *(first + timedelta(hours=number) for number in range(1, 25))]
     every = Call._default_manager.order_by()
     calls = _count_hours(every, starts)
     errors = _count_hours(every.filter(outcome__in=FAILURES), starts)
     refused = _count_hours(every.filter(outcome__in=REFUSALS), starts)
     # Counted here: for DISTINCT, SQLite would read the index of users, with every call of the log.
-    users = every.filter(at__gte=first).order_by("-at").values_list("user_key", flat=True)
+    users = every.filter(at__gte=since).order_by("-at").values_list("user_key", flat=True)
     return DaySummary(
         hours=[
             Hour(at=at, calls=calls[number], errors=errors[number], refused=refused[number])
             for number, at in enumerate(starts)
         ],
-        users=len({*users[:MAX_CALLS].iterator()}),
+        users=len({*users[:MAX_CALLS].iterator()} - {ANONYMOUS}),
         urls={
-            "calls": calls_url(since=first),
-            "errors": calls_url(since=first, outcome="failures"),
-            "refused": calls_url(since=first, outcome="refusals"),
+            "calls": calls_url(since=since),
+            "errors": calls_url(since=since, outcome="failures"),
+            "refused": calls_url(since=since, outcome="refusals"),
             "charts": reverse("admin:mcp_django_call_charts"),
         },
     )
 
 
 def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int, int]:
-    """Return the number of calls in each hour, counted in the indexes in one query."""
+    """Return the number of calls from each start to the next, counted in the indexes at once."""
+    ends = [*starts[1:], starts[-1] + timedelta(hours=1)]
     parts = [
-        calls.filter(at__gte=at, at__lt=at + timedelta(hours=1))
+        calls.filter(at__gte=at, at__lt=ends[number])
         .values(hour=Value(number, output_field=IntegerField()))
         .annotate(n=Count("*"))
         .values_list("hour", "n")
@@ -266,13 +285,13 @@ def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int,
 
 def _count_waiting() -> int:
     pending = Approval._default_manager.filter(state=Approval.State.PENDING)
-    return pending.filter(expires_at__gt=timezone.now()).count()
+    return pending.filter(expires_at__gt=timezone.now(), by=Approval.By.STAFF).count()
 
 
-def _problems(user: Any) -> Iterator[tuple[str, str, str]]:
+def _problems(request: HttpRequest) -> Iterator[tuple[str, str, str]]:
     """Yield what is enabled and yet not offered."""
     for model, find in SOURCES_OF_PROBLEMS.items():
-        if user.has_perm(f"mcp_django.view_{model._meta.model_name}"):
+        if _may_view(request, model):
             for row, reason in find():
                 yield str(row), reason, _change_url(row)
 
@@ -301,14 +320,14 @@ def _change_url(row: Any) -> str:
 # The last changes ---------------------------------------------------------------------------------
 
 
-def _changes(user: Any, page: int) -> tuple[list[RecentChange], bool]:
+def _changes(request: HttpRequest, page: int) -> tuple[list[RecentChange], bool]:
     """Return a page of changes, the newest first, and whether there are older ones."""
     models = [
         model
         for app in apps.get_app_configs()
         if app.label in APPS
         for model in app.get_models()
-        if user.has_perm(f"{app.label}.view_{model._meta.model_name}")
+        if _may_view(request, model)
     ]
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
     found = LogEntry.objects.filter(content_type__in=types.values())
@@ -316,7 +335,31 @@ def _changes(user: Any, page: int) -> tuple[list[RecentChange], bool]:
     size = CHANGES_PER_PAGE if page else MAX_CHANGES
     start = max(page - 1, 0) * size
     shown = [*newest[start : start + size + 1]]
-    return [_change(entry) for entry in shown[:size]], len(shown) > size
+    kept = _visible(request, shown[:size], types)
+    return [_change(entry) for entry in kept], len(shown) > size
+
+
+def _visible(
+    request: HttpRequest, entries: Sequence[LogEntry], types: Mapping[type[Model], ContentType]
+) -> list[LogEntry]:
+    """Return the entries whose rows are in the lists of the user, and those of deleted rows.
+
+    The id of a task gives access to it, so the list of tasks leaves some out, and with it this one.
+    """
+    hidden: set[int] = set()
+    for model, content_type in types.items():
+        named = [one for one in entries if one.content_type_id == content_type.pk]
+        if not named:
+            continue
+        keys = {one.object_id for one in named if one.object_id}
+        listed = admin.site.get_model_admin(model).get_queryset(request).filter(pk__in=keys)
+        seen = {str(pk) for pk in listed.values_list("pk", flat=True)}
+        hidden |= {
+            one.pk
+            for one in named
+            if one.object_id not in seen and (model is Task or not one.is_deletion())
+        }
+    return [one for one in entries if one.pk not in hidden]
 
 
 def _change(entry: LogEntry) -> RecentChange:
@@ -333,21 +376,15 @@ def _change(entry: LogEntry) -> RecentChange:
         kind=str(model._meta.verbose_name) if model else "",
         name=entry.object_repr,
         url=url,
-        text=gettext("Deleted.") if entry.is_deletion() else describe_entry(entry),
+        text=gettext("Deleted.") if entry.is_deletion() else describe_entry(entry, limit=MAX_VALUE),
     )
 
 
 # Models -------------------------------------------------------------------------------------------
 
 
-def _groups(request: HttpRequest) -> list[tuple[str, Any, list[Any]]]:
-    found = [
-        one
-        for app in admin.site.get_app_list(request)
-        if app["app_label"] in APPS
-        for one in app["models"]
-    ]
-    models = {one["object_name"]: one for one in found}
+def _groups(app_list: Iterable[Any]) -> list[tuple[str, Any, list[Any]]]:
+    models = {one["object_name"]: one for app in app_list for one in app["models"]}
     known = {name for _title, names in GROUPS.values() for name in names}
     others = [one for name, one in models.items() if name not in known]
     groups = [

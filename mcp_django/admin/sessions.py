@@ -133,7 +133,7 @@ class SessionAdmin(RevocableAdmin):
     def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
         """Ask, then terminate the selected sessions in every process."""
         done = partial(ngettext, "%(n)d session was terminated.", "%(n)d sessions were terminated.")
-        return self.end_selected(request, list(queryset.select_related("user")), done)
+        return self.end_selected(request, "terminate", list(queryset.select_related("user")), done)
 
     # Columns ----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from django.db.models import (
     Avg,
     Case,
     Count,
+    Exists,
     IntegerField,
     Max,
     OuterRef,
@@ -430,7 +431,8 @@ def build_chart_data(
     if few is None:
         points, components = _over_time(counted, span, since, cut), _by_component(counted)
     else:
-        points, components = _points_of(few, span, since), _components_of(few)
+        points = _points_of(few, span, since)
+        components = _components_of(_read_few(_of_components(counted)) or ())
     return ChartData(
         range=span,
         since=since,
@@ -469,20 +471,27 @@ def _points_of(few: Iterable[CallValues], span: Range, since: datetime) -> list[
 
 
 def _components_of(few: Iterable[CallValues]) -> list[ComponentCounts]:
-    declared = _declared_keys()
     found: dict[Key, ComponentCounts] = {}
     for call in few:
         name = (call.server, call.kind, call.component)
-        if call.outcome != Outcome.UNKNOWN or call.component in declared:
-            one = found.setdefault(name, ComponentCounts(server=name[0], kind=name[1], key=name[2]))
-            one.add_call(call.outcome, call.ms)
+        one = found.setdefault(name, ComponentCounts(server=name[0], kind=name[1], key=name[2]))
+        one.add_call(call.outcome, call.ms)
     most = sorted(found.items(), key=lambda item: (-item[1].calls, item[0]))
     return [one for _name, one in most[:MAX_COMPONENTS]]
 
 
-def _declared_keys() -> set[str]:
-    """Return the keys of all components; a client can send any other name."""
-    return set(Component._default_manager.values_list("key", flat=True))
+def _of_components(calls: QuerySet[Call]) -> QuerySet[Call]:
+    """Return the calls of components, without those that name none: clients can send any name.
+
+    Calls of a component that is hidden from the caller have the same outcome, and are counted.
+    """
+    if router.db_for_read(Call) != router.db_for_read(Component):
+        # One query cannot read two databases.
+        return calls.exclude(outcome=Outcome.UNKNOWN)
+    rows = Component._default_manager.order_by().filter(
+        server=OuterRef("server"), kind=OuterRef("kind"), key=OuterRef("component")
+    )
+    return calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Exists(rows))
 
 
 def _steps(span: Range, since: datetime) -> list[datetime]:
@@ -515,9 +524,7 @@ def _over_time(
 
 def _by_component(calls: QuerySet[Call]) -> list[ComponentCounts]:
     """Return the numbers of the most used components."""
-    # Unknown names are left out: clients can send any. Calls of a component that is hidden from
-    # the caller have the same outcome, and are counted.
-    known = calls.exclude(Q(outcome=Outcome.UNKNOWN) & ~Q(component__in=_declared_keys()))
+    known = _of_components(calls)
     names = ("server", "kind", "component")
     most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
     used = {
@@ -599,8 +606,9 @@ class ComponentQuality:
 
     @property
     def refused(self) -> int:
-        """The number of calls that were refused or not approved."""
-        return self.outcomes[Outcome.REFUSED] + self.outcomes[Outcome.DENIED]
+        """The number of calls that were refused, not approved, or hidden from the caller."""
+        refused = (Outcome.REFUSED, Outcome.DENIED, Outcome.UNKNOWN)
+        return sum(self.outcomes[one] for one in refused)
 
     @property
     def limited(self) -> int:
@@ -679,8 +687,7 @@ def build_quality_report(
 ) -> QualityReport:
     """Return the report of a server over a period that ends now."""
     since = (now or timezone.now()) - period
-    # Unknown components are left out: clients can send any name.
-    all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
+    all_calls = _of_components(Call._default_manager.filter(server=server.name))
     calls, cut = _newest(all_calls, since)
     found = {
         (one.kind, one.key): ComponentQuality(kind=one.kind, key=one.key, is_in_catalog=True)

@@ -163,7 +163,7 @@ class TaskAdmin(RevocableAdmin):
     def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
         """Ask, then cancel the selected tasks in every process."""
         done = partial(ngettext, "%(n)d task was cancelled.", "%(n)d tasks were cancelled.")
-        return self.end_selected(request, list(queryset), done)
+        return self.end_selected(request, "cancel", list(queryset), done)
 
     # Columns ----------------------------------------------------------------------------------
 

@@ -312,7 +312,7 @@ class AccessTokenAdmin(RevocableAdmin):
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
         """Ask, then revoke the selected tokens."""
         done = partial(ngettext, "%(n)d token was revoked.", "%(n)d tokens were revoked.")
-        return self.end_selected(request, list(queryset.select_related("user")), done)
+        return self.end_selected(request, "revoke", list(queryset.select_related("user")), done)
 
     def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
         security_log.record_event(

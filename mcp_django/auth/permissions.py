@@ -90,7 +90,8 @@ class HasCodename(BasePermission):
     def filter_users(self, users: QuerySet[Any]) -> QuerySet[Any] | None:
         """Return the users with the permission, if only Django's own backend gives permissions."""
         manager = users.model._default_manager
-        if settings.AUTHENTICATION_BACKENDS != [MODEL_BACKEND] or not hasattr(manager, "with_perm"):
+        backends = [*settings.AUTHENTICATION_BACKENDS]
+        if backends != [MODEL_BACKEND] or not hasattr(manager, "with_perm"):
             return None
         found = manager.with_perm(self.codename, backend=MODEL_BACKEND)
         return users.filter(pk__in=found.values("pk"))
@@ -117,6 +118,23 @@ class InGroups(BasePermission):
             Q(groups__name__in=self.names) | Q(is_superuser=True)
         )
         return users.filter(pk__in=members.values("pk"))
+
+
+def filter_allowed(permission: BasePermission, users: QuerySet[Any]) -> QuerySet[Any] | None:
+    """Return those of the users whom a permission allows; ``None`` if no query can tell.
+
+    A subclass that only has another ``has_permission`` does not inherit the query.
+    """
+    query, rule = (
+        next(one for one in type(permission).__mro__ if name in vars(one))
+        for name in ("filter_users", "has_permission")
+    )
+    return permission.filter_users(users) if issubclass(query, rule) else None
+
+
+def filter_active(users: QuerySet[Any]) -> QuerySet[Any]:
+    """Return the active users; all of them if the model has no such column."""
+    return users.filter(is_active=True) if _has_field(users, "is_active") else users
 
 
 def _has_field(users: QuerySet[Any], name: str) -> bool:

@@ -276,8 +276,9 @@ def _change(name: str, change: Any) -> tuple[str, str, str]:
 
 
 def text_items(values: Any) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object with their values as text."""
-    return tuple((name, _display_text(value)) for name, value in values.items())
+    """Return the members of an object with their values as text; none of anything else."""
+    items = values.items() if isinstance(values, Mapping) else ()
+    return tuple((name, _display_text(value)) for name, value in items)
 
 
 def _display_text(value: Any) -> str:

@@ -125,7 +125,7 @@ class ConsentAdmin(RevocableAdmin):
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> HttpResponse | None:
         """Ask, then revoke the access in the selected rows: one client, user and server each."""
         done = partial(ngettext, "Access revoked.", "Access revoked for %(n)d connections.")
-        return self.end_selected(request, list(queryset.select_related("user")), done)
+        return self.end_selected(request, "revoke", list(queryset.select_related("user")), done)
 
     @admin.action(description=_("Revoke all access of these users"), permissions=["end"])
     def revoke_users(
@@ -135,7 +135,11 @@ class ConsentAdmin(RevocableAdmin):
         users = {row.user for row in queryset.select_related("user")}
         rows = Consent.objects.filter(user__in=users).select_related("user")
         page = self.confirm_action(
-            request, self.describe_rows(rows), question=self.confirmation_text
+            request,
+            "revoke_users",
+            [*queryset],
+            shown=self.describe_rows(rows),
+            question=self.confirmation_text,
         )
         if page is not None:
             return page
@@ -183,7 +187,7 @@ class ClientProfileAdmin(DelegationAdmin):
     ) -> HttpResponse | None:
         """Ask, then revoke the access of the selected clients for all users."""
         rows = list(queryset)
-        page = self.confirm_action(request, rows, question=ConsentAdmin.confirmation_text)
+        page = self.confirm_action(request, "revoke", rows, question=ConsentAdmin.confirmation_text)
         if page is not None:
             return page
         for row in rows:
@@ -247,7 +251,7 @@ class UpstreamGrantAdmin(NoEditAdmin):
             "The access ends here and at the service, and the tokens of the assistants that depend "
             "on it are rejected from now on. The users have to connect again."
         )
-        page = self.confirm_action(request, rows, question=question)
+        page = self.confirm_action(request, "disconnect", rows, question=question)
         if page is not None:
             return page
         for row in rows:

@@ -12,4 +12,4 @@ register = template.Library()
 @register.simple_tag(takes_context=True)
 def mcp_overview(context: template.Context) -> Overview:
     """Return what the user of the request may see."""
-    return build_overview(context["request"])
+    return build_overview(context["request"], context.get("app_list") or ())

@@ -194,6 +194,32 @@ def test_each_call_is_shown_whole_before_several_are_decided(action: str, ada: A
     assert not LogEntry.objects.exists()
 
 
+def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada: Any) -> None:
+    first = asked(ada, desk=1)
+    _, client = staff("decide_approval")
+    data = {"action": ["approve_selected", ""], "_selected_action": [first.pk], "index": "0"}
+    page = client.post(LIST, {**data, "select_across": "1"}).content.decode()
+    assert 'name="action" value="approve_selected"' in page
+    assert "select_across" not in page
+    asked(ada, desk=2)
+    sent = re.findall(
+        r'<input type="hidden" name="(action|post|_selected_action)" value="(\w+)"', page
+    )
+    client.post(LIST, {name: value for name, value in sent})
+    assert states() == ["granted", "pending"]
+
+
+@pytest.mark.parametrize("arguments", [[1], "x", 5, None])
+def test_arguments_of_another_shape_close_no_page(arguments: Any, ada: Any) -> None:
+    row = asked(ada)
+    Approval.objects.update(arguments=arguments or [])
+    _, client = staff("decide_approval", "view_call")
+    for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
+        assert client.get(address).status_code == 200
+    act = {"action": "approve_selected", "_selected_action": [row.pk]}
+    assert client.post(LIST, act).status_code == 200
+
+
 def test_the_list_shows_the_arguments(ada: Any) -> None:
     asked(ada, desk=1)
     Approval.objects.update(arguments={"desk": 1, "note": "because " * 40})
@@ -237,7 +263,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(
     for n in range(1, 31):
         asked(ada, desk=n)
     with django_assert_max_num_queries(9):
-        assert client.get(f"{LIST}?q=close&state__exact=pending").status_code == 200
+        assert client.get(f"{LIST}?q=close&state=waiting").status_code == 200
     with django_assert_max_num_queries(9):
         client.get(f"{LIST}{Approval.objects.latest('pk').pk}/change/")
 

@@ -196,6 +196,7 @@ def test_days_are_those_of_the_site(
         ("from=yesterday", "“yesterday” is not a date. Write it as 2026-11-28"),
         ("to=2026-02-31", "“2026-02-31” is not a date."),
         ("to=9999-12-31", "“9999-12-31” is not a date."),
+        ("q=a+b+c+d+e+f+g+h+i+j+k", "Search for at most 10 words."),
     ],
 )
 def test_what_cannot_be_searched_for_is_said(query: str, words: str) -> None:
@@ -203,6 +204,21 @@ def test_what_cannot_be_searched_for_is_said(query: str, words: str) -> None:
     response = superuser().get(f"{LIST}?{query}")
     assert words in unescape(text_of(response))
     assert shown(response) == []
+
+
+def test_a_time_with_a_zone_is_read_on_a_site_without_time_zones(settings: Any) -> None:
+    settings.USE_TZ = False
+    called(at=datetime(2026, 3, 2, 12, 0))  # noqa: DTZ001 - as such a site has them
+    client = superuser()
+    for query in ("from=2026-03-02T00:00Z", "from=2026-03-02", "to=2026-03-03T00:00%2B02:00"):
+        assert shown(client.get(f"{LIST}?{query}")) == ["look"]
+
+
+def test_words_that_are_repeated_cost_nothing(django_assert_max_num_queries: Any) -> None:
+    called()
+    client = superuser()
+    with django_assert_max_num_queries(30):
+        assert client.get(f"{LIST}?q={'a+' * 500}").status_code == 200
 
 
 def test_a_cell_leads_to_the_calls_like_it() -> None:

@@ -17,7 +17,13 @@ from django.utils import timezone
 from mcp_django import MCPServer
 from mcp_django.admin import statistics
 from mcp_django.admin.components import describe_audience
-from mcp_django.auth.permissions import MODEL_BACKEND, BasePermission, HasCodename
+from mcp_django.auth.permissions import (
+    MODEL_BACKEND,
+    BasePermission,
+    HasCodename,
+    IsAuthenticated,
+    filter_allowed,
+)
 from mcp_django.models import Call, Component, Server
 from mcp_django.overrides.state import override_version
 from mcp_django.overrides.sync import sync_rows
@@ -251,7 +257,23 @@ def test_a_rule_of_the_site_is_named_and_not_counted(look: Component) -> None:
     ]
 
 
+def test_a_rule_that_is_narrower_than_what_it_inherits_is_not_counted_by_that() -> None:
+    class IsManager(IsAuthenticated):
+        def has_permission(self, principal: Any) -> bool:
+            return False
+
+    class IsLead(IsManager):
+        def filter_users(self, users: Any) -> Any:
+            return users.none()
+
+    users = get_user_model().objects.all()
+    assert filter_allowed(IsManager(), users) is None
+    assert filter_allowed(IsLead(), users) is not None
+    assert filter_allowed(IsAuthenticated(), users) is not None
+
+
 def test_users_are_not_counted_where_others_give_permissions(settings: Any) -> None:
+    settings.AUTHENTICATION_BACKENDS = (MODEL_BACKEND,)
     users = get_user_model().objects.all()
     assert HasCodename("auth.delete_group").filter_users(users) is not None
     settings.AUTHENTICATION_BACKENDS = [MODEL_BACKEND, "site.ldap.Backend"]

@@ -8,14 +8,27 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.test import Client
+from django.urls import path
 from django.utils import timezone
 
 from mcp_django import MCPServer
 from mcp_django.admin import overview
+from mcp_django.admin.approvals import ApprovalAdmin
+from mcp_django.admin.calls import CallAdmin
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.models import Approval, Component, ModelExposure, PromptText, Server
+from mcp_django.models import (
+    Approval,
+    Call,
+    Component,
+    ModelExposure,
+    PromptText,
+    Server,
+    Task,
+)
+from mcp_django.overrides.state import override_version
 from mcp_django.overrides.sync import sync_rows
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
@@ -24,6 +37,10 @@ from tests.admin.staff import staff, superuser
 from tests.admin.test_components import LIST as COMPONENTS, form, page_of
 
 pytestmark = pytest.mark.django_db
+desk = AdminSite(name="desk")
+desk.register(Call, CallAdmin)
+desk.register(Approval, ApprovalAdmin)
+urlpatterns = [path("desk/", desk.urls)]
 INDEX = "/admin/mcp_django/"
 
 
@@ -40,6 +57,22 @@ def part(client: Client, name: str) -> str:
     return found[0] if found else ""
 
 
+COUNTED = re.compile(r'<a href="([^"]+)">(\d+)</a> ([^<]+)')
+
+
+def links_of(html: str) -> dict[str, int]:
+    """The numbers of a section, by what they count."""
+    return {what.strip(): int(number) for _link, number, what in COUNTED.findall(html)}
+
+
+def leads_to(client: Client, html: str) -> dict[str, int]:
+    """How many rows the links of the numbers lead to."""
+    return {
+        what.strip(): len(client.get(unescape(link)).context["cl"].result_list)
+        for link, _number, what in COUNTED.findall(html)
+    }
+
+
 def test_a_server_tells_what_it_offers_and_leads_to_its_pages() -> None:
     client = superuser()
     html = part(client, "mcp-servers")
@@ -47,17 +80,20 @@ def test_a_server_tells_what_it_offers_and_leads_to_its_pages() -> None:
     assert f'<a href="{INDEX}server/{row.pk}/change/">The shelf</a>' in html
     for page, title in (("connect", "Connect a client"), ("try", "Try it")):
         assert f'href="{INDEX}server/{row.pk}/{page}/">{title}</a>' in html
-    counted = re.findall(r'<a href="([^"]+)">(\d+)</a> ([^<]+)', html)
-    told = {what.strip(): int(number) for _link, number, what in counted}
-    assert told == {
+    assert "4 open to everybody who may connect" in " ".join(html.split())
+    numbers = {
         "tools that read": 1,
         "that write": 1,
-        "resources and prompts": 3,
-        "open to everybody who may connect": 4,
+        "Resources": 1,
+        "Resource templates": 1,
+        "Prompts": 1,
     }
-    for link, number, what in counted:
-        if what.strip() in ("tools that read", "that write"):
-            assert len(client.get(unescape(link)).context["cl"].result_list) == int(number)
+    assert links_of(html) == numbers
+    assert leads_to(client, html) == numbers
+    Component.objects.filter(key="look").update(is_enabled=False)
+    override_version.record_change()
+    html = part(client, "mcp-servers")
+    assert leads_to(client, html) == links_of(html) == {**numbers, "tools that read": 0}
     assert ">on<" in html
     Server.objects.filter(pk=row.pk).update(is_enabled=False)
     assert ">off<" in part(client, "mcp-servers")
@@ -68,12 +104,14 @@ def test_the_last_day_is_counted_by_hour_and_leads_to_its_calls() -> None:
     called("look", "failed", times=2, user_key="user:2", ago=3600 * 5)
     called("look", "refused", user_key="user:2", ago=3600 * 5)
     called(times=4, ago=3600 * 30)
+    called(times=0, user_key="anonymous")
     client = superuser()
     html = part(client, "mcp-day")
     words = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     for one in ("6 calls", "2 failed", "1 refused", "2 users"):
         assert one in words
-    assert html.count('<th scope="row">') == 24
+    # The first hour is the rest of one.
+    assert html.count('<th scope="row">') == 25
     for text, number in (("6 calls", 6), ("2 failed", 2), ("1 refused", 1)):
         (link,) = re.findall(rf'<a href="([^"]+)">{text}</a>', html)
         assert len(client.get(unescape(link)).context["cl"].result_list) == number
@@ -98,8 +136,9 @@ def test_what_waits_and_what_is_broken_is_told_with_a_link() -> None:
     client = superuser()
     html = client.get(INDEX).content.decode()
     assert "2 calls wait for approval" in html
-    listed = client.get(f"{INDEX}approval/?state__exact=pending")
-    assert listed.status_code == 200
+    (link,) = re.findall(r'<a href="([^"]+)">2 calls wait', html)
+    assert len(client.get(unescape(link)).context["cl"].result_list) == 2
+    assert len(client.get(f"{INDEX}approval/?state=expired").context["cl"].result_list) == 1
     problems = part(client, "mcp-problems")
     assert "A server with this name does not exist." in problems
     assert "shop.Nothing" in problems
@@ -157,7 +196,73 @@ def test_each_part_needs_its_permission() -> None:
         reader = staff(*permissions)
         shown = tuple(one for one in sections if part(reader, one))
         assert shown == expected, permissions
-    assert "Try it" not in part(staff("view_server", "view_session"), "mcp-servers")
+    html = part(staff("view_server", "view_session"), "mcp-servers")
+    assert "Try it" not in html
+    # Numbers without links to lists that this reader may not open.
+    assert "tools that read" in html
+    assert links_of(html) == {}
+    assert part(staff("change_server"), "mcp-servers")
+
+
+def test_a_task_that_its_list_leaves_out_is_left_out_of_the_changes() -> None:
+    row = Task.objects.create(
+        task_id="of-anonymous",
+        server="shelf",
+        tool="look",
+        principal="anonymous",
+        protocol_version="2026-07-28",
+        expires_at=timezone.now() + timedelta(hours=1),
+        ttl_ms=1000,
+        poll_ms=1000,
+    )
+    client = superuser()
+    client.post(f"{INDEX}task/{row.pk}/cancel/")
+    assert "of-anonymous" in part(client, "mcp-changes")
+    assert "of-anonymous" not in client.get(INDEX).content.decode().replace(
+        part(client, "mcp-changes"), ""
+    )
+    assert "of-anonymous" not in staff("view_task").get(INDEX).content.decode()
+
+
+def changed_to(values: str) -> str:
+    """An entry with these values."""
+    return f'[{{"changed": {{"fields": ["A"], "values": [{values}]}}}}]'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[1]",
+        changed_to("5"),
+        changed_to('{"old": 1, "new": 2}'),
+        changed_to('{"name": "x", "label": "X", "old": {}, "new": 2}'),
+        changed_to('{"name": "missing_since", "label": "X", "old": "2026-13-45T00:00", "new": 1}'),
+        '{"a": 1}',
+        "plain",
+    ],
+)
+def test_an_entry_that_another_program_wrote_closes_no_page(message: str) -> None:
+    client = superuser()
+    look = Component.objects.get(key="look")
+    LogEntry.objects.log_actions(client.session["_auth_user_id"], [look], CHANGE, message)
+    assert client.get(INDEX).status_code == 200
+    assert client.get(f"{INDEX}component/{look.pk}/history/").status_code == 200
+
+
+def test_long_values_are_cut_here_and_whole_in_the_history() -> None:
+    client = superuser()
+    look = Component.objects.get(key="look")
+    client.post(page_of(look), form(look, description="word " * 500))
+    assert part(client, "mcp-changes").count("word") < 50
+    history = client.get(f"{INDEX}component/{look.pk}/history/").content.decode()
+    assert history.count("word") >= 500
+
+
+def test_another_site_of_the_admin_shows_its_models_alone(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.test_overview"
+    html = superuser().get("/desk/mcp_django/").content.decode()
+    assert re.findall(r'id="mcp-model-(\w+)"', html) == ["call", "approval"]
+    assert 'href="/admin/' not in html
 
 
 def test_models_are_in_groups_and_each_is_there_once() -> None:

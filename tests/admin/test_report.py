@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from datetime import timedelta
+from html import unescape
 from io import StringIO
 from typing import Any
 
@@ -12,7 +13,12 @@ import pytest
 from django.test import Client
 
 from mcp_django.admin import statistics
-from mcp_django.admin.statistics import ComponentQuality, build_quality_report
+from mcp_django.admin.statistics import (
+    RANGES,
+    ComponentQuality,
+    build_chart_data,
+    build_quality_report,
+)
 from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import sync_rows
 from tests.admin.calls import called
@@ -228,3 +234,18 @@ def test_it_costs_the_same_whatever_the_log_holds(
     for address in (page, f"{page}csv/"):
         with django_assert_max_num_queries(13):
             assert client.get(f"{address}{days}").status_code == 200
+
+
+def test_calls_of_a_hidden_component_are_counted_as_in_the_charts(page: str) -> None:
+    Component.objects.create(server="shelf", kind="tool", key="look")
+    called("look", times=2)
+    called("look", "unknown", times=3)
+    called("made up", "unknown", times=4)
+    called("look", "unknown", kind="prompt")
+    (row,) = (one for one in build_quality_report(shelf, MONTH).every if one.calls)
+    assert (row.key, row.calls, row.refused) == ("look", 5, 3)
+    (charted,) = build_chart_data(RANGES["day"], server="shelf").components
+    assert (charted.key, charted.calls, charted.refused) == ("look", 5, 3)
+    html = superuser().get(page).content.decode()
+    (link,) = set(re.findall(r'<a href="(/admin/mcp_django/call/[^"]*)">5</a>', html))
+    assert len(superuser("other").get(unescape(link)).context["cl"].result_list) == 5

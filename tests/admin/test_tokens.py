@@ -15,6 +15,7 @@ from django.contrib.sessions.models import Session as Login
 from django.test import Client
 from django.utils import timezone
 
+from mcp_django import admin_base
 from mcp_django.models import AccessToken, AuthEvent, token_digest
 from mcp_django.storage import revocations
 from tests.admin.reading import has_inline_code, text_of
@@ -268,9 +269,23 @@ def test_an_action_asks_and_says_what_will_stop() -> None:
         assert f'name="_selected_action" value="{token.pk}"' in html
     assert "Revoke selected tokens" in html
     assert AccessToken.objects.filter(revoked_at=None).count() == 2
+    # Nothing is ended that was not on the page.
     everything = client.post(LIST, {**chosen, "select_across": "1", "index": "0"})
-    assert 'name="select_across" value="1"' in everything.content.decode()
+    assert "select_across" not in everything.content.decode()
     assert not LogEntry.objects.exists()
+    one.revoke()
+    two.revoke()
+    over = client.post(LIST, {**chosen, "post": "yes"}, follow=True)
+    assert "This has already ended." in text_of(over)
+
+
+def test_more_are_not_ended_at_once_than_a_form_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_base, "MAX_CONFIRMED", 1)
+    ada = person()
+    tokens = [issued(user=ada)[0].pk for _ in range(2)]
+    client = superuser()
+    said = client.post(LIST, {"action": "revoke", "_selected_action": tokens}, follow=True)
+    assert "Select at most 1 rows." in text_of(said)
 
 
 def test_who_may_look_only_is_offered_no_action() -> None:

@@ -128,7 +128,10 @@ def _logged_arguments(trial: PlaygroundTarget) -> Mapping[str, Any] | None:
     ):
         return None
     calls = Call._default_manager.filter(
-        pk=named, server=trial.visit.server.name, component=trial.component.key
+        pk=named,
+        server=trial.visit.server.name,
+        kind=trial.component.kind,
+        component=trial.component.key,
     )
     found = calls.values_list("arguments", flat=True).first()
     if not isinstance(found, dict):
