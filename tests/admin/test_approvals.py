@@ -205,7 +205,7 @@ def test_a_call_that_nobody_saw_is_not_decided_with_the_others(ada: Any) -> None
     sent = re.findall(
         r'<input type="hidden" name="(action|post|_selected_action)" value="(\w+)"', page
     )
-    client.post(LIST, {name: value for name, value in sent})
+    client.post(LIST, dict(sent))
     assert states() == ["granted", "pending"]
 
 
