@@ -277,7 +277,8 @@ def _count_hours(calls: QuerySet[Call], starts: Sequence[datetime]) -> dict[int,
         for number, at in enumerate(starts)
     ]
     first, *others = parts
-    return dict(first.union(*others, all=True))
+    # Django 6.1 gives the union the ordering of the model.
+    return dict(first.union(*others, all=True).order_by())
 
 
 # What needs attention -----------------------------------------------------------------------------
