@@ -22,6 +22,7 @@ pytestmark = pytest.mark.outside
 # A bound for a machine in distress; without a bell a process looks twice a second.
 PATIENCE = 60
 BY_HAND = "tests.admin.by_hand"
+CONFIRM_SECONDS = 1
 
 
 @asynccontextmanager
@@ -53,8 +54,12 @@ async def test_a_terminated_session_ends_where_its_stream_is(tmp_path: Path) -> 
             # It ends: nothing but signs of life came before that.
             async with aclosing(parts):
                 assert not [part async for part in parts if b"data:" in part]
-        for worker in (here, there):
-            assert (await client.post(request("ping"), at=worker)).status_code == 404
+        # A process that has no stream of the session notices within a second.
+        async with asyncio.timeout(3 * CONFIRM_SECONDS):
+            for worker in (here, there):
+                while (refused := await client.post(request("ping"), at=worker)).status_code == 200:
+                    pass
+                assert refused.status_code == 404
 
 
 @asynccontextmanager
