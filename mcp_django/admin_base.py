@@ -353,6 +353,11 @@ def _describe_values(model: Any, told: Mapping[str, Any], limit: int | None) -> 
     return " → ".join(texts if limit is None else (clip(text, limit=limit) for text in texts))
 
 
+def to_local_time(moment: datetime) -> datetime:
+    """Return a time in the current time zone; one without a zone, of ``USE_TZ=False``, as it is."""
+    return localtime(moment) if is_aware(moment) else moment
+
+
 def _value_text(model: Any, name: str, value: Any) -> str:
     if value is None:
         return "-"
@@ -363,7 +368,7 @@ def _value_text(model: Any, name: str, value: Any) -> str:
     field = {one.name: one for one in model._meta.fields}.get(name) if model else None
     moment = parse_datetime(value) if isinstance(field, DateTimeField) else None
     if moment is not None:
-        return str(localize(localtime(moment) if is_aware(moment) else moment))
+        return str(localize(to_local_time(moment)))
     return str(dict(field.flatchoices).get(value, value)) if field is not None else str(value)
 
 

@@ -31,10 +31,9 @@ from django.utils.formats import date_format, localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
-from mcp_django.admin_base import MCPModelAdmin
+from mcp_django.admin_base import MCPModelAdmin, to_local_time
 from mcp_django.exceptions import Busy
 from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import Difference, compare_rows, sync_rows
@@ -120,14 +119,20 @@ def server_choices() -> list[tuple[str, str]]:
 
 def local_time(moment: datetime) -> str:
     """Return a time in the current time zone as text."""
-    return str(localize(localtime(moment) if is_aware(moment) else moment))
+    return str(localize(to_local_time(moment)))
 
 
 def short_time(moment: datetime | None) -> str:
     """Return a time in the current time zone in the short format of the language, for lists."""
     if moment is None:
         return EMPTY_VALUE
-    return date_format(localtime(moment) if is_aware(moment) else moment, "SHORT_DATETIME_FORMAT")
+    return date_format(to_local_time(moment), "SHORT_DATETIME_FORMAT")
+
+
+def has_all_words(words: Iterable[str], text: str) -> bool:
+    """Return whether a text has all of these words, which are in lower case."""
+    lower = text.lower()
+    return all(word in lower for word in words)
 
 
 def client_name(info: Any) -> str:

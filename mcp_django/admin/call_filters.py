@@ -29,7 +29,8 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import ConditionFilter, ExactFilter
 from mcp_django.admin.statistics import FAILURES, REFUSALS
-from mcp_django.models import Call
+from mcp_django.admin_base import to_local_time
+from mcp_django.models import Call, Component
 from mcp_django.protocol.text import clip, nearest
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _any_of(conditions: Iterable[Q], *, using: str) -> Q | None:
 def calls_url(*, since: datetime | None = None, **query: str) -> str:
     """Return the URL of the call log with these filters; ``since`` is the first moment."""
     if since is not None:
-        local = timezone.localtime(since) if timezone.is_aware(since) else since
+        local = to_local_time(since)
         query["from"] = local.replace(tzinfo=None).isoformat(timespec="minutes")
     found = {name: value for name, value in query.items() if value}
     return f"{reverse('admin:mcp_django_call_changelist')}?{urlencode(found)}"
@@ -242,13 +243,6 @@ _SEARCHES: Mapping[str, Any] = {
 
 # Filters ------------------------------------------------------------------------------------------
 
-KINDS = {
-    "tool": _("tool"),
-    "resource": _("resource"),
-    "resource template": _("resource template"),
-    "prompt": _("prompt"),
-}
-
 
 class KindFilter(ExactFilter):
     """A filter by kind of component."""
@@ -258,7 +252,7 @@ class KindFilter(ExactFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return all kinds."""
-        return list(KINDS.items())
+        return Component.Kind.choices
 
 
 class TimeFilter(ConditionFilter):

@@ -6,7 +6,6 @@ import csv
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -34,7 +33,7 @@ from django.urls import NoReverseMatch, URLPattern, reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import is_aware, localtime
+from django.utils.timezone import is_aware
 from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import (
@@ -45,7 +44,6 @@ from mcp_django.admin.base import (
     render_outcome,
 )
 from mcp_django.admin.call_filters import (
-    KINDS,
     SEARCH_HELP,
     CappedPaginator,
     FieldsFilter,
@@ -58,7 +56,7 @@ from mcp_django.admin.call_filters import (
 )
 from mcp_django.admin.charts import charts_context
 from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks_of_call
-from mcp_django.admin_base import ReadOnlyAdmin
+from mcp_django.admin_base import ReadOnlyAdmin, to_local_time
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Server, Session
 from mcp_django.protocol.text import clip, csv_cell
@@ -180,16 +178,16 @@ class CallAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(f"{self.page_url('changelist')}?e=1")
         return _response(request, changes.get_queryset(request), kind, filters)
 
-    # Columns ----------------------------------------------------------------------------------
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list with links in its cells."""
         return CallList
 
+    # Columns ----------------------------------------------------------------------------------
+
     @admin.display(description=_("time"))
     def shown_time(self, row: Call) -> str:
         """Return the time with seconds."""
-        at = _local(row.at)
+        at = to_local_time(row.at)
         return f"{date_format(at, 'SHORT_DATE_FORMAT')} {at:%H:%M:%S}"
 
     @admin.display(description=_("component"))
@@ -242,14 +240,14 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("time"))
     def exact_time(self, row: Call) -> str:
         """Return the time with milliseconds, and the time zone."""
-        at = _local(row.at)
+        at = to_local_time(row.at)
         zone = f" {at.tzname()}" if is_aware(at) else ""
         return f"{date_format(at)}, {at:%H:%M:%S}.{at.microsecond // 1000:03}{zone}"
 
     @admin.display(description=_("kind"))
     def shown_kind(self, row: Call) -> str:
         """Return the kind of the component."""
-        return str(KINDS.get(row.kind, row.kind))
+        return str(dict(Component.Kind.choices).get(row.kind, row.kind))
 
     @admin.display(description=_("user"))
     def user_link(self, row: Call) -> SafeString:
@@ -323,10 +321,6 @@ class CallAdmin(ReadOnlyAdmin):
         if not row.problems:
             return EMPTY_VALUE
         return render_list(format_html("<code>{}</code>", one) for one in row.problems)
-
-
-def _local(moment: datetime) -> datetime:
-    return localtime(moment) if is_aware(moment) else moment
 
 
 def _user_name(row: Call) -> str:

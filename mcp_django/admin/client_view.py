@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django import __version__
-from mcp_django.admin.base import KIND_TITLES, ServerPageRequest, server_page
+from mcp_django.admin.base import KIND_TITLES, ServerPageRequest, has_all_words, server_page
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.auth.principal import (
     Principal,
@@ -80,8 +80,8 @@ def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
     start, more = (number - 1) * PAGE_SIZE, False
     kinds = []
     for kind in sight.kinds:
-        entries = [one for one in kind.entries if _has_all(words, f"{one.key} {one.title}")]
-        hidden = [one for one in kind.hidden if _has_all(words, one.key)]
+        entries = [one for one in kind.entries if has_all_words(words, f"{one.key} {one.title}")]
+        hidden = [one for one in kind.hidden if has_all_words(words, one.key)]
         end = start + PAGE_SIZE
         more = more or max(len(entries), len(hidden)) > end
         kinds.append(
@@ -98,11 +98,6 @@ def _page_of(sight: ClientView, query: QueryDict) -> dict[str, Any]:
         "previous_url": _url_of_page(query, number - 1) if number > 1 else "",
         "next_url": _url_of_page(query, number + 1) if more else "",
     }
-
-
-def _has_all(words: Sequence[str], text: str) -> bool:
-    lower = text.lower()
-    return all(word in lower for word in words)
 
 
 def _url_of_page(query: QueryDict, number: int) -> str:

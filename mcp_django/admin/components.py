@@ -5,7 +5,7 @@ One change list shows the components of all servers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.contrib import admin
@@ -22,7 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import CodeSyncAdmin, ConditionFilter, SwitchableAdmin
+from mcp_django.admin.base import CodeSyncAdmin, ConditionFilter, SwitchableAdmin, has_all_words
 from mcp_django.admin.call_filters import calls_url, component_query
 from mcp_django.admin.override_forms import (
     LIST_FIELDS,
@@ -367,16 +367,11 @@ def _rows_described_by(text: str) -> list[int]:
         (server.name, component.kind, component.key)
         for server in all_servers()
         for component in server.declared_catalog
-        if words and _has_all(words, f"{component.title} {component.description}")
+        if words and has_all_words(words, f"{component.title} {component.description}")
     }
     rows = Component._default_manager.filter(key__in={key for _server, _kind, key in found})
     named = rows.values_list("server", "kind", "key", "pk")
     return [pk for server, kind, key, pk in named if (server, kind, key) in found]
-
-
-def _has_all(words: Iterable[str], text: str) -> bool:
-    lower = text.lower()
-    return all(word in lower for word in words)
 
 
 def _source_pages(
