@@ -54,10 +54,10 @@ def elsewhere() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-@pytest.mark.usefixtures("client_of_the_site")
 def test_a_second_writer_waits_for_the_first(
     databases: ConnectionHandler, elsewhere: ThreadPoolExecutor, monkeypatch: Any
 ) -> None:
+    # No client has been made: the thread may have served an earlier test, which had none over HTTP.
     refused = threading.Event()
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: refused.set())
     monkeypatch.setattr(connection, "time", clock)

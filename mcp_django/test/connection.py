@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from django.db import OperationalError, connections
 from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from mcp_django.protocol.revisions import Revision
 from mcp_django.test.answers import ErrorResponse
@@ -31,7 +32,8 @@ class RemoteClient(BaseClient):
         super().__init__(revision, **declared)
         self._channel = channel
         self._loop = _ServingLoop()
-        _retry_locked_statements()
+        for connection in connections.all(initialized_only=True):
+            _add_lock_retry(connection)
         # The thread ends even if the client is not closed.
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
@@ -111,18 +113,14 @@ class RemoteClient(BaseClient):
         raise EOFError("The server ended the stream without a response.")
 
 
-def _retry_locked_statements() -> None:
+@receiver(connection_created, dispatch_uid=__name__)
+def _add_lock_retry(connection: Any, **kwargs: Any) -> None:
     """Make threads wait for each other's locks in an in-memory SQLite database, as with a file.
 
     Django's SQLite test database is in memory and shared by its connections. There a second writer
-    fails immediately, whatever the timeout (https://sqlite.org/sharedcache.html).
+    fails immediately, whatever the timeout (https://sqlite.org/sharedcache.html). Threads keep
+    their connections from test to test, so it is done from the import of this module on.
     """
-    connection_created.connect(_add_lock_retry, dispatch_uid=__name__)
-    for connection in connections.all(initialized_only=True):
-        _add_lock_retry(connection)
-
-
-def _add_lock_retry(connection: Any, **kwargs: Any) -> None:
     if connection.vendor != "sqlite" or not connection.is_in_memory_db():
         return
     if _execute_with_lock_retry not in connection.execute_wrappers:
