@@ -30,10 +30,13 @@ from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.execution.policy import is_visible
 from mcp_django.integrations.models.columns import resolve_path
-from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, ModelComponents
+from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, NAME, ModelComponents
+from mcp_django.integrations.models.exposed_fields import identifies_object
 from mcp_django.integrations.models.row_access import codename, filter_viewable
+from mcp_django.integrations.models.write_forms import missing_columns
+from mcp_django.integrations.views import has_form
 from mcp_django.management.lookups import component_type, estimate_tokens
-from mcp_django.models import Exposure, ModelExposure, ViewExposure
+from mcp_django.models import Component as ComponentRow, Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides import state
 from mcp_django.overrides.exposure_rules import (
     OPERATIONS,
@@ -45,6 +48,8 @@ from mcp_django.overrides.exposure_rules import (
 )
 from mcp_django.overrides.exposures import (
     METHODS,
+    NAME as VIEW_NAME,
+    BuildProblem,
     StagingServer,
     build_exposures,
     file_fields_of,
@@ -260,10 +265,16 @@ class ExposureForm(RestrictedForm):
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors:
             self.check_rights()
+        if not self.errors:
+            self.check_choices()
         if self.errors:
             return cleaned
-        for problem in _build_errors(self.spec()):
-            self.add_error(self._error_field(problem), problem)
+        for problem in _build_problems(self.spec()):
+            if problem.component is not None:
+                self.add_error("name", _taken_name_error(problem.component))
+                continue
+            reason = self._owner_reason(problem)
+            self.add_error(self._error_field(reason), reason)
         if not self.errors:
             self.instance.options = self.options()
         return cleaned
@@ -271,21 +282,32 @@ class ExposureForm(RestrictedForm):
     def check_rights(self) -> None:
         """Report what the user does not have the permission to expose."""
 
+    def check_choices(self) -> None:
+        """Report usual mistakes beside the field to change, before the row is built."""
+
+    def _owner_reason(self, problem: BuildProblem) -> str:
+        """Return the reason without the prefixes that name the row, which the form shows."""
+        target = self.instance.target
+        before, call = f"exposure of {target}: ", f"register_view({target!r}): "
+        return problem.reason.removeprefix(before).removeprefix(call)
+
     def _error_field(self, problem: str) -> str | None:
         word = problem.split(maxsplit=1)[0].rstrip(":=")
         found = self.error_fields.get(word.partition("=")[0])
         return found if found in self.fields else None
 
 
-def _build_errors(spec: ExposureSpec) -> list[str]:
-    """Return why a row cannot be built beside the existing rows, without message prefixes."""
+def _build_problems(spec: ExposureSpec) -> list[BuildProblem]:
+    """Return why a row cannot be built beside the existing rows."""
     others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
-    built = build_exposures(find_server(spec.server), spec.server, [*others, spec])
-    before = f"exposure of {spec.target}: "
-    # The form already shows the target, and its user did not write this call.
-    call = f"register_view({spec.target!r}): "
-    problems = built.problems_of(spec)
-    return [one.reason.removeprefix(before).removeprefix(call) for one in problems]
+    return build_exposures(find_server(spec.server), spec.server, [*others, spec]).problems_of(spec)
+
+
+def _taken_name_error(component: Component) -> forms.ValidationError:
+    return forms.ValidationError(
+        _("The site's code already has a %(kind)s named %(name)s; choose another name."),
+        params={"kind": ComponentRow.Kind(component.kind).label, "name": component.key},
+    )
 
 
 def _stored_options(row: Exposure, kind: type[Any]) -> Any:
@@ -437,7 +459,7 @@ class ModelExposureForm(ExposureForm):
             codename(self._model, action): _permission_field(action) for action in options.actions
         }
         for path in options.fields:
-            # ``_build_errors`` reports a field that the model no longer has.
+            # ``_build_problems`` reports a field that the model no longer has.
             with suppress(ImproperlyConfigured):
                 for hop in resolve_path(self._model, path, label="").hops:
                     needed.setdefault(codename(hop.related_model, "view"), "paths")
@@ -447,6 +469,62 @@ class ModelExposureForm(ExposureForm):
                 self.add_error(
                     place, forms.ValidationError(message, params={"permission": permission})
                 )
+
+    def check_choices(self) -> None:
+        """Report what is missing for the chosen tools."""
+        assert self._model is not None
+        options = ModelOptions.from_json(self.options())
+        chosen, names = {*options.operations}, {"objects": self._model._meta.verbose_name_plural}
+        if not chosen and not options.uri:
+            self.add_error(
+                "operations", _("Select at least one tool, or enter the URI of one object.")
+            )
+        for name in ("name", "plural"):
+            if self.cleaned_data.get(name) and not NAME.fullmatch(self.cleaned_data[name]):
+                message = _("Start with a lowercase letter; then lowercase letters, digits and _.")
+                self.add_error(name, message)
+        if chosen & {"create", "update"} and not options.write_fields:
+            message = _("Select “Written” for the fields of %(objects)s that clients may set.")
+            self.add_error("paths", forms.ValidationError(message, params=names))
+        elif "create" in chosen:
+            self._check_required_columns(options.write_fields, names)
+        if (chosen - {"count"} or options.uri) and not self._has_key(options.fields):
+            message = _(
+                "Select “Shown” for a field that is unique, such as %(field)s; clients need it "
+                "to name one of the %(objects)s."
+            )
+            example = self._model._meta.pk.attname
+            params = {**names, "field": example}
+            self.add_error("paths", forms.ValidationError(message, params=params))
+
+    def _check_required_columns(self, written: Sequence[str], names: Mapping[str, Any]) -> None:
+        assert self._model is not None
+        missing = missing_columns(self._model, written)
+        if not missing:
+            return
+        table: Any = self.fields["paths"]
+        writable = {row.path for row in table.rows if "write_fields" in row.uses}
+        locked = [one.name for one in missing if one.name not in writable]
+        if locked:
+            place, missing_names = "operations", locked
+            message = _(
+                "New %(objects)s need %(fields)s, which clients cannot set; clear “Create”, or ask "
+                "a developer to expose the model in code."
+            )
+        else:
+            place, missing_names = "paths", [one.name for one in missing]
+            message = _("To create %(objects)s, select “Written” for %(fields)s as well.")
+        params = {**names, "fields": ", ".join(missing_names)}
+        self.add_error(place, forms.ValidationError(message, params=params))
+
+    def _has_key(self, shown: Sequence[str]) -> bool:
+        """Return whether a shown column identifies an object; also for a column that is gone."""
+        assert self._model is not None
+        try:
+            paths = [resolve_path(self._model, path, label="") for path in shown]
+        except ImproperlyConfigured:
+            return True
+        return any(not path.hops and identifies_object(path.column) for path in paths)
 
 
 def _permission_field(action: str) -> str | None:
@@ -527,15 +605,33 @@ class ViewExposureForm(ExposureForm):
         # For a view of REST framework only the methods can be chosen.
         for name in ("becomes", "uri", "query", "is_readable") if known else ("methods",):
             self.fields.pop(name, None)
+        field: Any
+        if "becomes" in self.fields and not self._may_have_form():
+            field = self.fields["becomes"]
+            field.choices = [one for one in BECOMES if one[0] != "form"]
         if "methods" in self.fields:
-            field: Any = self.fields["methods"]
+            field = self.fields["methods"]
             field.choices = [(one, one.upper()) for one in known]
 
-    def check_rights(self) -> None:
-        """Require a URI for a resource."""
+    def check_choices(self) -> None:
+        """Require a URI of a resource, and of nothing else, and check the name."""
         said = self.cleaned_data
-        if said.get("becomes") == "resource" and not said.get("uri"):
+        is_resource = said.get("becomes") == "resource"
+        if is_resource and not said.get("uri"):
             self.add_error("uri", _("A resource needs a URI, for example shop://prices/{season}."))
+        if said.get("uri") and not is_resource:
+            self.add_error("uri", _("Only a resource has a URI; leave it empty."))
+        if said.get("name") and not VIEW_NAME.fullmatch(said["name"]):
+            message = _("Use at most 100 characters: letters without accents, digits, _, . and -.")
+            self.add_error("name", message)
+
+    def _may_have_form(self) -> bool:
+        """Return whether the view has a form, or the row says so already."""
+        try:
+            route = route_of(self.instance.target)
+        except ImproperlyConfigured:
+            return True
+        return self.stored.becomes == "form" or has_form(route.view)
 
     def options(self) -> dict[str, Any]:
         """Return the options of the form, as the row stores them."""

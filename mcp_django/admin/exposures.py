@@ -294,7 +294,7 @@ def _describe_state(row: Any, built: Any) -> str:
         return gettext("Switched off")
     found = built[row.server].problems_of(spec_of(row))
     reasons = " ".join(one.reason for one in found)
-    if any(one.affects_row for one in found):
+    if any(one.component is None for one in found):
         return gettext("Not available: %(reasons)s") % {"reasons": reasons}
     if found:
         return gettext("Partly available: %(reasons)s") % {"reasons": reasons}

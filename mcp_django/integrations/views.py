@@ -414,8 +414,13 @@ def _tool_hints(view: type[Any]) -> dict[str, bool]:
     return {}
 
 
+def has_form(view: Any) -> bool:
+    """Return whether a view is one of Django's class-based views with a form."""
+    return isinstance(view, type) and issubclass(view, FormMixin)
+
+
 def _check_view(view: Any) -> None:
-    if not (isinstance(view, type) and issubclass(view, FormMixin)):
+    if not has_form(view):
         raise ImproperlyConfigured(
             f"{getattr(view, '__qualname__', view)!r} has no form: it is not a FormView, "
             "CreateView, UpdateView or DeleteView; use register_view(…, method='post', form=…)."

@@ -477,11 +477,12 @@ REGISTER: Mapping[str, Callable[[ExposureSpec, StagingServer], None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildProblem:
-    """Why a row, or one of its components, is not in the catalog; ``affects_row`` for the row."""
+    """Why a row, or one of its components (``component``), is not in the catalog."""
 
     spec: ExposureSpec
     reason: str
-    affects_row: bool = True
+    component: Component | None = None
+    """The component whose name code already uses; ``None`` if the whole row is left out."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -573,7 +574,7 @@ def _drop_names_of_code(made: BuildResult, spec: ExposureSpec, server: Any) -> N
             f"Code already has a {one.kind} {one.key!r} ({other.origin}), which is used instead; "
             "choose another name here."
         )
-        made.problems.append(BuildProblem(spec=spec, reason=reason, affects_row=False))
+        made.problems.append(BuildProblem(spec=spec, reason=reason, component=one))
     made.components[spec] = kept
 
 

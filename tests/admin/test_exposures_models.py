@@ -201,16 +201,30 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
         ({"paths-search_fields": ["status", "note"]}, "Search: note is not shown"),
         ({"paths-fields": ["status"], "paths-filter_fields": []}, "number"),
         ({"operations": ["get", "drop"]}, "drop"),
-        ({"operations": [], "uri": ""}, "it has no components"),
+        ({"operations": [], "uri": ""}, "Select at least one tool"),
         ({"uri": "shop://orders"}, "same for every order"),
         ({"uri": "shop://orders/{margin}"}, "margin"),
         ({"uri": "shop://orders/{status}"}, "several objects can share"),
         ({"page_size": "0"}, "page_size"),
         ({"page_size": "5000"}, "page_size"),
-        ({"name": "Not a name"}, "lowercase letters"),
+        ({"name": "Not a name"}, "Start with a lowercase letter"),
+        ({"plural": "Not a name"}, "Start with a lowercase letter"),
         ({"scopes": '"'}, "not a valid scope"),
         ({"groups": ["gone"]}, "gone"),
-        ({"operations": ["create"]}, "requires"),
+        ({"operations": ["create"]}, "Select “Written” for the fields of orders"),
+        (
+            {"operations": ["create"], "paths-write_fields": ["number"]},
+            "To create orders, select “Written” for customer, placed_at as well.",
+        ),
+        (
+            {
+                "paths-fields": ["status"],
+                "paths-search_fields": [],
+                "paths-ordering_fields": [],
+                "ordering": "",
+            },
+            "Select “Shown” for a field that is unique, such as id",
+        ),
     ],
     ids=repr,
 )
@@ -230,7 +244,7 @@ def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPS
 
     server.register(Order, Own)
     text = page(client.post(ADD, FORM))
-    assert "Code already has a tool" in text
+    assert "already has a tool named list_orders; choose another name." in text
     assert client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}).status_code == 302
     text = page(client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}))
     assert "already registered" in text

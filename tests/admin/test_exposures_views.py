@@ -91,6 +91,11 @@ def test_it_becomes_a_resource_by_its_uri(client: Client, root: Any, server: MCP
     assert caller.list_tools() == []
 
 
+def test_a_page_without_a_form_does_not_offer_to_post_one(client: Client, root: Any) -> None:
+    assert 'value="form"' not in page(client.get(add("shop:price_list")))
+    assert 'value="form"' in page(client.get(add("shop:contact")))
+
+
 def test_the_form_of_a_page_becomes_a_tool_that_posts(
     client: Client, root: Any, server: MCPServer
 ) -> None:
@@ -114,10 +119,10 @@ def test_parameters_of_the_address_have_types(client: Client, root: Any, server:
     ("target", "change", "words"),
     [
         ("shop:price_list", {"becomes": "resource"}, "A resource needs a URI, for example shop://"),
-        ("shop:price_list", {"uri": "shop://x"}, "has no URI"),
+        ("shop:price_list", {"uri": "shop://x"}, "Only a resource has a URI"),
         ("shop:price_list", {"becomes": "resource", "uri": "a://{x}"}, "no variable 'x'"),
         ("shop:price_list", {"becomes": "resource", "uri": "a://b"}, "needs 'season'"),
-        ("shop:price_list", {"becomes": "form"}, "has no form"),
+        ("shop:price_list", {"becomes": "form"}, "form is not one of the available choices"),
         ("shop:price_list", {"becomes": "window"}, "window"),
         ("search", {"query": "word: list"}, "write a unique name"),
         ("search", {"query": "a b: text"}, "write a unique name"),

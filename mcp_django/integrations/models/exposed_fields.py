@@ -218,13 +218,14 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
 def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
     """Return the exposed unique columns: those in the URI first, then the primary key."""
     columns = declaration.exposed.columns
-    found = [
-        name
-        for name, field in columns.items()
-        if field.unique and not field.null and Column(field).is_comparable
-    ]
+    found = [name for name, field in columns.items() if identifies_object(field)]
     uri = str(getattr(declaration, "uri", ""))
     return sorted(found, key=lambda name: (f"{{{name}}}" not in uri, not columns[name].primary_key))
+
+
+def identifies_object(field: Field[Any, Any]) -> bool:
+    """Return whether a value of the column names one object, and can be an argument."""
+    return field.unique and not field.null and Column(field).is_comparable
 
 
 def find_tie_breaker(declaration: ModelComponents[Any]) -> str:

@@ -440,10 +440,9 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
     """
     is_made_here = not (declaration.form or declaration.serializer or declaration.inputs_class)
     has_hook = declaration.is_overridden("perform_create")
-    if not is_made_here or has_hook or _has_custom_save(declaration.model):
+    if not is_made_here or has_hook:
         return
-    missing = list(_unwritten(declaration.model, written))
-    if missing:
+    if missing := missing_columns(declaration.model, written):
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
             f"create does not set {names}, which {declaration.model.__name__} requires: "
@@ -451,6 +450,11 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
             "'create' "
             "from tools."
         )
+
+
+def missing_columns(model: type[Model], written: Iterable[str]) -> list[Field[Any, Any]]:
+    """Return the required columns that are not written; none if the model may set them itself."""
+    return [] if _has_custom_save(model) else list(_unwritten(model, written))
 
 
 def missing_values_error(obj: Model, written: Iterable[str]) -> ValidationError | None:
