@@ -3,7 +3,8 @@
 Clients change often. Only the printed text depends on this data; correct a row here when it is out
 of date. Source: the vendors' documentation as of November 2026.
 
-This module does not depend on Django, a request or the command line.
+Steps and places are translated in the admin; the names of a client's menus and commands stay as
+they are. This module does not depend on a request or the command line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
 
@@ -158,8 +161,8 @@ class KnownClient:
     summary: str
     revisions: tuple[str, ...]
     stdio_revisions: tuple[str, ...] = ()
-    next_steps: tuple[str, ...]
-    files: tuple[tuple[str, str], ...] = ()
+    next_steps: tuple[Any, ...]
+    files: tuple[tuple[Any, str], ...] = ()
     format: Literal["json", "toml", "claude", "curl", "url"] = "json"
     root: str = "mcpServers"
     reference: str = ""
@@ -177,11 +180,17 @@ _ALL = (
         summary="a command for its terminal, or .mcp.json",
         revisions=(NOVEMBER, JULY),
         stdio_revisions=(NOVEMBER,),
-        files=(("project", ".mcp.json"), ("user", "~/.claude.json")),
+        files=(
+            (pgettext_lazy("place of a file", "project"), ".mcp.json"),
+            (pgettext_lazy("place of a file", "user"), "~/.claude.json"),
+        ),
         next_steps=(
-            "Run the command in the directory of the project.",
-            "Start claude there and type /mcp to check that it is connected.",
-            "As a file: manage.py mcp connect claude-code --json prints the contents of .mcp.json.",
+            _("Run the command in the directory of the project."),
+            _("Start claude there and type /mcp to check that it is connected."),
+            _(
+                "As a file: manage.py mcp connect claude-code --json prints the contents of "
+                ".mcp.json."
+            ),
         ),
         format="claude",
         reference="${NAME}",
@@ -199,10 +208,12 @@ _ALL = (
             ("Linux", "~/.config/Claude/claude_desktop_config.json"),
         ),
         next_steps=(
-            "Settings, Developer, Edit Config opens the file. Merge this into it.",
-            "Quit Claude Desktop completely, and start it again.",
-            "The bridge to a remote server needs Node.js (npx). Add a server with OAuth under",
-            "Settings, Connectors instead; the vendor's cloud then connects to it.",
+            _("Settings, Developer, Edit Config opens the file. Merge this into it."),
+            _("Quit Claude Desktop completely, and start it again."),
+            _(
+                "The bridge to a remote server needs Node.js (npx). Add a server with OAuth under "
+                "Settings, Connectors instead; the vendor's cloud then connects to it."
+            ),
         ),
         http=_bridged_http,
         stdio=_untyped_stdio,
@@ -213,18 +224,17 @@ _ALL = (
         summary="with GitHub Copilot; .vscode/mcp.json",
         revisions=(NOVEMBER,),
         files=(
-            ("workspace", ".vscode/mcp.json"),
+            (pgettext_lazy("place of a file", "workspace"), ".vscode/mcp.json"),
             ("macOS", "~/Library/Application Support/Code/User/mcp.json"),
             ("Windows", r"%APPDATA%\Code\User\mcp.json"),
             ("Linux", "~/.config/Code/User/mcp.json"),
         ),
         next_steps=(
-            (
+            _(
                 "Open the file and click Start above the entry. The command MCP: Open User "
-                "Configuration"
+                "Configuration opens the user's file."
             ),
-            "opens the user's file.",
-            "The command MCP: List Servers shows the server's status and output.",
+            _("The command MCP: List Servers shows the server's status and output."),
         ),
         root="servers",
         reference="${env:NAME}",
@@ -238,13 +248,16 @@ _ALL = (
         summary="the editor; .cursor/mcp.json",
         revisions=(JUNE,),
         files=(
-            ("project", ".cursor/mcp.json"),
+            (pgettext_lazy("place of a file", "project"), ".cursor/mcp.json"),
             ("macOS, Linux", "~/.cursor/mcp.json"),
             ("Windows", r"%USERPROFILE%\.cursor\mcp.json"),
         ),
         next_steps=(
-            "Restart Cursor, and look for the entry among the MCP servers in its settings.",
-            "When started from the desktop, Cursor does not see environment variables of a shell.",
+            _("Restart Cursor, and look for the entry among the MCP servers in its settings."),
+            _(
+                "When started from the desktop, Cursor does not see environment variables of a "
+                "shell."
+            ),
         ),
         reference="${env:NAME}",
         http=_http(url=URL),
@@ -256,13 +269,13 @@ _ALL = (
         summary="Google's agent; .gemini/settings.json",
         revisions=(JUNE,),
         files=(
-            ("project", ".gemini/settings.json"),
+            (pgettext_lazy("place of a file", "project"), ".gemini/settings.json"),
             ("macOS, Linux", "~/.gemini/settings.json"),
             ("Windows", r"%USERPROFILE%\.gemini\settings.json"),
         ),
         next_steps=(
-            "Merge this into the file, which also contains other settings.",
-            "Start gemini and type /mcp to check that it is connected.",
+            _("Merge this into the file, which also contains other settings."),
+            _("Start gemini and type /mcp to check that it is connected."),
         ),
         reference="${NAME}",
         # Here ``url`` means the HTTP+SSE transport.
@@ -277,11 +290,11 @@ _ALL = (
         files=(
             ("macOS, Linux", "~/.codex/config.toml"),
             ("Windows", r"%USERPROFILE%\.codex\config.toml"),
-            ("trusted project", ".codex/config.toml"),
+            (pgettext_lazy("place of a file", "trusted project"), ".codex/config.toml"),
         ),
         next_steps=(
-            "Append this to the file.",
-            "Start codex and type /mcp to check that it is connected.",
+            _("Append this to the file."),
+            _("Start codex and type /mcp to check that it is connected."),
         ),
         format="toml",
         root="mcp_servers",
@@ -294,10 +307,12 @@ _ALL = (
         title="MCP Inspector",
         summary="a server inspection tool; any file",
         revisions=(JUNE, NOVEMBER, JULY),
-        files=(("anywhere", "inspector.json"),),
+        files=((pgettext_lazy("place of a file", "anywhere"), "inspector.json"),),
         next_steps=(
-            "Save this as inspector.json, then:",
-            "npx @modelcontextprotocol/inspector --config inspector.json",
+            _(
+                "Save this as inspector.json, then run: npx @modelcontextprotocol/inspector "
+                "--config inspector.json"
+            ),
         ),
         # Without the last member it starts with a handshake.
         http=_http(type="http", url=URL, protocolEra="modern"),
@@ -308,7 +323,7 @@ _ALL = (
         title="curl",
         summary="one request, to check that the server responds",
         revisions=(JULY,),
-        next_steps=("Run it in a shell. The response is one JSON document.",),
+        next_steps=(_("Run it in a shell. The response is one JSON document."),),
         format="curl",
         reference="$NAME",
         signs_in=False,
@@ -320,12 +335,12 @@ _ALL = (
         summary="a URL to enter, no file",
         revisions=(JUNE, NOVEMBER),
         next_steps=(
-            "Settings, Apps, Advanced settings: turn on Developer mode. Then: Create app.",
-            (
+            _("Settings, Apps, Advanced settings: turn on Developer mode. Then: Create app."),
+            _(
                 "Enter this URL, and choose OAuth (or no authentication, if the server is open to "
                 "all)."
             ),
-            "After the site's tools have changed, press Refresh there.",
+            _("After the site's tools have changed, press Refresh there."),
         ),
         format="url",
         is_cloud=True,
@@ -337,9 +352,9 @@ _ALL = (
         summary="a URL to enter, no file",
         revisions=(JUNE, NOVEMBER),
         next_steps=(
-            "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Enter this URL.",
-            "Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token.",
-            "GitHub Copilot in an editor is a different client: see vscode.",
+            _("In the agent: Tools, Add a tool, New tool, Model Context Protocol. Enter this URL."),
+            _("Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token."),
+            _("GitHub Copilot in an editor is a different client: see VS Code."),
         ),
         format="url",
         is_cloud=True,

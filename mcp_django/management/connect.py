@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.text import slugify
+from django.utils.translation import override
 
 from mcp_django.conf import get_settings
 from mcp_django.execution.policy import is_open
@@ -77,6 +78,8 @@ def add_arguments(subcommands: Any) -> None:
     parser.set_defaults(run=run, skip_checks=True)
 
 
+# Steps are translated in the admin, but nothing else that the command prints.
+@override(None)
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the configuration for one client, or the list of clients."""
     if options["client"] is None:
@@ -88,7 +91,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     print_result(command, options, build_config(host, [target]), render_config(host, [target]))
     command.stderr.write("", ending="\n")
     for line in (*_places(host), *host.next_steps, *_notes(host, server, target, options)):
-        command.stderr.write(line, style_func=str)
+        command.stderr.write(str(line), style_func=str)
 
 
 def entry_name(server: MCPServer) -> str:
@@ -104,7 +107,7 @@ def _list_clients(command: BaseCommand, options: Mapping[str, Any]) -> None:
             "title": host.title,
             "summary": host.summary,
             "stdio": host.stdio is not None,
-            "files": [{"where": where, "path": path} for where, path in host.files],
+            "files": [{"where": str(where), "path": path} for where, path in host.files],
         }
         for host in CLIENTS.values()
     ]

@@ -175,7 +175,7 @@ def test_an_open_server_needs_no_token(client: str) -> None:
 def test_what_to_do_then_is_said_beside_it(client: str) -> None:
     outcome = run("connect", client)
     for step in CLIENTS[client].next_steps:
-        assert step in outcome.err
+        assert str(step) in outcome.err
     for _, path in CLIENTS[client].files:
         assert path in outcome.err
     assert not {*CLIENTS[client].revisions} - {*REVISIONS}
@@ -183,7 +183,7 @@ def test_what_to_do_then_is_said_beside_it(client: str) -> None:
 
 def test_files_are_named_for_each_system() -> None:
     for client in ("claude-desktop", "vscode", "cursor", "gemini-cli", "codex"):
-        places = " ".join(where for where, _ in CLIENTS[client].files)
+        places = " ".join(str(where) for where, _ in CLIENTS[client].files)
         assert all(system in places for system in ("macOS", "Windows", "Linux"))
 
 
