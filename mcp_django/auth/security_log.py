@@ -16,6 +16,7 @@ from typing import Any
 from django.db import DatabaseError, router, transaction
 from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
+from django.utils.translation import override
 
 from mcp_django.auth.credentials import client_ip
 from mcp_django.auth.limits import PerMinute
@@ -60,7 +61,9 @@ def record_event(
     # Only this kind reports a problem that the site owner has to fix; the others are routine.
     level = logging.WARNING if kind == tables.AuthEvent.Kind.DOCUMENT else logging.INFO
     reason = event.details.get("reason")
-    told = f"{event}: {reason}" if reason else event
+    # Untranslated: the log is not for the user whose request this is.
+    with override(None):
+        told = f"{event}: {reason}" if reason else str(event)
     logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
     alias = router.db_for_write(tables.AuthEvent)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 # Needed by PostgreSQL for prefix searches in any collation; other databases ignore it.
 PREFIX_OPCLASSES = ["varchar_pattern_ops", "int8_ops"]
@@ -99,7 +99,7 @@ class Call(models.Model):
         permissions = [("export_call", _("Can export calls"))]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.component}: {self.get_outcome_display()}"
+        return f"{self.component}: {self.get_outcome_display()}"
 
 
 class Approval(models.Model):
@@ -144,4 +144,5 @@ class Approval(models.Model):
         permissions = [("decide_approval", _("Can approve calls of other users"))]
 
     def __str__(self) -> str:
-        return f"{self.component} for {self.user_name}"
+        names = {"component": self.component, "user": self.user_name}
+        return gettext("%(component)s for %(user)s") % names

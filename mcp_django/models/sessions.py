@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.models.tokens import user_foreign_key
 
@@ -53,7 +53,8 @@ class Session(models.Model):
     def __str__(self) -> str:
         name = self.client_info.get("name", "?")
         caller = self.principal if self.user is None else self.user.get_username()
-        return f"{name} ({self.protocol_version}) of {caller}"
+        names = {"client": f"{name} ({self.protocol_version})", "user": caller}
+        return gettext("%(client)s of %(user)s") % names
 
 
 class Subscription(models.Model):

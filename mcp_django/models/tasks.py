@@ -130,7 +130,7 @@ class Task(models.Model):
         permissions = [("read_task_result", _("Can read task results of other users"))]
 
     def __str__(self) -> str:
-        return f"{self.tool} {self.status}"
+        return f"{self.tool}: {self.get_status_display()}"
 
     @property
     def short_id(self) -> str:

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 from django.views.decorators.debug import sensitive_variables
 
 TOKEN_PREFIX = "mcp_"
@@ -208,8 +208,12 @@ class AuthEvent(models.Model):
         ordering = ["-at", "-pk"]
 
     def __str__(self) -> str:
-        who = self.username or "no user"
-        return f"{self.get_kind_display()}: {who} by {self.client_id or 'no client'}"
+        names = {
+            "event": self.get_kind_display(),
+            "user": self.username or gettext("no user"),
+            "client": self.client_id or gettext("no client"),
+        }
+        return gettext("%(event)s: %(user)s by %(client)s") % names
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as a dictionary for the structured log."""
@@ -234,4 +238,4 @@ class ExternalIdentity(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.subject} of {self.issuer}"
+        return f"{self.subject} ({self.issuer})"

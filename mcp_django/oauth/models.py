@@ -170,7 +170,7 @@ class Consent(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.client_id} for {self.resource}"
+        return f"{self.client_id} → {self.resource}"
 
 
 # Single use ---------------------------------------------------------------------------------------

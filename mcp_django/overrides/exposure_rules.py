@@ -14,6 +14,7 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import BinaryField, Field, Model
+from django.utils.translation import gettext
 
 from mcp_django.integrations.models.columns import FieldPath
 from mcp_django.overrides.override_values import is_name_list
@@ -234,14 +235,15 @@ def model_exclusion(model: type[Model]) -> str:
     config: Any = model._meta.app_config
     if config is None:
         # Such as the model of applied migrations.
-        return f"{model._meta.label} belongs to no installed app."
+        return gettext("%(model)s belongs to no installed app.") % {"model": model._meta.label}
     # A site's own token or session model may inherit from one of these apps.
     for name in (config.name, *(base.__module__ for base in model.__mro__)):
         if _is_excluded_app(name):
-            return (
-                f"{model._meta.label} belongs to {name}, which stores sessions, credentials or "
-                "records of them; it cannot be exposed in the admin."
+            text = gettext(
+                "%(model)s belongs to %(app)s, which stores sessions, credentials or records of "
+                "them; it cannot be exposed in the admin."
             )
+            return text % {"model": model._meta.label, "app": name}
     return ""
 
 
@@ -265,19 +267,21 @@ def path_exclusion(path: FieldPath, shown_by_code: ShownByCode) -> str:
     ``shown_by_code`` returns the columns of a model that code shows on the same server.
     """
     if len(path.hops) > MAX_HOPS:
-        return (
+        return gettext(
             "follows more than one relation; expose the model behind the first relation, or "
             "declare the path in code."
         )
     for field in (*path.hops, path.field):
         if may_hold_secret(field):
-            return (
+            return gettext(
                 "may hold a secret, so the admin cannot expose it; declare it in code if it is not "
                 "a secret."
             )
         related = getattr(field, "related_model", None)
         if isinstance(related, type) and (reason := model_exclusion(related)):
-            return f"leads to a model that cannot be exposed: {reason}"
+            return gettext("leads to a model that cannot be exposed: %(reason)s") % {
+                "reason": reason
+            }
     for hop in path.hops:
         model = hop.related_model
         if (
@@ -285,10 +289,11 @@ def path_exclusion(path: FieldPath, shown_by_code: ShownByCode) -> str:
             and not _names_person(path.field, model)
             and path.field.name not in shown_by_code(model)
         ):
-            return (
+            text = gettext(
                 "reveals more than the name of a user; if clients need it, show it in code, in "
-                f"tools of {model._meta.label} on this server."
+                "tools of %(model)s on this server."
             )
+            return text % {"model": model._meta.label}
     return ""
 
 
@@ -306,10 +311,11 @@ def form_exclusion(form_class: Any) -> str:
     """Return why a form may not be exposed, or ``""``."""
     for name, field in form_class.base_fields.items():
         if is_secret_name(name) or getattr(field.widget, "input_type", "") == "password":
-            return (
-                f"The form asks for {name!r}, which may be a secret; secrets must not pass through "
-                "a client."
+            text = gettext(
+                "The form asks for “%(field)s”, which may be a secret; secrets must not pass "
+                "through a client."
             )
+            return text % {"field": name}
     return ""
 
 
@@ -346,8 +352,9 @@ def route_exclusion(route: Any) -> str:
         or is_made_of_one
         or any(f"{one}.".startswith(EXCLUDED_VIEW_MODULES) for one in modules)
     ):
-        return (
-            f"{route.full_name!r} belongs to the admin, signs users in, grants access or serves "
-            "files; it cannot be exposed in the admin."
+        text = gettext(
+            "“%(name)s” belongs to the admin, signs users in, grants access or serves files; it "
+            "cannot be exposed in the admin."
         )
+        return text % {"name": route.full_name}
     return ""

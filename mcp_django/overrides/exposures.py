@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
+from django.utils.translation import override
 
 from mcp_django.auth.permissions import BasePermission, HasCodename
 from mcp_django.core.catalog import Catalog
@@ -589,7 +590,9 @@ def cached_build(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Bui
     state = (server.registry.generation, specs)
     found = _build_cache.get(server)
     if found is None or found[0] != state:
-        found = _build_cache[server] = state, build_exposures(server, name, specs)
+        # Untranslated: the log is not for the user whose request builds them.
+        with override(None):
+            found = _build_cache[server] = state, build_exposures(server, name, specs)
         for problem in found[1].problems:
             logger.error("Problem with the %s: %s", problem.spec, problem.reason)
     return found[1]
