@@ -24,8 +24,16 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from mcp_django.management.lookups import suggest_similar
 from mcp_django.management.text_output import escape_control_characters
-from mcp_django.management.values import FormField, InvalidFieldText, fields_of, parse_json
+from mcp_django.management.values import (
+    InvalidFieldText,
+    default_text,
+    describe_field,
+    has_default,
+    parse_field,
+    parse_json,
+)
 from mcp_django.protocol.text import clip
+from mcp_django.schema.form_fields import FormField, fields_of
 
 # Client requests ----------------------------------------------------------------------------------
 
@@ -47,7 +55,7 @@ SAMPLES = {
     "integer": "1",
     "number": "1.5",
     "date": "2026-03-01",
-    "date-time": "2026-03-01T14:30:00Z",
+    "datetime": "2026-03-01T14:30:00Z",
     "email": "ada@example.com",
     "uri": "https://example.com/",
 }
@@ -104,7 +112,9 @@ class NonInteractiveAnswerer:
             CommandError: an answer is needed; the text shows the request and how to answer it.
         """
         if question.filled and all(map(_is_optional, question.fields)):
-            rest = {one.name: one.schema["default"] for one in question.fields if one.has_default}
+            rest = {
+                one.name: one.shape.schema["default"] for one in question.fields if has_default(one)
+            }
             return _accepted(rest)
         asked = "\n".join(f"  {line}" for line in describe_request(question))
         raise CommandError(
@@ -116,7 +126,7 @@ class NonInteractiveAnswerer:
 
 
 def _is_optional(field: FormField) -> bool:
-    return field.has_default or not field.is_required
+    return has_default(field) or not field.is_required
 
 
 def describe_request(question: ClientRequest) -> list[str]:
@@ -134,9 +144,10 @@ def _field_line(field: FormField) -> str:
     """Return a field with its constraints, as one line."""
     label = "" if field.label == field.name else f" {field.label}"
     # Shows the value, which --answer takes, and the title, which a person may know.
-    choices = [title if title == value else f"{value} ({title})" for value, title in field.choices]
+    shape = field.shape
+    choices = [title if title == value else f"{value} ({title})" for value, title in shape.choices]
     listed = f": {', '.join(choices)}" if choices else ""
-    return f"{field.name}:{label} ({field.describe()}{listed})"
+    return f"{field.name}:{label} ({describe_field(field)}{listed})"
 
 
 def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
@@ -166,12 +177,11 @@ def _example(question: ClientRequest) -> str:
 
 
 def _sample(field: FormField) -> str:
-    if field.has_default:
-        return field.default_text()
-    if field.choices:
-        return str(field.choices[0][0])
-    kind = field.schema.get("format", field.schema.get("type", ""))
-    return SAMPLES.get(kind, "text")
+    if has_default(field):
+        return default_text(field.shape.schema["default"])
+    if field.shape.choices:
+        return str(field.shape.choices[0][0])
+    return SAMPLES.get(field.shape.kind, "text")
 
 
 # Answers from the command line --------------------------------------------------------------------
@@ -235,10 +245,9 @@ class OptionAnswerer:
                 continue
             text = self._named[field.name].popleft()
             try:
-                given[field.name] = field.parse(text)
+                given[field.name] = parse_field(field, text)
             except InvalidFieldText as exc:
-                rule = f"{field.name} takes {field.describe()}"
-                problems.append(f"--answer {field.name}={clip(text)}: {exc} ({rule})")
+                problems.append(f"--answer {field.name}={clip(text)}: {exc}")
         partial = replace(question, filled=given)
         if problems:
             still_open = [f"  {_field_line(field)}" for field in partial.fields]
@@ -385,17 +394,19 @@ class TerminalAnswerer:
 
     def _field(self, field: FormField, before: object) -> object:
         """Prompt for a field and return its value; ``None`` omits it. ``before`` is the default."""
-        description = str(field.schema.get("description", ""))
+        schema, choices = field.shape.schema, field.shape.choices
+        description = str(schema.get("description", ""))
         self._write_line(f"  {field.label}: {description}" if description else f"  {field.label}")
-        for number, (_, title) in enumerate(field.choices, start=1):
+        for number, (_, title) in enumerate(choices, start=1):
             self._write_line(f"    {number}  {title}")
         if before is not None:
-            field = field.with_default(before)
-        default = f" [{field.default_text()}]" if field.has_default else ""
+            field = replace(field, shape=replace(field.shape, schema={**schema, "default": before}))
+        schema = field.shape.schema
+        default = f" [{default_text(schema['default'])}]" if has_default(field) else ""
         while True:
-            text = self._read_line(f"    {field.describe()}{default}: ")
+            text = self._read_line(f"    {describe_field(field)}{default}: ")
             try:
-                return field.parse(text)
+                return parse_field(field, text)
             except InvalidFieldText as exc:
                 self._write_line(f"    {exc}")
 

@@ -16,28 +16,20 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
-from django.core.validators import validate_email
-from django.utils.dateparse import parse_date, parse_datetime
 
 from mcp_django.management.lookups import known_name
 from mcp_django.protocol.text import clip
-from mcp_django.schema.form_fields import choices_of
+from mcp_django.schema.form_fields import BOOLEAN_WORDS, FormField, display_text, parse_input
 
 Schema = Mapping[str, Any]
 
 TOO_DEEP = "the JSON is nested too deeply; use fewer levels of arrays and objects"
 PAIR = re.compile(r"([^=]*?)(:?=)(.*)", re.DOTALL)
-BOOLEAN_WORDS = {
-    **dict.fromkeys(("true", "yes", "on", "1"), True),
-    **dict.fromkeys(("false", "no", "off", "0"), False),
-}
 # The order in which types are tried: string after the others, since any text is a string, and null
 # last, so that "null" is text wherever a string is allowed.
 TYPE_ORDER = {"string": 1, "null": 2}
@@ -234,111 +226,74 @@ def _article(noun: str) -> str:
 
 # Fields of an elicitation form --------------------------------------------------------------------
 
-# Describes and parses the fields of an elicitation form (MCP 2026-07-28, "Elicitation", requested
-# schema). The server validates the answer again; validating here saves a round trip.
+# The server validates the answer again; parsing it here saves a round trip.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormField:
-    """A field of an elicitation form."""
+class InvalidFieldText(ValueError):
+    """The typed text is not valid for the field; the message says what is."""
 
-    name: str
-    schema: Schema
-    is_required: bool
 
-    @property
-    def label(self) -> str:
-        """The label of the field."""
-        return str(self.schema.get("title") or self.name)
+def has_default(field: FormField) -> bool:
+    """Return whether an empty input has a default value."""
+    return "default" in field.shape.schema
 
-    @property
-    def choices(self) -> list[tuple[Any, str]]:
-        """The (value, title) pairs to choose from; empty if the field has no choices."""
-        return choices_of(self.schema.get("items", {}) if self.is_multiple else self.schema)
 
-    @property
-    def is_multiple(self) -> bool:
-        """Whether several choices may be selected."""
-        return self.schema.get("type") == "array"
+def default_text(value: Any) -> str:
+    """Return a default value as it would be typed."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else display_text(value)
 
-    @property
-    def has_default(self) -> bool:
-        """Whether an empty input has a default value."""
-        return "default" in self.schema
 
-    def with_default(self, value: Any) -> FormField:
-        """Return a copy of the field with another default value."""
-        return replace(self, schema={**self.schema, "default": value})
+def describe_field(field: FormField) -> str:
+    """Return what the field accepts, in a few words."""
+    kind, schema = field.shape.kind, field.shape.schema
+    words = [KIND_TEXTS.get(kind, "text")]
+    words += [text.format(schema[key]) for key, text in RULES.items() if key in schema]
+    if not field.is_required and not has_default(field):
+        words.append("may be empty")
+    return ", ".join(words)
 
-    def describe(self) -> str:
-        """Return what the field accepts, in a few words."""
-        words = [_field_type_text(self)]
-        words += [
-            text.format(self.schema[key]) for key, text in RULES.items() if key in self.schema
-        ]
-        if not self.is_required and not self.has_default:
-            words.append("may be empty")
-        return ", ".join(words)
 
-    def default_text(self) -> str:
-        """Return the default value as it would be typed."""
-        default = self.schema["default"]
-        if isinstance(default, bool):
-            return "yes" if default else "no"
-        if isinstance(default, list):
-            return ", ".join(map(str, default))
-        return default if isinstance(default, str) else json.dumps(default)
+def parse_field(field: FormField, text: str) -> Any:
+    """Parse a typed line; an empty line is the default, or ``None`` without a default.
 
-    def parse(self, text: str) -> Any:
-        """Parse a typed line; an empty line is the default, or ``None`` without a default.
-
-        Raises:
-            InvalidFieldText: the text is not valid for the field.
-        """
-        if not text:
-            return self._default()
-        if self.is_multiple:
-            return self._parse_choices(text)
-        if self.choices:
-            return self._parse_choice(text)
-        value = FIELD_PARSERS[self.schema.get("type", "string")](text)
-        self._check(value)
-        return value
-
-    def _default(self) -> Any:
-        if self.is_required and not self.has_default:
+    Raises:
+        InvalidFieldText: the text is not valid for the field.
+    """
+    if not text:
+        if field.is_required and not has_default(field):
             raise InvalidFieldText("A value is required.")
-        return self.schema.get("default")
+        return field.shape.schema.get("default")
+    if field.shape.kind == "choices":
+        return _parse_choices(field, text)
+    if field.shape.kind == "choice":
+        return _parse_choice(field, text)
+    try:
+        return parse_input(field.shape, text)
+    except ValidationError:
+        raise InvalidFieldText(f"Write {describe_field(field)}.") from None
 
-    def _parse_choices(self, text: str) -> list[Any]:
-        chosen = list(dict.fromkeys(self._parse_choice(part) for part in _split_list(text)))
-        low, high = self.schema.get("minItems", 0), self.schema.get("maxItems", math.inf)
-        if not low <= len(chosen) <= high:
-            raise InvalidFieldText(f"Choose {self.describe()}.")
-        return chosen
 
-    def _parse_choice(self, text: str) -> Any:
-        """Return the choice with this value, title or number."""
-        text = text.strip()
-        for value, title in self.choices:
-            if text.lower() in (str(value).lower(), title.lower()):
-                return value
-        for number, (value, _) in enumerate(self.choices, start=1):
-            if text == str(number):
-                return value
-        titles = ", ".join(title for _, title in self.choices)
-        raise InvalidFieldText(f"{clip(text)!r} is not one of: {titles}.")
+def _parse_choices(field: FormField, text: str) -> list[Any]:
+    chosen = list(dict.fromkeys(_parse_choice(field, part) for part in _split_list(text)))
+    low, high = (field.shape.schema.get(one) for one in ("minItems", "maxItems"))
+    if not (low or 0) <= len(chosen) <= (math.inf if high is None else high):
+        raise InvalidFieldText(f"Choose {describe_field(field)}.")
+    return chosen
 
-    def _check(self, value: Any) -> None:
-        size = len(value) if isinstance(value, str) else value
-        low, high = ("minLength", "maxLength") if isinstance(value, str) else ("minimum", "maximum")
-        if isinstance(value, bool):
-            return
-        if not self.schema.get(low, -math.inf) <= size <= self.schema.get(high, math.inf):
-            raise InvalidFieldText(f"Write {self.describe()}.")
-        check = FORMATS.get(self.schema.get("format", ""))
-        if check is not None and not check(value):
-            raise InvalidFieldText(f"Write {self.describe()}.")
+
+def _parse_choice(field: FormField, text: str) -> Any:
+    """Return the choice with this value, title or number."""
+    text, choices = text.strip(), field.shape.choices
+    for value, title in choices:
+        if text.lower() in (str(value).lower(), title.lower()):
+            return value
+    for number, (value, _) in enumerate(choices, start=1):
+        if text == str(number):
+            return value
+    titles = ", ".join(title for _, title in choices)
+    raise InvalidFieldText(f"{clip(text)!r} is not one of: {titles}.")
 
 
 def _split_list(text: str) -> list[str]:
@@ -349,15 +304,6 @@ def _split_list(text: str) -> list[str]:
     return [part for part in text.split(",") if part.strip()]
 
 
-def fields_of(schema: Schema) -> list[FormField]:
-    """Return the fields of a form, in order."""
-    required = schema.get("required", ())
-    return [
-        FormField(name=name, schema=member, is_required=name in required)
-        for name, member in schema.get("properties", {}).items()
-    ]
-
-
 RULES = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
@@ -366,87 +312,16 @@ RULES = {
     "minItems": "at least {}",
     "maxItems": "at most {}",
 }
-TYPE_TEXTS = {
-    "string": "text",
+KIND_TEXTS = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "yes or no",
     "email": "an e-mail address",
     "uri": "a URI",
     "date": "a date (2026-03-01)",
-    "date-time": "a date and time (2026-03-01T14:30:00Z)",
-}
-
-
-def _field_type_text(field: FormField) -> str:
-    if field.choices:
-        return "some of these, separated by commas" if field.is_multiple else "one of these"
-    kind = field.schema.get("type", "string")
-    return TYPE_TEXTS.get(field.schema.get("format", ""), TYPE_TEXTS.get(kind, "text"))
-
-
-# Parsers of typed values --------------------------------------------------------------------------
-
-
-class InvalidFieldText(ValueError):
-    """The typed text is not valid for the field; the message says what is."""
-
-
-def _typed_integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidFieldText(f"{clip(text)!r} is not a whole number.") from None
-
-
-def _typed_number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidFieldText(f"{clip(text)!r} is not a number.")
-    return int(value) if value.is_integer() else value
-
-
-def _typed_boolean(text: str) -> bool:
-    words = {**BOOLEAN_WORDS, "y": True, "n": False}
-    if text.lower() not in words:
-        raise InvalidFieldText(f"{clip(text)!r} is not yes or no.")
-    return words[text.lower()]
-
-
-FIELD_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "string": str,
-    "integer": _typed_integer,
-    "number": _typed_number,
-    "boolean": _typed_boolean,
-}
-
-
-def _is_email(text: str) -> bool:
-    try:
-        validate_email(text)
-    except ValidationError:
-        return False
-    return True
-
-
-def _is_parsed(parse: Callable[[str], Any]) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        try:
-            return parse(text) is not None
-        except ValueError:
-            return False
-
-    return check
-
-
-FORMATS: Mapping[str, Callable[[str], bool]] = {
-    "email": _is_email,
-    "uri": lambda text: bool(urlsplit(text).scheme),
-    "date": _is_parsed(parse_date),
-    "date-time": _is_parsed(parse_datetime),
+    "datetime": "a date and time (2026-03-01T14:30:00Z)",
+    "choice": "one of these",
+    "choices": "some of these, separated by commas",
 }
 
 

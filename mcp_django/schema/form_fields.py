@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.core.validators import validate_email
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime, parse_time
 from django.utils.translation import gettext_lazy as _
@@ -33,6 +35,10 @@ _FORMATS: Mapping[str, str] = {
     "uri": "uri",
     "password": "secret",
 }
+BOOLEAN_WORDS: Mapping[str, bool] = {
+    **dict.fromkeys(("true", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "n", "off", "0"), False),
+}
 # Longer text gets a multi-line control.
 _MAX_LINE = 255
 # Maximum length of a chain of references; legitimate schemas have shorter ones.
@@ -44,7 +50,7 @@ class FieldShape:
     """The form control for a value; ``schema`` has no references and no null.
 
     ``choices`` are pairs of value and title, ``item`` is the shape of the items of a list, and
-    ``members`` are the shapes of the members of an object by name.
+    ``members`` are the fields of an object.
     """
 
     kind: str
@@ -52,12 +58,44 @@ class FieldShape:
     is_nullable: bool = False
     choices: tuple[tuple[Any, str], ...] = ()
     item: FieldShape | None = None
-    members: Mapping[str, FieldShape] | None = None
+    members: tuple[FormField, ...] = ()
 
     @property
     def is_text(self) -> bool:
         """Whether empty text is a value, different from none."""
         return self.kind in ("text", "long", "secret", "file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormField:
+    """One property of an object, as a person fills it in."""
+
+    name: str
+    shape: FieldShape
+    is_required: bool
+
+    @property
+    def label(self) -> str:
+        """The title, or else the name."""
+        return str(self.shape.schema.get("title") or self.name)
+
+
+def fields_of(
+    schema: Schema, root: Schema | None = None, *, can_nest: bool = True
+) -> tuple[FormField, ...]:
+    """Return the fields of an object, in the order of its schema.
+
+    ``root`` is the schema that contains it, for references.
+    """
+    properties, required = schema.get("properties"), schema.get("required", ())
+    shapes = {
+        name: field_shape(member, schema if root is None else root, can_nest=can_nest)
+        for name, member in (properties if isinstance(properties, dict) else {}).items()
+    }
+    return tuple(
+        FormField(name=name, shape=shape, is_required=name in required)
+        for name, shape in shapes.items()
+    )
 
 
 def field_shape(schema: Any, root: Schema, *, can_nest: bool = True) -> FieldShape:
@@ -118,10 +156,7 @@ def _control_kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str,
         return _list_kind(schema, root)
     properties = schema.get("properties")
     if kind == "object" and isinstance(properties, dict) and properties and can_nest:
-        members = {
-            name: field_shape(member, root, can_nest=False) for name, member in properties.items()
-        }
-        return "object", {"members": members}
+        return "object", {"members": fields_of(schema, root, can_nest=False)}
     return "json", {}
 
 
@@ -191,9 +226,30 @@ def _is_null(schema: Any) -> bool:
 # round trip.
 
 
-def input_parser(shape: FieldShape) -> Callable[[str], Any]:
-    """Return a function that parses the entered text for a shape."""
-    return lambda text: _PARSERS[shape.kind](text, shape)
+def parse_input(shape: FieldShape, text: str) -> Any:
+    """Return the value that a text means for a shape.
+
+    Raises:
+        ValidationError: the text is not valid for the shape.
+    """
+    return _PARSERS[shape.kind](text, shape)
+
+
+def _text(text: str, shape: FieldShape) -> str:
+    low, high = shape.schema.get("minLength", 0), shape.schema.get("maxLength", math.inf)
+    if not low <= len(text) <= high:
+        raise ValidationError(_("The text is too short or too long."))
+    return text
+
+
+def _email(text: str, shape: FieldShape) -> str:
+    validate_email(text.strip())
+    return text.strip()
+
+
+def _uri(text: str, shape: FieldShape) -> str:
+    _parse_with(text, lambda uri: urlsplit(uri).scheme or None, _("Enter a URI."))
+    return text.strip()
 
 
 def _integer(text: str, shape: FieldShape) -> int:
@@ -255,9 +311,10 @@ def _parse_with(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
 
 
 def _boolean(text: str, shape: FieldShape) -> bool:
-    if text.strip().lower() not in ("true", "false"):
+    found = BOOLEAN_WORDS.get(text.strip().lower())
+    if found is None:
         raise ValidationError(_("Enter true or false."))
-    return text.strip().lower() == "true"
+    return found
 
 
 def _lines(text: str, shape: FieldShape) -> list[Any]:
@@ -265,8 +322,7 @@ def _lines(text: str, shape: FieldShape) -> list[Any]:
     assert item is not None
     # Whitespace may be significant in text; empty lines are ignored.
     lines = [line for line in text.split("\n") if line.strip()]
-    read = _PARSERS.get(item.kind)
-    return lines if read is None else [read(line, item) for line in lines]
+    return [parse_input(item, line) for line in lines]
 
 
 def _json(text: str, shape: FieldShape) -> Any:
@@ -327,14 +383,17 @@ def _mixed(text: str, shape: FieldShape) -> Any:
 
 
 _PARSERS: Mapping[str, Callable[[str, FieldShape], Any]] = {
+    "text": _text,
+    "long": _text,
+    "secret": _text,
     "integer": _integer,
     "number": _float,
     "boolean": _boolean,
     "date": _date,
     "datetime": _datetime,
     "time": _time,
-    "email": lambda text, shape: text.strip(),
-    "uri": lambda text, shape: text.strip(),
+    "email": _email,
+    "uri": _uri,
     "lines": _lines,
     "json": _json,
     # Not validated here, so that the user can see how the server rejects invalid arguments.

@@ -48,9 +48,9 @@ def test_what_does_not_fit_is_asked_again(server: MCPServer) -> None:
     assert outcome.out == "Order(size='large', count=9, gift=False, note=None, extras=['card'])\n"
     assert "A value is required." in outcome.err
     assert "'huge' is not one of: small, large." in outcome.err
-    assert "'ten' is not a whole number." in outcome.err
     assert "Write a whole number, at least 1, at most 9." in outcome.err
-    assert "'perhaps' is not yes or no." in outcome.err
+    assert "Write a whole number, at least 1, at most 9." in outcome.err
+    assert "Write yes or no." in outcome.err
     assert "'ribbon' is not one of: bow, card, wrap." in outcome.err
 
 
@@ -65,7 +65,7 @@ def test_formats_are_checked(server: MCPServer) -> None:
     assert "price=1.5" in outcome.out
     assert outcome.err.count("Write a date (2026-03-01).") == 2
     assert "Write a date and time (2026-03-01T14:30:00Z)." in outcome.err
-    assert "'nan' is not a number." in outcome.err
+    assert "Write a number." in outcome.err
     assert "Write an e-mail address." in outcome.err
     assert outcome.err.count("Write text, at least 3 characters, at most 4 characters.") == 2
 
@@ -106,8 +106,7 @@ def test_choices_have_titles_and_values() -> None:
     assert "Choose some of these, separated by commas, at least 1, at most 1." in outcome.err
     assert "one of these [b]: " in outcome.err
     assert "Write a URI." in outcome.err
-    assert "'lots' is not a number." in outcome.err
-    assert "Write a number, at most 10." in outcome.err
+    assert outcome.err.count("Write a number, at most 10.") == 2
     message = fails("call", "tool", "--server", server.name)
     assert "  one: Your color (one of these: #f00 (Red), #0f0 (Green))\n" in message
     assert "Answer with --answer 'one=#f00'" in message

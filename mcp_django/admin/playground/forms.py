@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from django import forms
@@ -28,9 +28,10 @@ from django.utils.translation import gettext, gettext_lazy as _
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.form_fields import (
     FieldShape,
+    FormField,
     display_text,
-    field_shape,
-    input_parser,
+    fields_of,
+    parse_input,
 )
 from mcp_django.schema.structure import Schema, number_bounds, number_keyword
 
@@ -122,7 +123,7 @@ def _field_for(shape: FieldShape, *, meanings: tuple[str, ...] = ()) -> forms.Fi
             min_length=_natural(shape, "minLength"),
             max_length=_natural(shape, "maxLength"),
         )
-    return ParsedField(input_parser(shape), widget=_widget(shape))
+    return ParsedField(partial(parse_input, shape), widget=_widget(shape))
 
 
 def _options_of(shape: FieldShape) -> list[tuple[str, Any]]:
@@ -238,12 +239,9 @@ REQUIRED = _("This argument is required.")
 
 
 @dataclass(frozen=True)
-class ArgumentControl:
+class ArgumentControl(FormField):
     """A property of an object, as one form field or, for a nested object, several."""
 
-    name: str
-    shape: FieldShape
-    is_required: bool
     prefix: str
 
     @property
@@ -256,19 +254,10 @@ class ArgumentControl:
         """The name of the field that selects what an empty field means."""
         return f"{self.key}:empty"
 
-    @property
-    def label(self) -> str:
-        """The title or the name of the argument."""
-        return str(self.shape.schema.get("title") or self.name)
-
     @cached_property
     def members(self) -> list[ArgumentControl]:
         """The controls of the properties of a nested object; empty for other shapes."""
-        required = self.shape.schema.get("required", ())
-        return [
-            ArgumentControl(name, shape, is_required=name in required, prefix=self.key)
-            for name, shape in (self.shape.members or {}).items()
-        ]
+        return _controls(self.shape.members, prefix=self.key)
 
     @property
     def meanings(self) -> tuple[str, ...]:
@@ -486,12 +475,15 @@ class SchemaForm(forms.Form):
         self.is_unfinished = is_unfinished
         self._suggestions = dict(suggestions or {})
         self.values: dict[str, Any] = {}
-        self.controls = _build_controls(schema, prefix=name, exclude=exclude)
+        fields = (one for one in fields_of(schema) if one.name not in exclude)
+        self.controls = _controls(fields, prefix=name)
         self.is_whole = is_whole or not _fits_controls(schema, self.controls)
         if self.is_whole:
             shape = FieldShape(kind="whole", schema=schema)
             self.controls = [
-                ArgumentControl("arguments", shape, is_required=True, prefix=f"{name}-json")
+                ArgumentControl(
+                    name="arguments", shape=shape, is_required=True, prefix=f"{name}-json"
+                )
             ]
             initial_values = {"arguments": dict(initial_values or {})}
         elif initial_values is None:
@@ -578,18 +570,10 @@ def _apply_suggestions(data: QueryDict) -> QueryDict:
     return entered
 
 
-def _build_controls(
-    schema: Schema, *, prefix: str, exclude: Sequence[str] = ()
-) -> list[ArgumentControl]:
-    """Return the controls for the properties of an object, in the order of the schema."""
-    properties = schema.get("properties")
-    required = schema.get("required", ())
+def _controls(fields: Iterable[FormField], *, prefix: str) -> list[ArgumentControl]:
     return [
-        ArgumentControl(
-            name, field_shape(member, schema), is_required=name in required, prefix=prefix
-        )
-        for name, member in (properties if isinstance(properties, dict) else {}).items()
-        if name not in exclude
+        ArgumentControl(name=one.name, shape=one.shape, is_required=one.is_required, prefix=prefix)
+        for one in fields
     ]
 
 
