@@ -274,7 +274,7 @@ class CallAdmin(ReadOnlyAdmin):
         pk = Session.objects.filter(digest=row.session).values_list("pk", flat=True).first()
         return link_to_row("session", pk, row.session[:12] + "…")
 
-    @admin.display(description=_("trace id"))
+    @admin.display(description=_("trace ID"))
     def trace_link(self, row: Call) -> SafeString | str:
         """Return the trace id, linked to ``TRACE_URL`` if that is set."""
         where, shown = get_settings().trace_url, row.trace_id

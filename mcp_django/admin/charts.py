@@ -30,7 +30,6 @@ from mcp_django.admin.statistics import (
     build_chart_data,
     build_quality_report,
 )
-from mcp_django.management.lookups import ESTIMATE
 from mcp_django.models import Call
 from mcp_django.protocol.text import csv_cell
 
@@ -109,7 +108,6 @@ def quality_report_page(visit: ServerPageRequest) -> HttpResponseBase:
         min_calls=MIN_CALLS,
         max_calls=MAX_CALLS,
         max_invalid=MAX_INVALID,
-        estimate=ESTIMATE,
     )
 
 

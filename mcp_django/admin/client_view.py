@@ -341,7 +341,7 @@ class PerspectiveForm(forms.Form):
         help_text=gettext_lazy("Scopes do not restrict a login."),
     )
     client = forms.CharField(
-        label=gettext_lazy("Client id"),
+        label=gettext_lazy("Client ID"),
         required=False,
         max_length=255,
         widget=forms.TextInput(attrs={"list": "seen-clients", "dir": "ltr"}),

@@ -408,16 +408,12 @@ class TextAdmin(TextPages):
 
     # Actions --------------------------------------------------------------------------------------
 
-    @admin.action(
-        description=_("Enable the selected %(verbose_name_plural)s"), permissions=["change"]
-    )
+    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Enable the selected rows."""
         self._set_enabled(request, queryset, is_enabled=True)
 
-    @admin.action(
-        description=_("Disable the selected %(verbose_name_plural)s"), permissions=["change"]
-    )
+    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Disable the selected rows."""
         self._set_enabled(request, queryset, is_enabled=False)

@@ -28,6 +28,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import is_visible
 from mcp_django.management.terminal import CAPABILITIES
+from mcp_django.models import Component as ComponentRow
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.schema.secrets import is_secret
@@ -413,6 +414,7 @@ def log_run(trial: PlaygroundTarget) -> None:
     text = gettext("Tried the %(kind)s “%(key)s”.")
     if caller.acting:
         text = gettext("Tried the %(kind)s “%(key)s” as the user “%(user)s”.")
-    named = {"kind": trial.component.kind, "key": trial.key[:200], "user": caller.name}
+    kind = ComponentRow.Kind(trial.component.kind).label
+    named = {"kind": kind, "key": trial.key[:200], "user": caller.name}
     user: Any = visit.request.user
     LogEntry.objects.log_actions(user.pk, [visit.row], CHANGE, text % named, single_object=True)

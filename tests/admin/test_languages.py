@@ -1,0 +1,173 @@
+"""No page mixes languages: what it shows is translated, or data of the site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babel.messages.pofile import read_po
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+import mcp_django
+from tests.admin.every import make_rows, models, pages
+from tests.servers import person
+
+pytestmark = pytest.mark.django_db
+
+VOID = {"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
+CODE = {"code", "pre", "script", "style", "svg", "textarea"}
+SHOWN_ATTRIBUTES = re.compile(r"title|aria-label|placeholder|alt|label|data-.*-label")
+WORD = re.compile(r"[A-Za-z]{2}")
+# Where a text begins and ends; every translated text stands between them.
+BEGIN, END = "⟦", "⟧"
+MARKED = re.compile(f"{BEGIN}[^{BEGIN}{END}]*{END}")
+
+DATA = re.compile(
+    r"""
+    \W* (?:
+      # The rows of ``make_rows``, and what code declares.
+      (?:shelf|open|default|gated|staff|desk|root|robot|script|note|noting|crm|look|clear|about|book|recommend)
+    | (?:mcp|anonymous|user:\d+|tests(?:\.[\w.]+)?|AllowAny|Look|The\ shelf|u-1|None)
+    | (?:Look\ at\ the\ shelf\ <b>closely</b>\.|Clear\ the\ shelf\.|A\ book\.|Note\ it\.)
+    | (?:What\ stands\ there\.|Recommend\ a\ book\.|Ask\ before\ you\ take\.|What\ was\ bought\.)
+    | (?:mcp|shelf:\w+):\ .*                       # scopes, with the descriptions of the settings
+    | shelf:\w+ | shelf://\S* | https?://\S* | \w+\.example | mcp_… .* | …\w+
+    # Fields and models of the site.
+    | (?:id|name|user|permissions|username|codename)(?:__\w+)?
+    | (?:category|customer|ledger|passport|product|remark|tag|voucher|wallet|Shop)
+    | (?:open\ |special\ )?order(?:\ line)?
+    | [\w.]+\.\w+:\ Can\ .*                          # a permission, as Django names it
+    | [\w.:]+\.\w+ | admin:index | [\w]+:\w+
+    | (?:\d{4}-\d\d-\d\d|DRAFT-2026-v1|UTC|Streamable\ HTTP|HTTP\+SSE|Django\ OAuth\ Toolkit)
+    | (?:Access|Refresh|Id)\ tokens | Applications | Grants | Device\ grants
+    | \d\d:\d\d:\d\d[\d.]*\ UTC | (?:note|noting)\ \d | ID
+    | (?:False|True|Search)                          # pictures of Django's
+    | (?:text|whole\ number|number|yes\ or\ no|date) # the types that a query parameter names
+    ) \W*
+    """,
+    re.VERBOSE,
+)
+
+
+class Shown(HTMLParser):
+    """What a page shows: its texts, and the attributes that are read to the user."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__()
+        self._open: list[tuple[str, bool]] = []
+        self._parts: list[str] = []
+        self.attributes: list[str] = []
+        self.feed(response.content.decode())
+        self.text = "".join(self._parts)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if not self._is_left_out:
+            self.attributes += [v for k, v in given.items() if SHOWN_ATTRIBUTES.fullmatch(k)]
+            if given.get("type") in ("submit", "button"):
+                self.attributes.append(given.get("value", ""))
+        if tag not in VOID:
+            is_data = tag in CODE or given.get("translate") == "no"
+            self._open.append((tag, is_data or "hidden" in given.get("class", "").split()))
+        self._parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop()[0] != tag:
+            pass
+        self._parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_left_out:
+            self._parts.append(data)
+
+    @property
+    def _is_left_out(self) -> bool:
+        return any(is_left_out for _, is_left_out in self._open)
+
+    def lines(self) -> list[str]:
+        return [line.strip() for line in self.text.split("\n") if line.strip()]
+
+
+@pytest.fixture
+def every_page(client: Client) -> Callable[[], dict[str, Shown]]:
+    """Returns what each page of ours shows to a superuser, in the language that is active."""
+    user = person("root", is_staff=True, is_superuser=True)
+    client.force_login(user)
+    rows = make_rows(user)
+    addresses = {
+        f"{model.__name__} {name}": address
+        for model in models()
+        for name, address in pages(model, rows[model].pk)
+    }
+    addresses["front page"] = reverse("admin:app_list", args=["mcp_django"])
+
+    def look() -> dict[str, Shown]:
+        found = {}
+        for name, address in addresses.items():
+            answer = client.get(address)
+            is_page = answer.status_code == 200 and "html" in answer.headers["content-type"]
+            if is_page:
+                found[name] = Shown(answer)
+        assert len(found) > 70
+        return found
+
+    return look
+
+
+def unmarked(text: str) -> str:
+    while MARKED.search(text):
+        text = MARKED.sub("", text)
+    return text
+
+
+def test_every_text_that_is_shown_is_translated(
+    every_page: Callable[[], dict[str, Shown]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mark(text: str) -> str:
+        return f"{BEGIN}{text}{END}" if text else text
+
+    real = translation._trans  # type: ignore[attr-defined]
+    monkeypatch.setattr(real, "gettext", mark, raising=False)
+    monkeypatch.setattr(real, "pgettext", lambda context, text: mark(text), raising=False)
+    monkeypatch.setattr(real, "ngettext", lambda one, many, n: mark(many), raising=False)
+    monkeypatch.setattr(real, "npgettext", lambda c, one, many, n: mark(many), raising=False)
+    found: dict[str, str] = {}
+    for name, shown in every_page().items():
+        lines = unmarked(shown.text).split("\n")
+        for line in [*lines, *map(unmarked, shown.attributes)]:
+            for part in re.split(r"[|\u203a·,()]", line):
+                if WORD.search(part) and not DATA.fullmatch(part.strip()):
+                    found.setdefault(part.strip(), name)
+    assert found == {}
+
+
+@cache
+def english_texts(language: str) -> dict[str, str]:
+    """The texts of three words and more, which are not the same by chance, translated."""
+    path = Path(mcp_django.__file__).parent / "locale" / language / "LC_MESSAGES" / "django.po"
+    with path.open("rb") as file:
+        found = {str(one.id): str(one.string) for one in read_po(file) if one.id}
+    return {en: text for en, text in found.items() if en != text and len(en.split()) > 2}
+
+
+@pytest.mark.parametrize("language", ["de", "es", "fr"])
+def test_a_page_is_in_one_language(
+    every_page: Callable[[], dict[str, Shown]], settings: Any, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    english = english_texts(language)
+    with translation.override(language):
+        found = every_page()
+    for name, shown in found.items():
+        mixed = [line for line in [*shown.lines(), *shown.attributes] if line in english]
+        assert not mixed, (name, mixed)
+    # Some page has each of them.
+    every = "\n".join(line for shown in found.values() for line in shown.lines())
+    assert sum(text in every for text in english.values()) > 100

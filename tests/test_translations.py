@@ -1,0 +1,119 @@
+"""Every text of the package is in the catalogs that it ships, translated and compiled."""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_file
+from babel.messages.pofile import read_po
+from django.utils.translation.template import templatize
+
+import mcp_django
+
+PACKAGE = Path(mcp_django.__file__).parent
+LANGUAGES = ["de", "es", "fr"]
+KEYWORDS = {
+    **DEFAULT_KEYWORDS,
+    "gettext_lazy": None,
+    "ngettext_lazy": (1, 2),
+    "npgettext": ((1, "c"), 2, 3),
+    "npgettext_lazy": ((1, "c"), 2, 3),
+    "pgettext_lazy": ((1, "c"), 2),
+}
+# What `templatize` leaves of the tags of a template.
+CALL = re.compile(r"\b(n?p?)gettext\(((?:\s*u?'(?:[^'\\]|\\.)*',?|\s*u?\"(?:[^\"\\]|\\.)*\",?)+)")
+PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|%%|\{\w*\}|</?\w+[^>]*>")
+
+Text = tuple[str | None, str | tuple[str, ...]]
+"""The context of a text, and the text itself, or its singular and plural."""
+
+
+def in_python(path: Path) -> Iterator[Text]:
+    for _, message, _, context in extract_from_file("python", path, keywords=KEYWORDS):
+        texts = (message,) if isinstance(message, str) else tuple(filter(None, message))
+        yield context, texts if len(texts) > 1 else texts[0]
+
+
+def in_template(path: Path) -> Iterator[Text]:
+    for kind, given in CALL.findall(templatize(path.read_text())):
+        texts = list(ast.literal_eval(f"({given.rstrip(',')},)"))
+        context = texts.pop(0) if "p" in kind else None
+        yield context, tuple(texts) if "n" in kind else texts[0]
+
+
+@cache
+def in_package() -> frozenset[Text]:
+    """The texts that code and templates translate."""
+    found = {text for path in PACKAGE.rglob("*.py") for text in in_python(path)}
+    for path in PACKAGE.rglob("*.html"):
+        found.update(in_template(path))
+    return frozenset(found)
+
+
+@cache
+def catalog(language: str) -> Catalog:
+    with (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.po").open("rb") as file:
+        return read_po(file, locale=language)
+
+
+def messages(language: str) -> list[Message]:
+    return [one for one in catalog(language) if one.id]
+
+
+def test_the_extraction_finds_texts_of_each_kind() -> None:
+    found = in_package()
+    assert len(found) > 1000
+    for text in (
+        (None, "Try it"),
+        (None, "last seen"),
+        (None, ("%(n)s call", "%(n)s calls")),
+        ("place of a file", "project"),
+        (None, "The URL of this server:"),
+    ):
+        assert text in found
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_catalog_holds_every_text_and_no_other(language: str) -> None:
+    held = {(one.context, one.id) for one in messages(language)}
+    missing = sorted(map(str, in_package() - held))
+    assert not missing, "Run django-admin makemessages in mcp_django/; it lacks these"
+    assert not sorted(map(str, held - in_package()))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_text_is_translated(language: str) -> None:
+    for one in messages(language):
+        assert "fuzzy" not in one.flags, one.id
+        texts = one.string if isinstance(one.string, tuple) else (one.string,)
+        assert all(texts), one.id
+        ids: tuple[str, ...] = one.id if isinstance(one.id, tuple) else (one.id,)  # type: ignore[assignment]
+        for english, text in zip(ids, texts, strict=True):
+            known = set(PLACEHOLDER.findall(english))
+            assert known == set(PLACEHOLDER.findall(text)), (english, text)
+            assert english[:1].isspace() == text[:1].isspace(), english
+            assert english.count("\n") == text.count("\n"), english
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_compiled_catalog_is_that_of_the_texts(language: str) -> None:
+    with (PACKAGE / "locale" / language / "LC_MESSAGES" / "django.mo").open("rb") as file:
+        compiled: dict[Any, str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+    expected: dict[Any, str] = {}
+    for one in messages(language):
+        begin = f"{one.context}\x04" if one.context else ""
+        if isinstance(one.id, tuple):
+            forms = {(begin + one.id[0], n): text for n, text in enumerate(one.string)}
+            expected.update(forms)
+        else:
+            expected[begin + one.id] = one.string  # type: ignore[assignment]
+    compiled.pop("", None)
+    assert compiled == expected, "Run django-admin compilemessages in mcp_django/"
