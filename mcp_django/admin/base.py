@@ -129,6 +129,22 @@ def short_time(moment: datetime | None) -> str:
     return date_format(to_local_time(moment), "SHORT_DATETIME_FORMAT")
 
 
+def time_column(field: str, label: Any) -> Callable[[Any], str]:
+    """Return a column of a list: the time in this field, in the short format of the language."""
+
+    @admin.display(description=label, ordering=field)
+    def column(row: Any) -> str:
+        return short_time(getattr(row, field))
+
+    column.__name__ = field
+    return column
+
+
+def with_details(main: Any, details: Any) -> SafeString:
+    """Return the text of a cell, followed by less important details."""
+    return format_html('{} <span class="mcp-quiet">{}</span>', main, details)
+
+
 def has_all_words(words: Iterable[str], text: str) -> bool:
     """Return whether a text has all of these words, which are in lower case."""
     lower = text.lower()

@@ -42,6 +42,7 @@ from mcp_django.admin.base import (
     link_to_row,
     render_list,
     render_outcome,
+    with_details,
 )
 from mcp_django.admin.call_filters import (
     SEARCH_HELP,
@@ -197,7 +198,7 @@ class CallAdmin(ReadOnlyAdmin):
         if len([*all_servers()]) < 2:
             return shown
         server = row.call_list.link(row.server, "server__exact", row.server)
-        return format_html('{} <span class="mcp-quiet">{}</span>', shown, server)
+        return with_details(shown, server)
 
     @admin.display(description=_("user"))
     def user(self, row: Any) -> Any:

@@ -22,7 +22,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import CodeSyncAdmin, ConditionFilter, SwitchableAdmin, has_all_words
+from mcp_django.admin.base import (
+    CodeSyncAdmin,
+    ConditionFilter,
+    SwitchableAdmin,
+    has_all_words,
+    with_details,
+)
 from mcp_django.admin.call_filters import calls_url, component_query
 from mcp_django.admin.override_forms import (
     LIST_FIELDS,
@@ -205,7 +211,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         """Return the kind, the server, the hints and the permission."""
         told = [row.server, self.hints(row), self.guards(row)]
         quiet = format_html_join(" · ", "{}", ((one,) for one in told if one))
-        return format_html('{} <span class="mcp-quiet">{}</span>', self.shown_kind(row), quiet)
+        return with_details(self.shown_kind(row), quiet)
 
     @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:

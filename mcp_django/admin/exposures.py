@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import SwitchableAdmin, server_choices
+from mcp_django.admin.base import SwitchableAdmin, server_choices, time_column
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
     ModelExposureForm,
@@ -97,7 +97,14 @@ class ExposureAdmin(SwitchableAdmin):
     lists: ClassVar[tuple[str, ...]]
     """All lists that can contain the components of a row."""
 
-    list_display = ["target", "server", "name", "is_enabled", "state", "changed_at"]
+    list_display = [
+        "target",
+        "server",
+        "name",
+        "is_enabled",
+        "state",
+        time_column("changed_at", _("changed")),
+    ]
     list_filter = ["server", "is_enabled"]
     search_fields = ["target", "name"]
     actions = ["enable", "disable"]

@@ -22,7 +22,7 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import text_area
+from mcp_django.admin.base import text_area, time_column
 from mcp_django.admin.texts import AdminTextType, TextAdmin, TextForm
 from mcp_django.core.resource import MAX_DESCRIPTION, is_skill_name
 from mcp_django.exceptions import InvalidParams
@@ -269,7 +269,15 @@ class PromptTextAdmin(TextAdmin):
     form = PromptForm
     identity_fields = ("title", "description")
     content_fields = ("arguments", "text")
-    list_display = ["name", "server", "title", "is_enabled", "state", "version", "changed_at"]
+    list_display = [
+        "name",
+        "server",
+        "title",
+        "is_enabled",
+        "state",
+        "version",
+        time_column("changed_at", _("changed")),
+    ]
     search_fields = ["name", "title", "description", "text"]
     actions = ["enable", "disable", "duplicate"]
 
@@ -430,6 +438,13 @@ class SkillAdmin(TextAdmin):
     identity_fields = ("description",)
     content_fields = ("text", "supporting_files")
     extra_fields = ("license", "compatibility")
-    list_display = ["name", "server", "is_enabled", "state", "version", "changed_at"]
+    list_display = [
+        "name",
+        "server",
+        "is_enabled",
+        "state",
+        "version",
+        time_column("changed_at", _("changed")),
+    ]
     search_fields = ["name", "description", "text", "supporting_files"]
     actions = ["enable", "disable"]

@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import ConditionFilter, client_name, local_time, render_list
+from mcp_django.admin.base import ConditionFilter, client_name, local_time, render_list, time_column
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
@@ -63,17 +63,8 @@ class SessionAdmin(RevocableAdmin):
 
     change_list_template = "admin/mcp_django/session_list.html"
     list_display = [
-        "client",
-        "user",
-        "server_name",
-        "protocol_version",
-        "live",
-        "stream_count",
-        "subscription_count",
-        "seen_at",
-        "created_at",
-        "expires_at",
-        "transport",
+        *("client", "live", "user", "server_name", "protocol_version"),
+        *("stream_count", "subscription_count", time_column("seen_at", _("last seen"))),
     ]
     list_filter = [SessionStateFilter, "protocol_version", "server"]
     list_select_related = ["user"]

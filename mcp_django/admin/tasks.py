@@ -31,6 +31,8 @@ from mcp_django.admin.base import (
     local_time,
     render_list,
     render_outcome,
+    time_column,
+    with_details,
 )
 from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import RevocableAdmin
@@ -80,8 +82,8 @@ class TaskAdmin(RevocableAdmin):
 
     change_list_template = "admin/mcp_django/task_list.html"
     list_display = [
-        *("tool", "server", "caller_name", "client", "shown_status", "shown_message"),
-        *("created_at", "updated_at", "expires_at"),
+        *("tool_and_server", "status_and_message", "caller_and_client"),
+        *(time_column("created_at", _("created")), time_column("expires_at", _("expires"))),
     ]
     list_filter = ["status", ServerFilter, "created_at"]
     list_select_related = ["user"]
@@ -189,10 +191,20 @@ class TaskAdmin(RevocableAdmin):
             tone, text = "fair", gettext("%(status)s (with a tool error)") % {"status": text}
         return render_outcome(tone, text)
 
-    @admin.display(description=_("status message"))
-    def shown_message(self, row: Task) -> str:
-        """Return the status message, shortened."""
-        return one_line(row.status_message)
+    @admin.display(description=_("tool"), ordering="tool")
+    def tool_and_server(self, row: Task) -> SafeString:
+        """Return the tool and its server."""
+        return with_details(row.tool, row.server)
+
+    @admin.display(description=_("status"), ordering="status")
+    def status_and_message(self, row: Task) -> SafeString:
+        """Return the status and the status message, shortened."""
+        return with_details(self.shown_status(row), one_line(row.status_message))
+
+    @admin.display(description=_("caller"))
+    def caller_and_client(self, row: Task) -> SafeString:
+        """Return the names of the caller and the client."""
+        return with_details(self.caller_name(row), self.client(row))
 
     # The page of one task ---------------------------------------------------------------------
 

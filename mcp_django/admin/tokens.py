@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.admin.base import ConditionFilter, server_choices, short_time
+from mcp_django.admin.base import ConditionFilter, server_choices, short_time, time_column
 from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
@@ -205,8 +205,8 @@ class AccessTokenAdmin(RevocableAdmin):
 
     form = TokenForm
     list_display = [
-        *("name", "state", "masked", "user", "scope_list", "server_list", "network_list"),
-        *("last_used", "expires"),
+        *("name", "state", "masked", "user", "scope_list", "server_list"),
+        *(time_column("last_used_at", _("last used")), "expires"),
     ]
     list_filter = [TokenStateFilter, "created_at"]
     list_select_related = ["user"]
@@ -345,11 +345,6 @@ class AccessTokenAdmin(RevocableAdmin):
         """Return the networks that requests may come from."""
         return ", ".join(token.networks) or gettext("any network")
 
-    @admin.display(description=_("last used"), ordering="last_used_at")
-    def last_used(self, token: AccessToken) -> str:
-        """Return when the token was last used."""
-        return short_time(token.last_used_at)
-
     @admin.display(description=_("expires"), ordering="expires_at")
     def expires(self, token: AccessToken) -> str:
         """Return when the token expires."""
@@ -372,7 +367,9 @@ class AccessTokenAdmin(RevocableAdmin):
 class AuthEventAdmin(ReadOnlyAdmin):
     """The security log, read-only; rows are pruned by age alone."""
 
-    list_display = ["at", "kind", "username", "client_id", "server", "address"]
+    list_display = [
+        *(time_column("at", _("time")), "kind", "username", "client_id", "server", "address"),
+    ]
     list_filter = ["kind", "at"]
     search_fields = ["username", "client_id", "address"]
     date_hierarchy = "at"

@@ -98,14 +98,14 @@ def test_the_list_says_who_has_what_open() -> None:
     client = superuser()
     response = client.get(LIST)
     page = text_of(response)
-    assert "Robin &lt;b&gt; 7 ada shop 2025-11-25" in page
-    assert "unknown - shop 2024-11-05" in page
-    assert page.count("Streamable HTTP") == page.count("HTTP+SSE") == 1
+    assert "Robin &lt;b&gt; 7 ada shop 2025-11-25 2 1 " in page
+    assert "unknown - shop 2024-11-05 0 0 " in page
     assert "subscriptions/listen" in page
     one = next(row for row in response.context["cl"].result_list if row.pk == session.pk)
     assert (one.subscription_count, one.stream_count, one.is_live) == (1, 2, True)
     assert "ada" not in text_of(client.get(f"{LIST}?q=bob")).partition("Filter")[0].split()
     detail = text_of(client.get(f"{LIST}{session.pk}/change/"))
+    assert "Transport: Streamable HTTP" in detail
     assert "shop://clock" in detail
     assert detail.count("response to a request") == 3
     assert "elicitation" in detail

@@ -191,9 +191,10 @@ def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
     begun("other")
     page = text_of(superuser().get(LIST))
     said = "ada Robin &lt;b&gt; 7"
-    assert f"dust chores {said} working Half of it &lt;b&gt;\\u{{202e}}is&lt;/b&gt; done" in page
-    assert f"ask chores {said} input required" in page
-    assert "other chores anonymous Robin" in page
+    message = "Half of it &lt;b&gt;\\u{202e}is&lt;/b&gt; done"
+    assert f"dust chores working {message} {said}" in page
+    assert f"ask chores input required {said}" in page
+    assert "other chores working anonymous Robin" in page
     assert row.pk not in page
 
 

@@ -173,8 +173,27 @@ def test_the_keyboard_reaches_everything_that_can_be_pressed(
     find_nothing(paths, unreachable)
 
 
+# How much of a list is hidden at its side, in pixels.
+TOO_WIDE = """() => {
+  const list = document.querySelector("#result_list");
+  return list === null ? 0 : list.scrollWidth - list.closest(".results").clientWidth;
+}"""
 # What takes a click, and is not in the order of the keyboard.
 UNREACHABLE = """() => [...document.querySelectorAll(
   "#content :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
 )].filter(one => one.checkVisibility() && !one.disabled && one.tabIndex < 0)
   .map(one => one.outerHTML.slice(0, 200))"""
+
+
+@pytest.mark.parametrize("language", ["en", "de", "es", "fr"])
+def test_lists_fit_beside_the_menu_and_the_filters(
+    language: str, paths: list[str], visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit(locale=language, viewport={"width": 1280, "height": 900})
+
+    def overflow(path: str) -> int:
+        visitor.open(path)
+        width: int = visitor.page.evaluate(TOO_WIDE)
+        return width
+
+    find_nothing([path for path in paths if path.count("/") == 4], overflow)
