@@ -5,10 +5,11 @@ Access can be revoked but not edited: a consent is the user's decision, not the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION
 from django.contrib.admin.views.main import ChangeList
@@ -21,8 +22,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
 from mcp_django.admin_base import DelegationAdmin, NoEditAdmin, RevocableAdmin
+from mcp_django.auth.endpoints import all_resources
 from mcp_django.conf import get_settings
-from mcp_django.oauth.clients import ClientDisplay, client_displays
+from mcp_django.oauth.clients import ClientDisplay, client_displays, site_scopes
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
 from mcp_django.oauth.upstream import grants
@@ -151,11 +153,61 @@ class ConsentAdmin(RevocableAdmin):
         return None
 
 
+class _KeysField(forms.JSONField):
+    """A JSON Web Key Set; empty for none."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the keys as JSON, and no text for none."""
+        return "" if value is None else super().prepare_value(value)
+
+
+class ClientProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
+    """The form of a client profile, with the scopes and servers of this site to select."""
+
+    allowed_scopes = forms.MultipleChoiceField(
+        label=_("Allowed scopes"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Without any, the scopes that the servers require of every caller."),
+    )
+    allowed_resources = forms.MultipleChoiceField(
+        label=_("Allowed servers"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Leave empty for access to every server."),
+    )
+
+    # The servers of the site by their URLs, set on a subclass for each request.
+    resources: ClassVar[Mapping[str, Any]] = {}
+
+    class Meta:
+        model = ClientProfile
+        # The admin adds the others, with what it sets for each kind of field.
+        fields = ["client_id"]
+        field_classes: ClassVar[dict[str, Any]] = {"jwks": _KeysField}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        described = {**site_scopes(), **get_settings().scopes}
+        servers = {url: server.identity().get("title") for url, server in self.resources.items()}
+        for name, known in (("allowed_scopes", described), ("allowed_resources", servers)):
+            if name not in self.fields:
+                continue
+            field: Any = self.fields[name]
+            # What the site no longer has stays selected until it is cleared.
+            stored = [one for one in getattr(self.instance, name) or () if isinstance(one, str)]
+            field.choices = [
+                (one, f"{one}: {known[one]}" if known.get(one) else one)
+                for one in dict.fromkeys((*known, *stored))
+            ]
+
+
 @admin.register(ClientProfile)
 class ClientProfileAdmin(DelegationAdmin):
     """Client profiles, which give machine clients their service account."""
 
     acts_as = "service_user"
+    form = ClientProfileForm
     # Keys are fetched over HTTPS only.
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
     list_display = ["client_name", "client_id", "service_user", "created_at", "last_used_at"]
@@ -168,9 +220,21 @@ class ClientProfileAdmin(DelegationAdmin):
         """Return a changelist that loads the client of each row."""
         return _ClientChangeList
 
+    def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return the form class with the servers of the site, as this request reaches them."""
+        form = super().get_form(request, obj, *args, **kwargs)
+        form.resources = all_resources(request)
+        return form
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Return the fields; the name of the client is known once the profile exists."""
+        client = ["client_id", "client_name"] if obj else ["client_id"]
+        shown = ("service_user", "allowed_scopes", "allowed_resources", "jwks", "jwks_url")
+        return [*client, *shown, "last_used_at"]
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the read-only fields; the client of an existing profile cannot be changed."""
-        return ["last_used_at", *(["client_id"] if obj else [])]
+        return [*(["client_id", "client_name"] if obj else []), "last_used_at"]
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may delete consents, which revoking also requires."""

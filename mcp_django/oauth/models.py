@@ -35,18 +35,9 @@ class ClientProfile(models.Model):
         verbose_name=_("service account"),
         help_text=_("The account the client acts as when no user signs in (client credentials)."),
     )
-    allowed_scopes = models.JSONField(
-        _("allowed scopes"),
-        default=list,
-        blank=True,
-        help_text=_("If empty, the scopes that the servers require of every caller."),
-    )
-    allowed_resources = models.JSONField(
-        _("allowed servers"),
-        default=list,
-        blank=True,
-        help_text=_("URLs of servers. If empty, every server of this site."),
-    )
+    allowed_scopes = models.JSONField(_("allowed scopes"), default=list, blank=True)
+    allowed_resources = models.JSONField(_("allowed servers"), default=list, blank=True)
+    """The URLs of servers."""
     jwks = models.JSONField(
         _("public keys"),
         null=True,

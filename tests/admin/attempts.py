@@ -55,7 +55,7 @@ PROPOSED, ROW = "what-is-to-be-approved", "a-customer-of-the-shop"
 TOLD = {"server": "shelf", "is_enabled": "on", "based_on": "2"}
 PROMPT = {**TOLD, "name": "another", "text": "Say it all."}
 SKILL = {**TOLD, "name": "another", "description": "How.", "text": "Say it all."}
-PROFILE = {"client_id": "another", "allowed_scopes": '["mcp"]', "allowed_resources": "[]"}
+PROFILE = {"client_id": "another", "allowed_scopes": ["mcp"]}
 MODEL = {
     "is_enabled": "on",
     "paths-fields": ["id", "name"],

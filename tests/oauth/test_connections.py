@@ -301,7 +301,7 @@ def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
     root = parties.make_user("root", is_superuser=True)
     client.force_login(clerk)
     address = "/admin/mcp_oauth/clientprofile/"
-    form = {"client_id": app.client_id, "allowed_scopes": "[]", "allowed_resources": "[]"}
+    form = {"client_id": app.client_id}
     refused = client.post(f"{address}add/", {**form, "service_user": root.pk})
     assert "no more permissions and groups" in refused.content.decode()
     assert not ClientProfile.objects.exists()
@@ -316,6 +316,29 @@ def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
     assert client.post(change, {**form, "service_user": clerk.pk}).status_code == 403
     profile.refresh_from_db()
     assert (profile.service_user, profile.jwks) == (root, None)
+
+
+def test_scopes_and_servers_of_a_client_are_selected(client: Client, app: Any) -> None:
+    profile = ClientProfile.objects.create(
+        client_id=app.client_id, allowed_scopes=["former"], allowed_resources=[parties.RESOURCE]
+    )
+    client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    address = f"/admin/mcp_oauth/clientprofile/{profile.pk}/change/"
+    page = client.get(address)
+    form = page.context["adminform"].form
+    assert ("mcp", "mcp: Use the tools of this site") in form["allowed_scopes"].field.choices
+    # What the site does not declare any more is shown, so that it can be cleared.
+    assert form["allowed_scopes"].value() == ["former"]
+    assert {url for url, _ in form["allowed_resources"].field.choices} >= {parties.RESOURCE}
+    assert form["jwks"].value() == ""
+    assert app.name in page.content.decode()
+    sent = {"allowed_scopes": ["mcp"], "allowed_resources": []}
+    assert client.post(address, {**sent, "jwks": ""}).status_code == 302
+    profile.refresh_from_db()
+    assert (profile.allowed_scopes, profile.allowed_resources, profile.jwks) == (["mcp"], [], None)
+    unknown = client.post(address, {"allowed_scopes": ["unknown"]})
+    assert unknown.status_code == 200
+    assert "unknown is not one of the available choices" in unknown.content.decode()
 
 
 @pytest.mark.parametrize("model", ["consent", "clientprofile"])

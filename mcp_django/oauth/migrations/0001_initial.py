@@ -59,8 +59,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('client_id', models.CharField(max_length=255, unique=True, verbose_name='client')),
-                ('allowed_scopes', models.JSONField(blank=True, default=list, help_text='If empty, the scopes that the servers require of every caller.', verbose_name='allowed scopes')),
-                ('allowed_resources', models.JSONField(blank=True, default=list, help_text='URLs of servers. If empty, every server of this site.', verbose_name='allowed servers')),
+                ('allowed_scopes', models.JSONField(blank=True, default=list, verbose_name='allowed scopes')),
+                ('allowed_resources', models.JSONField(blank=True, default=list, verbose_name='allowed servers')),
                 ('jwks', models.JSONField(blank=True, help_text='A JSON Web Key Set. A client with keys can authenticate only with them.', null=True, verbose_name='public keys')),
                 ('jwks_url', models.URLField(blank=True, max_length=500, verbose_name='URL of the public keys')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
