@@ -126,9 +126,10 @@ def test_a_prompt_tells_of_its_switch(few_servers: None) -> None:
 
 
 def test_a_prompt_tells_of_its_arguments_and_its_text(few_servers: None) -> None:
-    MCPServer("written", permission=AllowAny)
+    # Servers are registered weakly.
+    server = MCPServer("written", permission=AllowAny)
     client, page = superuser(), "/admin/mcp_django/prompttext/"
-    client.post(f"{page}add/", prompts.form())
+    client.post(f"{page}add/", prompts.form(server=server.name))
     row = PromptText.objects.get()
     changed = prompts.form(
         **{"arguments-1-choices": "warm\r\nsharp\r\n", "text": "Dear {{ to }}.", "based_on": "1"}

@@ -129,9 +129,9 @@ def test_what_waits_and_what_is_broken_is_told_with_a_link() -> None:
         Approval.objects.create(
             server="shelf", component="clear", by="staff", user_name="ada", expires_at=expires
         )
-    MCPServer("texts", permission=AllowAny)
+    server = MCPServer("texts", permission=AllowAny)
     PromptText.objects.create(server="gone", name="greet", text="Hello", version=1)
-    ModelExposure.objects.create(server="texts", target="shop.Nothing")
+    ModelExposure.objects.create(server=server.name, target="shop.Nothing")
     Component.objects.filter(key="clear").update(groups="Editors")
     client = superuser()
     html = client.get(INDEX).content.decode()
