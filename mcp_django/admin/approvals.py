@@ -16,9 +16,8 @@ from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import ConditionFilter, short_time
+from mcp_django.admin.base import ConditionFilter, find_server, short_time
 from mcp_django.admin.call_filters import calls_url
-from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.execution.approval_guard import (
     PERMISSION,

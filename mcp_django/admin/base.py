@@ -176,6 +176,11 @@ def link_to_row(model: str, pk: Any, text: str) -> SafeString | str:
     return format_html('<a href="{}">{}</a>', url, text)
 
 
+def find_server(name: str) -> MCPServer | None:
+    """Return the server with this name, or ``None`` if it is not in the code."""
+    return next((one for one in all_servers() if one.name == name), None)
+
+
 # Forms that detect concurrent edits ---------------------------------------------------------------
 
 # The columns that control access; each model has some of them.

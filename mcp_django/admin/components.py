@@ -26,6 +26,7 @@ from mcp_django.admin.base import (
     CodeSyncAdmin,
     ConditionFilter,
     SwitchableAdmin,
+    find_server,
     has_all_words,
     with_details,
 )
@@ -41,7 +42,7 @@ from mcp_django.admin.override_forms import (
     names_in,
     publish_change_once,
 )
-from mcp_django.admin.servers import component_pages, find_server, servers_that_are_off
+from mcp_django.admin.servers import component_pages, servers_that_are_off
 from mcp_django.admin.statistics import (
     NO_FIGURES,
     WINDOW,

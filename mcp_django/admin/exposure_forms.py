@@ -20,11 +20,10 @@ from django.db.models import Model
 from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import text_area
+from mcp_django.admin.base import find_server, text_area
 from mcp_django.admin.components import describe_audience
 from mcp_django.admin.exposure_fields import USES, ExcludedPaths, FieldTable, PathRow, path_rows
 from mcp_django.admin.override_forms import CODE, RestrictedForm, ScopesField
-from mcp_django.admin.servers import find_server
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context

@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import SwitchableAdmin, server_choices, time_column
+from mcp_django.admin.base import SwitchableAdmin, find_server, server_choices, time_column
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
     ModelExposureForm,
@@ -28,7 +28,7 @@ from mcp_django.admin.exposure_forms import (
     rest_methods_of,
 )
 from mcp_django.admin.override_forms import publish_change_once
-from mcp_django.admin.servers import find_server, pages_of_made
+from mcp_django.admin.servers import pages_of_made
 from mcp_django.integrations.models.columns import resolve_path
 from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import Exposure, ModelExposure, ViewExposure

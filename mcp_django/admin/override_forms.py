@@ -23,7 +23,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import ModelForm, OptimisticLockForm
+from mcp_django.admin.base import ModelForm, OptimisticLockForm, find_server
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import parse_permissions
 from mcp_django.conf import parse_rates
@@ -48,7 +48,7 @@ from mcp_django.overrides.state import (
 )
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import nearest
-from mcp_django.server import MCPServer, all_servers, known_scopes
+from mcp_django.server import MCPServer, known_scopes
 
 Choice = tuple[str, str]
 
@@ -332,8 +332,7 @@ class ComponentForm(OverrideForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        servers = (one for one in all_servers() if one.name == self.instance.server)
-        declared = find_component(next(servers, None), self.instance)
+        declared = find_component(find_server(self.instance.server), self.instance)
         for name in {"title", "description"} & self.fields.keys() if declared else ():
             self.fields[name].widget.attrs["placeholder"] = str(getattr(declared, name))
 

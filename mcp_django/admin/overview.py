@@ -23,13 +23,12 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _
 
-from mcp_django.admin.base import KIND_TITLES, SERVER_PAGES
+from mcp_django.admin.base import KIND_TITLES, SERVER_PAGES, find_server
 from mcp_django.admin.call_filters import calls_url
 from mcp_django.admin.components import NO_OVERRIDE_VALUES
 from mcp_django.admin.exposures import broken_exposures
 from mcp_django.admin.override_forms import is_valid_row
 from mcp_django.admin.prompts import PROMPTS, SKILLS
-from mcp_django.admin.servers import find_server
 from mcp_django.admin.statistics import FAILURES, MAX_CALLS, REFUSALS
 from mcp_django.admin.tasks import ANONYMOUS
 from mcp_django.admin_base import describe_entry

@@ -28,6 +28,7 @@ from mcp_django.admin.base import (
     CodeSyncAdmin,
     ServerPage,
     ServerPageRequest,
+    find_server,
     server_page as register_page,
 )
 from mcp_django.admin.call_filters import calls_url, component_query
@@ -51,7 +52,7 @@ from mcp_django.management.clients import (
 from mcp_django.management.connect import entry_name, install_link, render_config
 from mcp_django.management.lookups import is_public, server_urls
 from mcp_django.models import Component, Server
-from mcp_django.server import MCPServer, all_servers
+from mcp_django.server import MCPServer
 from mcp_django.storage.versions import LISTS
 from mcp_django.transports.site_pages import offers_sign_in
 
@@ -61,11 +62,6 @@ COUNTED: Mapping[str, Any] = {
     Component.Kind.TEMPLATE: ngettext_lazy("%d resource template", "%d resource templates"),
     Component.Kind.PROMPT: ngettext_lazy("%d prompt", "%d prompts"),
 }
-
-
-def find_server(name: str) -> MCPServer | None:
-    """Return the server with this name, or ``None`` if it is not in the code."""
-    return next((one for one in all_servers() if one.name == name), None)
 
 
 def servers_that_are_off() -> set[str]:

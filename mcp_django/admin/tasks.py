@@ -27,6 +27,7 @@ from mcp_django.admin.base import (
     EMPTY_VALUE,
     ServerFilter,
     client_name,
+    find_server,
     link_to_row,
     local_time,
     render_list,
@@ -34,7 +35,6 @@ from mcp_django.admin.base import (
     time_column,
     with_details,
 )
-from mcp_django.admin.servers import find_server
 from mcp_django.admin_base import RevocableAdmin
 from mcp_django.auth.principal import anonymous_principal, key_of
 from mcp_django.conf import get_settings
