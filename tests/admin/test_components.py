@@ -393,7 +393,7 @@ def test_the_list_of_a_thousand_opens_with_few_queries(
     calls(200, component="tool-7")
     with django_assert_max_num_queries(18):
         response = client.get(LIST, {"missing": "yes"})
-    assert len(response.context["cl"].result_list) == 100
+    assert len(response.context["cl"].result_list) == 50
 
 
 # Several at once ----------------------------------------------------------------------------------
