@@ -34,6 +34,14 @@ from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest
 
+DOCUMENTATION = "https://django-mcp-provider.readthedocs.io/en/stable/"
+
+
+def docs_url(page: str) -> str:
+    """Return the URL of a page of the documentation, for hints and errors."""
+    return f"{DOCUMENTATION}{page}.html"
+
+
 # Issuers and OAuth --------------------------------------------------------------------------------
 
 # The types of ``MCP_DJANGO["JWT"]``, ``["INTROSPECTION"]`` and ``["OAUTH"]``. Keys are in upper
@@ -370,7 +378,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The current settings. Times are in seconds, sizes in bytes; see docs/settings.md."""
+    """The current settings. Times are in seconds, sizes in bytes."""
 
     title: str = ""
     instructions: str = ""
@@ -507,7 +515,7 @@ def _describe_error(error: Any) -> tuple[str, str]:
     key, *within = (one for one in error["loc"] if one != "[key]")
     key = str(key).upper()
     place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{one!r}]" for one in within)
-    message, hint = error["msg"].removeprefix("Value error, "), "See docs/settings.md."
+    message, hint = error["msg"].removeprefix("Value error, "), f"See {docs_url('settings')}."
     if error["type"] == "unexpected_keyword_argument":
         inner = next((one for one in reversed(within) if one in _MEMBERS), key)
         return f"{place}: unknown key.", _suggest_key(str(within[-1]), _MEMBERS[inner])

@@ -18,6 +18,7 @@ from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, find_codenames, parse_permissions
 from mcp_django.checks.site import DISTRIBUTION, Problem, itself, system_check
+from mcp_django.conf import docs_url
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
@@ -85,7 +86,7 @@ def check_open_servers(server: MCPServer) -> Iterator[Problem]:
         what = "allows anonymous access (AllowAny) and has no rate limit"
         hint = (
             "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous callers "
-            "are counted by address. See docs/rates.md."
+            f"are counted by address. See {docs_url('rates')}."
         )
         yield f"The server {server.name!r} {what}.", hint
 

@@ -23,7 +23,14 @@ from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
 from mcp_django.auth.endpoints import canonicalize_url
 from mcp_django.auth.pages import SIGN_IN_HINT, has_sign_in_page
-from mcp_django.conf import DEFAULT_LAYER, Check, Settings, find_problems, get_settings
+from mcp_django.conf import (
+    DEFAULT_LAYER,
+    Check,
+    Settings,
+    docs_url,
+    find_problems,
+    get_settings,
+)
 from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
@@ -231,7 +238,8 @@ def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
         return
     if wanted_seconds() and reason:
         what = f"Callers of the server {server.name!r} are looked up on each request: {reason}."
-        yield what, "Nothing is needed; docs/security.md tells what a cached caller saves."
+        hint = f"Nothing is needed. What a cached caller saves: {docs_url('security')}."
+        yield what, hint
 
 
 # Authentication backends --------------------------------------------------------------------------
@@ -482,8 +490,8 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             f"Some tools run as tasks ({running}) in threads of the web process; the tasks are "
             "lost when it ends.",
             hint=(
-                "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS with worker processes; see "
-                "docs/tasks.md."
+                "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS with worker processes. See "
+                f"{docs_url('tasks')}."
             ),
             id="mcp_django.W019",
         )

@@ -21,7 +21,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from mcp_django.conf import get_settings
+from mcp_django.conf import docs_url, get_settings
 from mcp_django.core.questions import (
     Elicit,
     ElicitURL,
@@ -301,7 +301,8 @@ class UnstreamedPort(NullPort):
             _progress_warning_logged.set()
             logger.warning(
                 "A component reports progress, but WSGI cannot stream it to the client. Serve the "
-                "site over ASGI (see docs/deploy.md). This warning is logged once per process."
+                "site over ASGI (see %s). This warning is logged once per process.",
+                docs_url("deploy"),
             )
 
 

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_overloads
 
@@ -14,8 +15,9 @@ import pytest
 import mcp_django
 import mcp_django.auth.permissions
 import mcp_django.test
+from mcp_django.conf import DOCUMENTATION, docs_url
 from mcp_django.core import registry
-from tests.docs.fences import DOCS
+from tests.docs.fences import DOCS, pages
 from tests.processes import REPOSITORY
 
 
@@ -65,3 +67,17 @@ def test_the_reference_has_every_option_of_the_decorators() -> None:
         for one in (registry.tool, registry.prompt)
     )
     assert documented == [{*one} - {"server", "uri"} for one in (tool, resource, prompt)]
+
+
+def test_texts_link_to_pages_that_exist() -> None:
+    """Hints and errors of the package link to the documentation by its address."""
+    package = REPOSITORY / "mcp_django"
+    code = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    linked = set(re.findall(r"""docs_url\(["']([^"']+)["']\)""", code))
+    assert linked >= {"settings", "rates", "tasks"}
+    assert linked <= {*pages()}
+    # Readers of an installed package do not have the folder of the repository.
+    assert not re.findall(r"\bdocs/\w+\.md", code)
+    metadata = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    urls = metadata["project"]["urls"]
+    assert urls == {"Documentation": DOCUMENTATION, "Changelog": docs_url("changes")}

@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from mcp_django.conf import get_settings, is_loopback
+from mcp_django.conf import docs_url, get_settings, is_loopback
 
 # The length of the column, and the characters of a URL segment.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
@@ -131,7 +131,7 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False, include_context=False)
         return [
-            (f"{place}{_path(error['loc'])}: {error['msg']}.", "See docs/upstream.md.")
+            (f"{place}{_path(error['loc'])}: {error['msg']}.", f"See {docs_url('upstream')}.")
             for error in errors
         ]
     found = [
