@@ -256,12 +256,24 @@ def test_a_nested_value_is_named_with_its_place() -> None:
         ({"LIMITS": {"xyzzy": 60}}, "['LIMITS']['xyzzy']", "Known: rows, statements, seconds."),
         ({"OAUTH": {"DCR": "closed"}}, "'initial-token' or 'off', not 'closed'", "settings.html"),
         ({"AUTH": "oauth"}, "['AUTH']: Input should be a list or a tuple, not str", "settings"),
-        ({"SCOPES": {"a b": "x"}}, "['SCOPES']['a b']: 'a b' is not a valid scope", "settings.html"),
+        (
+            {"SCOPES": {"a b": "x"}},
+            "['SCOPES']['a b']: 'a b' is not a valid scope",
+            "settings.html",
+        ),
         ({"BASE_URL": "shop.example"}, "'shop.example' has no scheme", "settings.html"),
         ({"AUTH": [".auth.Backend"]}, "'.auth.Backend' is not a dotted path", "settings.html"),
-        ({"DRF": ["a..Token"]}, "'a..Token' is not a dotted path; write 'package.", "settings.html"),
+        (
+            {"DRF": ["a..Token"]},
+            "'a..Token' is not a dotted path; write 'package.",
+            "settings.html",
+        ),
         ({"OAUTH": {"CAN_CONNECT": ".rule"}}, "'.rule' is not a dotted path", "settings.html"),
-        ({"JWT": [{"ISSUER": ISSUER, "USER": "a b.c"}]}, "'a b.c' is not a dotted", "settings.html"),
+        (
+            {"JWT": [{"ISSUER": ISSUER, "USER": "a b.c"}]},
+            "'a b.c' is not a dotted",
+            "settings.html",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_the_way_out(values: Any, what: str, hint: str) -> None:

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from babel.messages.catalog import Catalog, Message
-from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_file
-from babel.messages.pofile import read_po
 from django.utils.translation.template import templatize
 
 import mcp_django
+
+pytest.importorskip("babel", reason="Babel reads the catalogs; it comes with the extra [test]")
+
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_file
+from babel.messages.pofile import read_po
 
 PACKAGE = Path(mcp_django.__file__).parent
 LANGUAGES = ["de", "es", "fr"]
