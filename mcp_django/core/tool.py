@@ -105,12 +105,13 @@ class Tool(Component):
             )
         self.require(
             isinstance(self.polling_fallback, bool),
-            f"handle is {self.polling_fallback!r}; write True or False.",
+            f"polling_fallback is {self.polling_fallback!r}; write True or False.",
         )
         self.require(
             bool(self.task)
             or (self.ask == "during" and not self.polling_fallback and self.task_ttl is None),
-            "ask, handle and task_ttl need a tool that can run as a task; add task='optional'.",
+            "ask, polling_fallback and task_ttl need a tool that can run as a task; add "
+            "task='optional'.",
         )
         self.require(
             self.task_ttl is None or self.task_ttl > 0,

@@ -184,9 +184,10 @@ def _notes(
         yield from _revision_notes(host, server, host.stdio_revisions or host.revisions)
         return
     if target.credential is None and not is_open(server) and not host.is_cloud:
+        options_for_token = "--token-env or --token" if host.reference else "--token"
         yield (
-            f"{host.title} opens a browser to sign in; to use a token instead, pass --token-env or "
-            "--token."
+            f"{host.title} opens a browser to sign in; to use a token instead, pass "
+            f"{options_for_token}."
         )
     yield from _token_notes(host, target, options["user"])
     if not options["url"] and not get_settings().base_url:

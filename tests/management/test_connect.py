@@ -215,6 +215,8 @@ def test_a_client_that_can_sign_in_needs_no_token(client: str, settings: Any) ->
     assert "MCP_TOKEN" not in outcome.out
     assert "token create" not in outcome.err
     assert CLIENTS[client].is_cloud or "opens a browser to sign in" in outcome.err
+    # No option is suggested that the command would reject.
+    assert ("--token-env" in outcome.err) == bool(CLIENTS[client].reference)
     if not CLIENTS[client].is_cloud:
         assert "tok-en" in run("connect", client, "--server", "staff", "--token", "tok-en").out
 
