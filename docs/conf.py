@@ -30,6 +30,7 @@ settings.configure(
 django.setup()
 
 from mcp_django import __version__  # noqa: E402 - the package is found only now
+from mcp_django.conf import DOCUMENTATION  # noqa: E402
 
 project = "mcp_django"
 author = "The django-mcp-provider authors"
@@ -40,6 +41,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx_copybutton",
+    "sphinx_llms_txt",
 ]
 exclude_patterns = ["_build", "examples"]
 needs_sphinx = "8.0"
@@ -61,6 +63,7 @@ nitpick_ignore_regex = [
 html_theme = "furo"
 # The theme's own dark style underlines module names, as if they were links.
 pygments_dark_style = "monokai"
+html_baseurl = DOCUMENTATION
 html_title = f"mcp_django {release}"
 # What stands in a box is important, and the theme would print it smaller.
 html_theme_options = {
@@ -73,7 +76,6 @@ html_static_path = ["_static"]
 html_css_files = ["page.css"]
 html_show_copyright = False
 html_show_sphinx = False
-html_copy_source = False
 html_show_sourcelink = False
 # A pasted console session must run: without prompts and without answers.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

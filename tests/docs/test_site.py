@@ -35,6 +35,10 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     assert result.stderr == ""
     assert result.returncode == 0
     assert "prompts" in (tmp_path / "prompts.html").read_text()
+    # The documentation for language models: an index, and all pages in one text.
+    index, whole = (tmp_path / name for name in ("llms.txt", "llms-full.txt"))
+    assert f"[Quick start]({DOCUMENTATION}_sources/start.md.txt)" in index.read_text()
+    assert "# Rate limits and quotas" in whole.read_text()
 
 
 @pytest.mark.parametrize(
