@@ -85,3 +85,24 @@ def test_texts_link_to_pages_that_exist() -> None:
     metadata = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     urls = metadata["project"]["urls"]
     assert urls == {"Documentation": DOCUMENTATION, "Changelog": docs_url("changes")}
+
+
+def test_the_links_of_the_readme_work_on_a_package_index() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    linked = re.findall(rf"\]\({re.escape(DOCUMENTATION)}([\w-]+)\.html(?:#([\w-]+))?\)", text)
+    assert len(linked) > 20
+    for page, anchor in linked:
+        assert page in pages(), page
+        assert not anchor or anchor in headings(pages()[page]), (page, anchor)
+    pictures = re.findall(rf"\]\({re.escape(DOCUMENTATION)}(_static/[\w.-]+)\)", text)
+    assert pictures
+    assert all((DOCS / one).is_file() for one in pictures)
+    # What is left leads to files of the repository, for those who have it.
+    others = set(re.findall(r"\]\((?!https?://)([^)#]+)\)", text))
+    assert others == {"demo_project/desk/mcp.py", "ARCHITECTURE.md", "CONTRIBUTING.md"}
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page."""
+    found = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in found}
