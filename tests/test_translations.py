@@ -120,3 +120,30 @@ def test_the_compiled_catalog_is_that_of_the_texts(language: str) -> None:
             expected[begin + one.id] = one.string  # type: ignore[assignment]
     compiled.pop("", None)
     assert compiled == expected, "Run django-admin compilemessages in mcp_django/"
+
+
+def test_every_text_is_written_where_it_is_translated() -> None:
+    """The extraction reads calls with a text, and no others."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation"
+            for alias in node.names
+            if alias.name in KEYWORDS
+        }
+        called = {
+            id(node.func)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        }
+        found += [
+            path.relative_to(PACKAGE).as_posix()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            if node.id in imported and id(node) not in called
+        ]
+    # Labels that the history stores, which are texts of the models; and a text of Django's.
+    assert sorted(found) == ["admin_base.py", "integrations/model_admin.py"]

@@ -123,8 +123,14 @@ class SessionAdmin(RevocableAdmin):
     @admin.action(description=_("Terminate selected sessions"), permissions=["end"])
     def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
         """Ask, then terminate the selected sessions in every process."""
-        done = partial(ngettext, "%(n)d session was terminated.", "%(n)d sessions were terminated.")
-        return self.end_selected(request, "terminate", list(queryset.select_related("user")), done)
+        return self.end_selected(
+            request,
+            "terminate",
+            list(queryset.select_related("user")),
+            lambda n: ngettext(
+                "%(n)d session was terminated.", "%(n)d sessions were terminated.", n
+            ),
+        )
 
     # Columns ----------------------------------------------------------------------------------
 

@@ -164,8 +164,12 @@ class TaskAdmin(RevocableAdmin):
     @admin.action(description=_("Cancel selected tasks"), permissions=["end"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
         """Ask, then cancel the selected tasks in every process."""
-        done = partial(ngettext, "%(n)d task was cancelled.", "%(n)d tasks were cancelled.")
-        return self.end_selected(request, "cancel", list(queryset), done)
+        return self.end_selected(
+            request,
+            "cancel",
+            list(queryset),
+            lambda n: ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n),
+        )
 
     # Columns ----------------------------------------------------------------------------------
 

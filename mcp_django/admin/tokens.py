@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django import forms
@@ -311,8 +310,12 @@ class AccessTokenAdmin(RevocableAdmin):
     @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
         """Ask, then revoke the selected tokens."""
-        done = partial(ngettext, "%(n)d token was revoked.", "%(n)d tokens were revoked.")
-        return self.end_selected(request, "revoke", list(queryset.select_related("user")), done)
+        return self.end_selected(
+            request,
+            "revoke",
+            list(queryset.select_related("user")),
+            lambda n: ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n),
+        )
 
     def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
         security_log.record_event(

@@ -6,7 +6,6 @@ Access can be revoked but not edited: a consent is the user's decision, not the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
@@ -126,8 +125,14 @@ class ConsentAdmin(RevocableAdmin):
     @admin.action(description=_("Revoke access"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> HttpResponse | None:
         """Ask, then revoke the access in the selected rows: one client, user and server each."""
-        done = partial(ngettext, "Access revoked.", "Access revoked for %(n)d connections.")
-        return self.end_selected(request, "revoke", list(queryset.select_related("user")), done)
+        return self.end_selected(
+            request,
+            "revoke",
+            list(queryset.select_related("user")),
+            lambda n: ngettext(
+                "Access revoked for %(n)d connection.", "Access revoked for %(n)d connections.", n
+            ),
+        )
 
     @admin.action(description=_("Revoke all access of these users"), permissions=["end"])
     def revoke_users(

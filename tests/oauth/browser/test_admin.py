@@ -54,7 +54,7 @@ def test_administrators_look_and_revoke_under_a_strict_policy(
     admin.page.get_by_role("button", name="Go").click()
     admin.page.get_by_role("button", name="Revoke access").click()
     admin.page.locator(".messagelist").wait_for()
-    assert admin.page.locator(".messagelist").inner_text() == "Access revoked."
+    assert admin.page.locator(".messagelist").inner_text() == "Access revoked for 1 connection."
     assert not Consent.objects.exists()
     assert not get_access_token_model().objects.exists()
     # What the tests of pages count on: a broken policy is heard in the console.
