@@ -117,9 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         create_components(options.components)
         create_calls(options.calls)
         create_tasks(options.tasks)
-        # A page has a hundred rows.
+        # A page has a hundred rows, one of components fifty.
         every = pages(
-            last_of_components=max(1, options.components // 100),
+            last_of_components=max(1, options.components // 50),
             last_of_calls=max(1, min(MAX_COUNTED, options.calls) // 100),
             server=Server.objects.get(name="server-1").pk,
         )
