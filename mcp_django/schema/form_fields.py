@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, ValidationError
-from django.core.validators import validate_email
+from django.core.validators import MaxLengthValidator, MinLengthValidator, validate_email
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime, parse_time
 from django.utils.translation import gettext_lazy as _
@@ -39,6 +39,7 @@ BOOLEAN_WORDS: Mapping[str, bool] = {
     **dict.fromkeys(("true", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "no", "n", "off", "0"), False),
 }
+_LENGTHS = {"minLength": MinLengthValidator, "maxLength": MaxLengthValidator}
 # Longer text gets a multi-line control.
 _MAX_LINE = 255
 # Maximum length of a chain of references; legitimate schemas have shorter ones.
@@ -236,9 +237,12 @@ def parse_input(shape: FieldShape, text: str) -> Any:
 
 
 def _text(text: str, shape: FieldShape) -> str:
-    low, high = shape.schema.get("minLength", 0), shape.schema.get("maxLength", math.inf)
-    if not low <= len(text) <= high:
-        raise ValidationError(_("The text is too short or too long."))
+    for keyword, validator in (
+        ("minLength", MinLengthValidator),
+        ("maxLength", MaxLengthValidator),
+    ):
+        if keyword in shape.schema:
+            validator(shape.schema[keyword])(text)
     return text
 
 
