@@ -353,6 +353,11 @@ def _describe_values(model: Any, told: Mapping[str, Any], limit: int | None) -> 
     return " → ".join(texts if limit is None else (clip(text, limit=limit) for text in texts))
 
 
+def described_choices(names: Iterable[str], described: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the choices of a form field, each labeled by its name and its description, if any."""
+    return [(one, f"{one}: {described[one]}" if described.get(one) else one) for one in names]
+
+
 def to_local_time(moment: datetime) -> datetime:
     """Return a time in the current time zone; one without a zone, of ``USE_TZ=False``, as it is."""
     return localtime(moment) if is_aware(moment) else moment
@@ -511,16 +516,19 @@ class RevocableAdmin(MCPModelAdmin):
         return [str(row) for row in rows]
 
     def end_selected(
-        self, request: HttpRequest, action: str, rows: Sequence[Any], done: Callable[[int], str]
+        self, request: HttpRequest, queryset: QuerySet[Any], done: Callable[[int], str]
     ) -> HttpResponse | None:
-        """Show the page that asks; if its answer was yes, end the rows and say how many ended."""
-        live = [row for row in rows if not self.is_ended(row)]
+        """Show the page that asks; if its answer was yes, end the rows and say how many ended.
+
+        The action in the list has the name ``action_name``.
+        """
+        live = [row for row in queryset.select_related("user") if not self.is_ended(row)]
         if not live:
             self.message_user(request, _("This has already ended."), messages.WARNING)
             return None
         page = self.confirm_action(
             request,
-            action,
+            self.action_name,
             live,
             shown=self.describe_rows(live),
             question=self.confirmation_text,

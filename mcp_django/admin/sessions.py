@@ -125,8 +125,7 @@ class SessionAdmin(RevocableAdmin):
         """Ask, then terminate the selected sessions in every process."""
         return self.end_selected(
             request,
-            "terminate",
-            list(queryset.select_related("user")),
+            queryset,
             lambda n: ngettext(
                 "%(n)d session was terminated.", "%(n)d sessions were terminated.", n
             ),

@@ -166,8 +166,7 @@ class TaskAdmin(RevocableAdmin):
         """Ask, then cancel the selected tasks in every process."""
         return self.end_selected(
             request,
-            "cancel",
-            list(queryset),
+            queryset,
             lambda n: ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n),
         )
 

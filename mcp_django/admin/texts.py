@@ -23,7 +23,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import server_choices
+from mcp_django.admin.base import SwitchableAdmin, server_choices
 from mcp_django.admin.override_forms import RestrictedForm, ScopesField
 from mcp_django.admin.servers import pages_of_made
 from mcp_django.admin_base import MCPModelAdmin
@@ -318,7 +318,7 @@ def _errors(form: Any) -> list[tuple[str, str]]:
 FIXED = ("server", "name")
 
 
-class TextAdmin(TextPages):
+class TextAdmin(SwitchableAdmin, TextPages):
     """Base class of the admin of prompts and of skills; publishes every change."""
 
     identity_fields: ClassVar[tuple[str, ...]]
@@ -408,21 +408,12 @@ class TextAdmin(TextPages):
 
     # Actions --------------------------------------------------------------------------------------
 
-    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Enable the selected rows."""
-        self._set_enabled(request, queryset, is_enabled=True)
-
-    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Disable the selected rows."""
-        self._set_enabled(request, queryset, is_enabled=False)
-
-    def _set_enabled(
+    def set_enabled(
         self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool
     ) -> None:
+        """Enable or disable the rows, and publish the change."""
         with transaction.atomic(using=queryset.db):
-            rows = list(queryset.exclude(is_enabled=is_enabled))
+            rows = list(queryset)
             # An update leaves the version alone, so it does not conflict with an open form.
             everywhere = queryset.model._default_manager.using(queryset.db)
             everywhere.filter(pk__in=[row.pk for row in rows]).update(is_enabled=is_enabled)

@@ -25,6 +25,7 @@ from mcp_django.admin_base import (
     DelegationAdmin,
     ReadOnlyAdmin,
     RevocableAdmin,
+    described_choices,
     may_delegate_access,
 )
 from mcp_django.auth import security_log
@@ -39,13 +40,10 @@ from mcp_django.storage import databases
 # The form that creates a token --------------------------------------------------------------------
 
 
-def _scope_choices() -> list[tuple[str, Any]]:
+def _scope_choices() -> list[tuple[str, str]]:
     """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
-    return [
-        (scope, f"{scope}: {described[scope]}" if described.get(scope) else scope)
-        for scope in sorted({*described, *_required_scopes()})
-    ]
+    return described_choices(sorted({*described, *_required_scopes()}), described)
 
 
 def _required_scopes() -> Iterator[str]:
@@ -312,8 +310,7 @@ class AccessTokenAdmin(RevocableAdmin):
         """Ask, then revoke the selected tokens."""
         return self.end_selected(
             request,
-            "revoke",
-            list(queryset.select_related("user")),
+            queryset,
             lambda n: ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n),
         )
 
@@ -371,7 +368,8 @@ class AuthEventAdmin(ReadOnlyAdmin):
     """The security log, read-only; rows are pruned by age alone."""
 
     list_display = [
-        *(time_column("at", _("time")), "kind", "username", "client_id", "server", "address"),
+        time_column("at", _("time")),
+        *("kind", "username", "client_id", "server", "address"),
     ]
     list_filter = ["kind", "at"]
     search_fields = ["username", "client_id", "address"]

@@ -20,7 +20,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
-from mcp_django.admin_base import DelegationAdmin, NoEditAdmin, RevocableAdmin
+from mcp_django.admin_base import (
+    DelegationAdmin,
+    NoEditAdmin,
+    RevocableAdmin,
+    described_choices,
+)
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import ClientDisplay, client_displays, site_scopes
@@ -127,8 +132,7 @@ class ConsentAdmin(RevocableAdmin):
         """Ask, then revoke the access in the selected rows: one client, user and server each."""
         return self.end_selected(
             request,
-            "revoke",
-            list(queryset.select_related("user")),
+            queryset,
             lambda n: ngettext(
                 "Access revoked for %(n)d connection.", "Access revoked for %(n)d connections.", n
             ),
@@ -201,10 +205,7 @@ class ClientProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic i
             field: Any = self.fields[name]
             # What the site no longer has stays selected until it is cleared.
             stored = [one for one in getattr(self.instance, name) or () if isinstance(one, str)]
-            field.choices = [
-                (one, f"{one}: {known[one]}" if known.get(one) else one)
-                for one in dict.fromkeys((*known, *stored))
-            ]
+            field.choices = described_choices(dict.fromkeys((*known, *stored)), known)
 
 
 @admin.register(ClientProfile)
