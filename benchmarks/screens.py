@@ -110,17 +110,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Create the rows in a new database, open the pages, and print the measurements."""
     options = build_parser().parse_args(arguments)
     with temporary_database(options.postgres):
+        from django.contrib.admin import site
+
         from benchmarks.screen_rows import create_calls, create_components, create_tasks
         from mcp_django.admin.call_filters import MAX_COUNTED
-        from mcp_django.models import Server
+        from mcp_django.models import Call, Component, Server
 
         create_components(options.components)
         create_calls(options.calls)
         create_tasks(options.tasks)
-        # A page has a hundred rows, one of components fifty.
+        components, calls = (site._registry[model].list_per_page for model in (Component, Call))
         every = pages(
-            last_of_components=max(1, options.components // 50),
-            last_of_calls=max(1, min(MAX_COUNTED, options.calls) // 100),
+            last_of_components=max(1, options.components // components),
+            last_of_calls=max(1, min(MAX_COUNTED, options.calls) // calls),
             server=Server.objects.get(name="server-1").pk,
         )
         opened = measure_pages(every, options.rounds)

@@ -6,18 +6,16 @@ import re
 from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
-from babel.messages.pofile import read_po
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-import mcp_django
 from tests.admin.every import make_rows, models, pages
 from tests.servers import person
+from tests.test_translations import messages
 
 pytestmark = pytest.mark.django_db
 
@@ -152,9 +150,7 @@ def test_every_text_that_is_shown_is_translated(
 @cache
 def english_texts(language: str) -> dict[str, str]:
     """The texts of three words and more, which are not the same by chance, translated."""
-    path = Path(mcp_django.__file__).parent / "locale" / language / "LC_MESSAGES" / "django.po"
-    with path.open("rb") as file:
-        found = {str(one.id): str(one.string) for one in read_po(file) if one.id}
+    found = {str(one.id): str(one.string) for one in messages(language)}
     return {en: text for en, text in found.items() if en != text and len(en.split()) > 2}
 
 

@@ -221,6 +221,20 @@ def test_a_spreadsheet_finds_no_formula(name: str, page: str) -> None:
     assert f"'{name}" in {row["component"] for row in csv.DictReader(StringIO(text, newline=""))}
 
 
+def test_figures_of_many_calls_are_those_of_the_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = statistics.MILLISECONDS.bounds
+    for number in range(40):
+        # Also on the bounds of the bins, where the two ways to count could differ.
+        called("look", ms=bounds[number % 12] if number % 2 else 7.5 * number, ago=60)
+    exact = build_quality_report(shelf, timedelta(days=1))
+    monkeypatch.setattr(statistics, "MAX_EXACT", 5)
+    report = build_quality_report(shelf, timedelta(days=1))
+    (charted,) = statistics.build_chart_data(statistics.RANGES["day"]).components
+    (counted,) = (one for one in report.every if one.key == "look")
+    assert (exact.is_exact, report.is_exact) == (True, False)
+    assert (counted.median_ms, counted.p95_ms) == (charted.median, charted.p95)
+
+
 @pytest.mark.parametrize("days", ["", "?days=7", "?days=1000000", "?days=x"])
 def test_it_costs_the_same_whatever_the_log_holds(
     days: str, page: str, django_assert_max_num_queries: Any
