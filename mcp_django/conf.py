@@ -38,7 +38,7 @@ DOCUMENTATION = "https://django-mcp-provider.readthedocs.io/en/stable/"
 
 
 def docs_url(page: str) -> str:
-    """Return the URL of a page of the documentation, for hints and errors."""
+    """Return the URL of a page such as ``ref/settings``, for hints and errors."""
     return f"{DOCUMENTATION}{page}.html"
 
 
@@ -515,7 +515,7 @@ def _describe_error(error: Any) -> tuple[str, str]:
     key, *within = (one for one in error["loc"] if one != "[key]")
     key = str(key).upper()
     place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{one!r}]" for one in within)
-    message, hint = error["msg"].removeprefix("Value error, "), f"See {docs_url('settings')}."
+    message, hint = error["msg"].removeprefix("Value error, "), f"See {docs_url('ref/settings')}."
     if error["type"] == "unexpected_keyword_argument":
         inner = next((one for one in reversed(within) if one in _MEMBERS), key)
         return f"{place}: unknown key.", _suggest_key(str(within[-1]), _MEMBERS[inner])

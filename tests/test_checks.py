@@ -28,7 +28,7 @@ from tests.processes import REPOSITORY
 from tests.servers import open_to_all
 from tests.spec import spec
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "checks.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "ref" / "checks.md"
 
 
 @dataclass

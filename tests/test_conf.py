@@ -26,7 +26,7 @@ from mcp_django.conf import (
     parse_rates,
 )
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "ref" / "settings.md"
 
 ISSUER = "https://login.example"
 VALUES: dict[str, tuple[Any, Any]] = {

@@ -70,7 +70,7 @@ def sources() -> list[Path]:
 
 
 def pages() -> list[Path]:
-    folders = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "examples").rglob("*.py")]
+    folders = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "examples").rglob("*.py")]
     templates = [path for folder in CODE for path in (ROOT / folder).rglob("*.html")]
     return [*(ROOT / name for name in TEXTS), *sorted(folders), *sorted(templates)]
 

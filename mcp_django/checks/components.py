@@ -86,7 +86,7 @@ def check_open_servers(server: MCPServer) -> Iterator[Problem]:
         what = "allows anonymous access (AllowAny) and has no rate limit"
         hint = (
             "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous callers "
-            f"are counted by address. See {docs_url('rates')}."
+            f"are counted by address. See {docs_url('topics/limits')}."
         )
         yield f"The server {server.name!r} {what}.", hint
 

@@ -238,7 +238,7 @@ def note_uncached_callers(server: MCPServer) -> Iterator[Problem]:
         return
     if wanted_seconds() and reason:
         what = f"Callers of the server {server.name!r} are looked up on each request: {reason}."
-        hint = f"Nothing is needed. What a cached caller saves: {docs_url('security')}."
+        hint = f"Nothing is needed. What a cached caller saves: {docs_url('topics/security')}."
         yield what, hint
 
 
@@ -491,7 +491,7 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             "lost when it ends.",
             hint=(
                 "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS with worker processes. See "
-                f"{docs_url('tasks')}."
+                f"{docs_url('topics/tasks')}."
             ),
             id="mcp_django.W019",
         )

@@ -302,7 +302,7 @@ class UnstreamedPort(NullPort):
             logger.warning(
                 "A component reports progress, but WSGI cannot stream it to the client. Serve the "
                 "site over ASGI (see %s). This warning is logged once per process.",
-                docs_url("deploy"),
+                docs_url("howto/deploy"),
             )
 
 

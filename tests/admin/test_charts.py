@@ -233,7 +233,10 @@ def test_the_library_is_the_published_one_with_its_license() -> None:
     assert b"Chart.js v4.6.1" in library[:200]
     license_ = (STATIC / "vendor" / "chartjs" / "LICENSE.md").read_text()
     assert "MIT License" in license_
-    assert "4.6.1" in (Path(mcp_django.__file__).parents[1] / "docs" / "charts.md").read_text()
+    assert (
+        "4.6.1"
+        in (Path(mcp_django.__file__).parents[1] / "docs" / "topics" / "charts.md").read_text()
+    )
 
 
 def test_a_site_that_hashes_its_static_files_can_collect_these(

@@ -320,7 +320,7 @@ def test_every_permission_is_listed() -> None:
 
 
 def test_the_documentation_lists_the_same_permissions() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "topics" / "admin.md").read_text()
     section = text.partition("### What one permission allows")[2].partition("### What two")[0]
     tables = section.split("| permission | allows |")[1:]
     listed = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from mcp_django.models import AuthEvent
 
 TESTS = Path(__file__).resolve().parents[1]
-PAGE = TESTS.parent / "docs" / "security.md"
+PAGE = TESTS.parent / "docs" / "topics" / "security.md"
 
 
 def test_each_threat_has_a_test() -> None:

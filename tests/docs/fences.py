@@ -27,8 +27,16 @@ ANYTHING = "…"
 
 
 def pages() -> dict[str, Path]:
-    """The pages by name."""
-    return {path.stem: path for path in sorted(DOCS.glob("*.md"))}
+    """The pages by name, which is unique whatever the folder."""
+    found = [*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md")]
+    names = {path.stem: path for path in sorted(found)}
+    assert len(names) == len(found), "two pages have one name"
+    return names
+
+
+def addresses() -> dict[str, Path]:
+    """The pages by their address below the documentation's, such as `ref/settings`."""
+    return {path.relative_to(DOCS).with_suffix("").as_posix(): path for path in pages().values()}
 
 
 def has_code(path: Path) -> bool:

@@ -17,7 +17,7 @@ import mcp_django.auth.permissions
 import mcp_django.test
 from mcp_django.conf import DOCUMENTATION, docs_url
 from mcp_django.core import registry
-from tests.docs.fences import DOCS, pages
+from tests.docs.fences import DOCS, addresses
 from tests.processes import REPOSITORY
 
 
@@ -34,10 +34,10 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     )
     assert result.stderr == ""
     assert result.returncode == 0
-    assert "prompts" in (tmp_path / "prompts.html").read_text()
+    assert "prompts" in (tmp_path / "topics" / "prompts.html").read_text()
     # The documentation for language models: an index, and all pages in one text.
     index, whole = (tmp_path / name for name in ("llms.txt", "llms-full.txt"))
-    assert f"[Quick start]({DOCUMENTATION}_sources/start.md.txt)" in index.read_text()
+    assert f"[Quick start]({DOCUMENTATION}_sources/intro/start.md.txt)" in index.read_text()
     assert "# Rate limits and quotas" in whole.read_text()
 
 
@@ -53,14 +53,14 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     ],
 )
 def test_the_reference_names_everything_that_is_public(module: object, names: list[str]) -> None:
-    page = (DOCS / "api.md").read_text()
+    page = (DOCS / "ref/api.md").read_text()
     named = re.findall(r"^\.\. (?:auto\w+|py:data):: ([\w.]+)", page, re.MULTILINE)
     assert {*names} <= {name.rpartition(".")[2] for name in named}
     assert all(hasattr(module, name) for name in names)
 
 
 def test_the_reference_has_every_option_of_the_decorators() -> None:
-    page = (DOCS / "api.md").read_text()
+    page = (DOCS / "ref/api.md").read_text()
     rows = re.findall(
         r"^\| `(\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| .+\. \|$", page, re.MULTILINE
     )
@@ -78,22 +78,22 @@ def test_texts_link_to_pages_that_exist() -> None:
     package = REPOSITORY / "mcp_django"
     code = "\n".join(path.read_text() for path in package.rglob("*.py"))
     linked = set(re.findall(r"""docs_url\(["']([^"']+)["']\)""", code))
-    assert linked >= {"settings", "rates", "tasks"}
-    assert linked <= {*pages()}
+    assert linked >= {"ref/settings", "topics/limits", "topics/tasks"}
+    assert linked <= {*addresses()}
     # Readers of an installed package do not have the folder of the repository.
-    assert not re.findall(r"\bdocs/[\w-]+\.md", code)
+    assert not re.findall(r"\bdocs/(?:(?:intro|topics|howto|ref)/)?[\w-]+\.md", code)
     metadata = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     urls = metadata["project"]["urls"]
-    assert urls == {"Documentation": DOCUMENTATION, "Changelog": docs_url("changes")}
+    assert urls == {"Documentation": DOCUMENTATION, "Changelog": docs_url("ref/changes")}
 
 
 def test_the_links_of_the_readme_work_on_a_package_index() -> None:
     text = (REPOSITORY / "README.md").read_text()
-    linked = re.findall(rf"\]\({re.escape(DOCUMENTATION)}([\w-]+)\.html(?:#([\w-]+))?\)", text)
+    linked = re.findall(rf"\]\({re.escape(DOCUMENTATION)}([\w/-]+)\.html(?:#([\w-]+))?\)", text)
     assert len(linked) > 20
     for page, anchor in linked:
-        assert page in pages(), page
-        assert not anchor or anchor in headings(pages()[page]), (page, anchor)
+        assert page in addresses(), page
+        assert not anchor or anchor in headings(addresses()[page]), (page, anchor)
     pictures = re.findall(rf"\]\({re.escape(DOCUMENTATION)}(_static/[\w.-]+)\)", text)
     assert pictures
     assert all((DOCS / one).is_file() for one in pictures)

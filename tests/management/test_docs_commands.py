@@ -1,4 +1,4 @@
-"""docs/commands.md names every option, and its examples are what the commands print."""
+"""docs/ref/commands.md names every option, and its examples are what the commands print."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_django.management.clients import CLIENTS
 from tests.management.console import attempt
 from tests.servers import person
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "ref" / "commands.md").read_text()
 PROMPT = "$ python manage.py mcp "
 # What every command has, without a word about it for each.
 DJANGOS = [

@@ -26,7 +26,7 @@ from tests.oauth import urls
 from tests.oauth.parties import SETTINGS, make_app
 from tests.processes import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "checks.md"
+PAGE = REPOSITORY / "docs" / "ref" / "checks.md"
 
 
 class OwnScopes(Scopes):

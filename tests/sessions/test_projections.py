@@ -1,6 +1,6 @@
 """One server with everything that 2026-07-28 knows, as a client of each revision sees it.
 
-What a revision has stands in the tables of docs/protocol.md and of the specification; here each
+What a revision has stands in the tables of docs/ref/protocol.md and of the specification; here each
 member is written down with the revisions that have it, and nothing else may be there.
 """
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 LEDGER = TESTS / "spec" / "requirements.toml"
-PROTOCOL_PAGE = TESTS.parent / "docs" / "protocol.md"
+PROTOCOL_PAGE = TESTS.parent / "docs" / "ref" / "protocol.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Requirement:
     text: str
     status: str
     explained: str = ""
-    """The topic of docs/protocol.md that states the choice; empty where there is none."""
+    """The topic of docs/ref/protocol.md that states the choice; empty where there is none."""
 
     @property
     def prefix(self) -> str:
@@ -47,7 +47,7 @@ class Requirement:
 
     @property
     def is_declined(self) -> bool:
-        """Whether docs/protocol.md has to explain why it is not served."""
+        """Whether docs/ref/protocol.md has to explain why it is not served."""
         return self.status.startswith("declined")
 
 
@@ -78,7 +78,7 @@ def requirements() -> dict[str, Requirement]:
 
 @cache
 def explained_topics() -> list[str]:
-    """Return the topics in bold that begin the entries of docs/protocol.md, in order."""
+    """Return the topics in bold that begin the entries of docs/ref/protocol.md, in order."""
     page = PROTOCOL_PAGE.read_text(encoding="utf-8")
     return re.findall(r"^- \*\*(.+?)\.\*\* ", page, re.MULTILINE)
 

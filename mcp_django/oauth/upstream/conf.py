@@ -131,7 +131,10 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False, include_context=False)
         return [
-            (f"{place}{_path(error['loc'])}: {error['msg']}.", f"See {docs_url('upstream')}.")
+            (
+                f"{place}{_path(error['loc'])}: {error['msg']}.",
+                f"See {docs_url('topics/upstream')}.",
+            )
             for error in errors
         ]
     found = [
