@@ -47,7 +47,7 @@ exclude_patterns = ["_build", "examples"]
 needs_sphinx = "8.0"
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

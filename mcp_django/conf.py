@@ -38,8 +38,9 @@ DOCUMENTATION = "https://django-mcp-provider.readthedocs.io/en/stable/"
 
 
 def docs_url(page: str) -> str:
-    """Return the URL of a page such as ``ref/settings``, for hints and errors."""
-    return f"{DOCUMENTATION}{page}.html"
+    """Return the URL of a page such as ``ref/settings#who-may``, for hints and errors."""
+    path, sign, anchor = page.partition("#")
+    return f"{DOCUMENTATION}{path}.html{sign}{anchor}"
 
 
 # Issuers and OAuth --------------------------------------------------------------------------------

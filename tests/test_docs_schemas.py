@@ -1,4 +1,4 @@
-"""The table of docs/topics/schemas.md says what the code publishes."""
+"""The table of docs/topics/tools.md says what the code publishes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import Field
 from mcp_django.schema.signature import SignatureArguments
 from tests.spec import spec
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "topics" / "schemas.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "topics" / "tools.md"
 
 
 class Size(Enum):

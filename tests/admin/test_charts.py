@@ -235,7 +235,7 @@ def test_the_library_is_the_published_one_with_its_license() -> None:
     assert "MIT License" in license_
     assert (
         "4.6.1"
-        in (Path(mcp_django.__file__).parents[1] / "docs" / "topics" / "charts.md").read_text()
+        in (Path(mcp_django.__file__).parents[1] / "docs" / "topics" / "calls.md").read_text()
     )
 
 

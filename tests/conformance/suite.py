@@ -74,7 +74,7 @@ def why_missing() -> str | None:
     """Why the suite cannot be run, or None when it can."""
     manifest = directory() / "package.json"
     if not manifest.exists():
-        return f"{PACKAGE} is not installed; see docs/ref/conformance.md"
+        return f"{PACKAGE} is not installed; see docs/ref/protocol.md"
     version = json.loads(manifest.read_text())["version"]
     return None if version == PINNED else f"{PACKAGE} {PINNED} is needed, {version} is installed"
 

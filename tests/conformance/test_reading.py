@@ -67,7 +67,7 @@ def test_a_missing_suite_says_where_to_read_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MCP_TEST_CONFORMANCE", str(tmp_path))
-    assert suite.why_missing() == f"{suite.PACKAGE} is not installed; see docs/ref/conformance.md"
+    assert suite.why_missing() == f"{suite.PACKAGE} is not installed; see docs/ref/protocol.md"
 
 
 def test_another_release_than_the_pinned_one_is_not_run(

@@ -19,6 +19,7 @@ from sybil import Document, Example
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
+from mcp_django import mcp
 from tests.processes import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -94,6 +95,7 @@ def evaluate(path: Path, namespace: dict[str, Any]) -> int:
     commands = CodeBlockParser("sh", _manage)
     document = Document.parse(str(path), python, commands, CodeBlockParser("json", _compare))
     document.namespace = namespace
+    namespace[begin_again.__name__] = begin_again
     examples = list(document)
     for example in examples:
         example.evaluate()
@@ -125,6 +127,19 @@ def _compare(example: Example) -> str | None:
     if matches(shown, real):
         return None
     return f"The page shows\n{_pretty(shown)}\nand the answer is\n{_pretty(real)}"
+
+
+def begin_again() -> None:
+    """Empty the default server and the database, for a section that does not go on from the last.
+
+    Called by hidden examples, in which it is a global name.
+    """
+    registry = mcp.registry
+    for component in [*registry]:
+        registry.unregister(component)
+    registry.declarations.clear()
+    registry.views.clear()
+    call_command("flush", interactive=False, verbosity=0)
 
 
 def matches(shown: Any, real: Any) -> bool:

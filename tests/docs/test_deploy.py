@@ -17,7 +17,8 @@ pytestmark = pytest.mark.outside
 
 PROGRAMS = ("gunicorn", "uvicorn", "granian")
 PAGE = fences(pages()["deploy"])
-COMMANDS = {f.text.split()[0]: f for f in PAGE if f.language == "sh"}
+# The first command of each program, in the order of the page.
+COMMANDS = {f.text.split()[0]: f for f in reversed(PAGE) if f.language == "sh"}
 SETTINGS = """# mysite/settings.py
 from tests.docs.settings import *
 """

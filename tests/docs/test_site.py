@@ -38,7 +38,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     # The documentation for language models: an index, and all pages in one text.
     index, whole = (tmp_path / name for name in ("llms.txt", "llms-full.txt"))
     assert f"[Quick start]({DOCUMENTATION}_sources/intro/start.md.txt)" in index.read_text()
-    assert "# Rate limits and quotas" in whole.read_text()
+    assert "# Rate limits, quotas and read-only limits" in whole.read_text()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,9 @@ def test_texts_link_to_pages_that_exist() -> None:
     code = "\n".join(path.read_text() for path in package.rglob("*.py"))
     linked = set(re.findall(r"""docs_url\(["']([^"']+)["']\)""", code))
     assert linked >= {"ref/settings", "topics/limits", "topics/tasks"}
-    assert linked <= {*addresses()}
+    for page, _, anchor in (one.partition("#") for one in linked):
+        assert page in addresses(), page
+        assert not anchor or anchor in headings(addresses()[page]), (page, anchor)
     # Readers of an installed package do not have the folder of the repository.
     assert not re.findall(r"\bdocs/(?:(?:intro|topics|howto|ref)/)?[\w-]+\.md", code)
     metadata = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())

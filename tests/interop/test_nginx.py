@@ -1,4 +1,4 @@
-"""The nginx lines of docs/howto/processes.md in a real nginx: events come at once, with a prefix too."""
+"""The nginx lines of docs/howto/deploy.md in a real nginx: events come at once, with a prefix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.processes import HOST, REPOSITORY, free_port, wait_until_answering
 
 pytestmark = pytest.mark.requires("nginx")
 
-PAGE = REPOSITORY / "docs" / "howto" / "processes.md"
+PAGE = REPOSITORY / "docs" / "howto" / "deploy.md"
 CONFIGURATION = """
 daemon off;
 pid {directory}/pid;

@@ -200,7 +200,7 @@ def test_a_mistake_on_the_command_line_is_named() -> None:
 
 
 def test_the_page_names_every_option_and_every_host() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "howto" / "doctor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "troubleshooting.md").read_text()
     parser = load_command_class("mcp_django", "mcp").create_parser("manage.py", "mcp")
     (choices,) = (one.choices for one in parser._actions if isinstance(one.choices, dict))
     options = {name for action in choices["doctor"]._actions for name in action.option_strings}

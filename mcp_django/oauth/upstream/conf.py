@@ -133,7 +133,7 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
         return [
             (
                 f"{place}{_path(error['loc'])}: {error['msg']}.",
-                f"See {docs_url('topics/upstream')}.",
+                f"See {docs_url('topics/identity#upstream-providers-third-party-apis')}.",
             )
             for error in errors
         ]
