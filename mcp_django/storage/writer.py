@@ -147,6 +147,7 @@ class BatchWriter:
         """Added rows that the thread has taken."""
         self._wake_queue: _WakeQueue = queue.SimpleQueue()
         self._is_woken = False
+        """Whether the thread was woken for the added rows since it last took them."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._flush_delay = FLUSH_SECONDS
@@ -243,7 +244,9 @@ class BatchWriter:
         self._wake(_URGENT)
 
     def _wake(self, why: _Wake) -> None:
-        self._is_woken = True
+        if why is not _URGENT:
+            # Urgent rows are written without a look at the others, so they do not count.
+            self._is_woken = True
         self._wake_queue.put(why)
         if not self._is_writer_alive:
             self._start()

@@ -261,6 +261,57 @@ client.request("tools/call", {"name": "write", "arguments": {}})
 """
 
 
+READS_AFTER_A_WRITE = """
+import threading, django
+django.setup()
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.auth.principal import anonymous_principal
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.storage.call_rows import CALL_ROWS
+from mcp_django.transports.memory import LocalClient
+server = MCPServer("busy", permission=AllowAny)
+stored, store = threading.Semaphore(0), CALL_ROWS.write
+
+def write_rows(rows, *, again):
+    from django.db import transaction
+    for row in rows:
+        transaction.on_commit(stored.release)
+    return store(rows, again=again)
+
+CALL_ROWS.write = write_rows
+
+@server.tool
+def write() -> None:
+    "Write."
+
+@server.tool(read_only=True)
+def read() -> None:
+    "Read."
+
+client = LocalClient(server, anonymous_principal(), revision=LATEST, client_info={})
+# A call that may write has two rows: the beginning, and the end.
+for name, rows in (("read", 1), ("write", 2), ("read", 1), ("write", 2), ("read", 1)):
+    client.request("tools/call", {"name": name, "arguments": {}})
+    for _ in range(rows):
+        assert stored.acquire(timeout=30), "not written"
+import os
+os._exit(0)
+"""
+
+
+@pytest.mark.outside
+def test_calls_are_in_the_log_while_the_process_goes_on() -> None:
+    run(READS_AFTER_A_WRITE)
+    assert [*Call.objects.order_by("id").values_list("component", "outcome")] == [
+        ("read", "ok"),
+        ("write", "ok"),
+        ("read", "ok"),
+        ("write", "ok"),
+        ("read", "ok"),
+    ]
+
+
 @pytest.mark.outside
 def test_a_process_that_is_killed_leaves_what_it_had_begun() -> None:
     run(KILLED, expected=9)

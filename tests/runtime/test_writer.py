@@ -120,6 +120,18 @@ def test_what_gathers_is_written_together(callers: Callers, groups: Groups) -> N
     assert groups.batches == [["a"], list("bcdef")]
 
 
+def test_a_row_without_a_caller_is_written_after_one_that_a_caller_waited_for(
+    made: BatchWriter, groups: Groups
+) -> None:
+    made._flush_delay = 0.01
+    for name in "abc":
+        assert made.write(groups, name, seconds=PATIENCE) == f"wrote {name}"
+        assert groups.is_writing.acquire(timeout=PATIENCE)
+        made.enqueue(groups, name.upper())
+        assert groups.is_writing.acquire(timeout=PATIENCE), "the thread was not woken for it"
+    assert groups.batches == [["a"], ["A"], ["b"], ["B"], ["c"], ["C"]]
+
+
 def test_one_bad_row_costs_no_other(callers: Callers, groups: Groups) -> None:
     Group.objects.create(name="e")
     callers.gather("abcdefghij")
