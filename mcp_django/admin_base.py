@@ -612,6 +612,7 @@ class RevocableAdmin(MCPModelAdmin):
             "end_confirmation",
             self.action_label,
             object=row,
+            described=self.describe_rows([row])[0],
             question=self.confirmation_text,
             word=self.action_label,
             is_over=self.is_ended(row),

@@ -195,7 +195,7 @@ class AccessTokenAdmin(RevocableAdmin):
 
     action_name, action_label = "revoke", _("Revoke")
     confirmation_text = _(
-        "Requests with this token are rejected from now on, and its open streams end in every "
+        "Requests with this token will be rejected, and its open streams end in every "
         "process within seconds. A revoked token cannot be restored."
     )
     done_message = _("Revoked.")
@@ -275,7 +275,9 @@ class AccessTokenAdmin(RevocableAdmin):
         obj.pk = token.pk
         obj.refresh_from_db()
         obj.plaintext = plaintext
-        self._record(AuthEvent.Kind.ISSUE, request, token)
+        security_log.record_token_event(
+            AuthEvent.Kind.ISSUE, token, by=request.user.get_username(), request=request
+        )
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
@@ -299,7 +301,9 @@ class AccessTokenAdmin(RevocableAdmin):
         """Revoke the tokens; saving notifies every process after the transaction commits."""
         for token in rows:
             token.revoke()
-            self._record(AuthEvent.Kind.REVOKE, request, token)
+            security_log.record_token_event(
+                AuthEvent.Kind.REVOKE, token, by=request.user.get_username(), request=request
+            )
 
     def is_ended(self, row: AccessToken) -> bool:
         """Return whether the token was revoked; an expired one can be revoked too."""
@@ -312,15 +316,6 @@ class AccessTokenAdmin(RevocableAdmin):
             request,
             queryset,
             lambda n: ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n),
-        )
-
-    def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
-        security_log.record_event(
-            kind,
-            request=request,
-            user=token.user,
-            client_id=f"token:{token.pk}",
-            by=request.user.get_username(),
         )
 
     # Columns ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, router, transaction
 from django.http import HttpRequest
@@ -22,6 +22,9 @@ from mcp_django.auth.credentials import client_ip
 from mcp_django.auth.limits import PerMinute
 from mcp_django.schema.secrets import EVENT, OAUTH_WORDS, is_secret_name, mask
 from mcp_django.storage.databases import tables
+
+if TYPE_CHECKING:
+    from mcp_django.models import AccessToken
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -60,10 +63,10 @@ def record_event(
     )
     # Only this kind reports a problem that the site owner has to fix; the others are routine.
     level = logging.WARNING if kind == tables.AuthEvent.Kind.DOCUMENT else logging.INFO
-    reason = event.details.get("reason")
+    by, reason = event.details.get("by"), event.details.get("reason")
     # Untranslated: the log is not for the user whose request this is.
     with override(None):
-        told = f"{event}: {reason}" if reason else str(event)
+        told = f"{event}{f', by {by}' if by else ''}{f': {reason}' if reason else ''}"
     logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
     alias = router.db_for_write(tables.AuthEvent)
     try:
@@ -72,6 +75,13 @@ def record_event(
             event.save(using=alias, force_insert=True)
     except DatabaseError:
         logger.exception("A security event could not be stored.")
+
+
+def record_token_event(
+    kind: str, token: AccessToken, *, by: str, request: HttpRequest | None = None
+) -> None:
+    """Record that an access token was issued or revoked; ``by`` names who did it."""
+    record_event(kind, request=request, user=token.user, client_id=f"token:{token.pk}", by=by)
 
 
 event_limiter = PerMinute(MAX_IN_ALL, MAX_PER_SOURCE)

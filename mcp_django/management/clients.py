@@ -198,6 +198,19 @@ _ALL = (
         stdio=_typed_stdio,
     ),
     KnownClient(
+        slug="claude",
+        title="Claude",
+        summary="web, desktop and mobile; a URL to enter, no file",
+        revisions=(JUNE, NOVEMBER),
+        next_steps=(
+            _("Customize, Connectors, Add custom connector. Enter this URL. Claude uses OAuth."),
+            _("In an organization, an owner adds the connector in its settings."),
+        ),
+        format="url",
+        is_cloud=True,
+        http=_http(url=URL),
+    ),
+    KnownClient(
         slug="claude-desktop",
         title="Claude Desktop",
         summary="a file, with a bridge to a remote server",
@@ -294,6 +307,7 @@ _ALL = (
         ),
         next_steps=(
             _("Append this to the file."),
+            _("If the server uses OAuth, sign in: codex mcp login, with the name of the entry."),
             _("Start codex and type /mcp to check that it is connected."),
         ),
         format="toml",
@@ -347,7 +361,7 @@ _ALL = (
         http=_http(url=URL),
     ),
     KnownClient(
-        slug="copilot",
+        slug="copilot-studio",
         title="Microsoft Copilot Studio",
         summary="a URL to enter, no file",
         revisions=(JUNE, NOVEMBER),

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -90,7 +90,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     target = _build_target(host, server, options)
     print_result(command, options, build_config(host, [target]), render_config(host, [target]))
     command.stderr.write("", ending="\n")
-    for line in (*_places(host), *host.next_steps, *_notes(host, server, target, options)):
+    for line in (*_places(host), *_steps(host, options), *_notes(host, server, target, options)):
         command.stderr.write(str(line), style_func=str)
 
 
@@ -114,6 +114,10 @@ def _list_clients(command: BaseCommand, options: Mapping[str, Any]) -> None:
     rows = [(host.slug, f"{host.title}: {host.summary}") for host in CLIENTS.values()]
     text = format_table(rows, width=output_width(command.stdout))
     print_result(command, options, described, text)
+    command.stderr.write("", ending="\n")
+    command.stderr.write(
+        "manage.py mcp connect CLIENT prints the configuration of one of them.", style_func=str
+    )
 
 
 def _build_target(
@@ -174,6 +178,12 @@ def _places(host: KnownClient) -> Iterator[str]:
         yield format_table(host.files, indent=2)
 
 
+def _steps(host: KnownClient, options: Mapping[str, Any]) -> Iterable[Any]:
+    if options["json"] and host.format == "claude":
+        return ["Save this as .mcp.json in the directory of the project."]
+    return host.next_steps
+
+
 def _notes(
     host: KnownClient, server: MCPServer, target: ConnectionTarget, options: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -191,7 +201,10 @@ def _notes(
         )
     yield from _token_notes(host, target, options["user"])
     if not options["url"] and not get_settings().base_url:
-        yield f"MCP_DJANGO['BASE_URL'] is not set, so the URL begins with {LOCAL}."
+        yield (
+            f"The URL begins with {LOCAL}, the address of runserver. For another address, set "
+            "MCP_DJANGO['BASE_URL'] or pass --url."
+        )
     if host.is_cloud and not is_public(target.url):
         yield f"{host.title} connects from its vendor's cloud and needs a public https:// URL."
     yield from _revision_notes(host, server, host.revisions)

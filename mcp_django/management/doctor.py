@@ -6,8 +6,9 @@ It sends the requests that each host sends before its first call, until a step f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -15,11 +16,12 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django import __version__
-from mcp_django.conf import get_settings
+from mcp_django.conf import docs_url, get_settings
 from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, HostProfile
 from mcp_django.management.doctor_oauth import (
     FIX_CHECK_LOG,
     FIX_TRAILING_SLASH,
+    Registration,
     diagnose_discovery,
     diagnose_registration,
     diagnose_sign_in,
@@ -78,6 +80,11 @@ def add_arguments(subcommands: Any) -> None:
         help=f"Only this host; repeatable. One of: {', '.join(HOSTS)}.",
     )
     parser.add_argument(
+        "--client-id",
+        metavar="ID",
+        help="The client that you registered for the host at the authorization server.",
+    )
+    parser.add_argument(
         "--register",
         action="store_true",
         help="Over HTTP, also register each host as a client; the clients stay on the site.",
@@ -109,29 +116,54 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
                 "--server selects a server of this process; omit it if you pass a URL."
             )
         transport = NetworkTransport(timeout=options["timeout"])
-        charts = diagnose(transport, url, hosts, may_register=options["register"], is_sure=True)
+        registration = Registration(
+            client_id=options["client_id"] or "", may_register=options["register"]
+        )
+        charts = diagnose(
+            transport, url, hosts, registration, is_sure=True, is_chosen=bool(options["hosts"])
+        )
     else:
         url = _default_url(options["server"])
-        charts = _diagnose_in_process(url, hosts)
+        charts = _diagnose_in_process(
+            url, hosts, options["client_id"] or "", is_chosen=bool(options["hosts"])
+        )
     found = _print_reports(command, url, charts, is_json=options["json"])
     failing = [chart.title for chart in found if not chart.is_ok]
     if failing:
         raise CommandError(f"These hosts cannot connect: {', '.join(failing)}.")
 
 
-def _diagnose_in_process(url: str, hosts: Sequence[HostProfile]) -> Iterator[HostReport]:
+def _diagnose_in_process(
+    url: str, hosts: Sequence[HostProfile], client_id: str, *, is_chosen: bool
+) -> Iterator[HostReport]:
     transport = InProcessTransport(origin_of(url))
-    with roll_back_writes():
+    registration = Registration(
+        client_id=client_id,
+        may_register=True,
+        document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
+    )
+    with roll_back_writes(), _only_errors_logged():
         yield from diagnose(
             transport,
             url,
             hosts,
-            may_register=True,
+            registration,
             is_sure=bool(get_settings().base_url),
-            document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
+            is_chosen=is_chosen,
         )
         if rejected := report_rejected_documents():
             yield rejected
+
+
+@contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    """Log nothing below ERROR: the responses that the site logs are part of the report."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _document_problem(client_id: str) -> str:
@@ -192,16 +224,16 @@ def diagnose(
     transport: HttpTransport,
     url: str,
     hosts: Iterable[HostProfile],
+    registration: Registration,
     *,
-    may_register: bool,
     is_sure: bool,
-    document_problem: Callable[[str], str] | None = None,
+    is_chosen: bool = True,
 ) -> Iterator[HostReport]:
     """Yield a report of what applies to every host, then one for each host.
 
-    ``may_register`` allows clients to be registered. ``is_sure`` says that hosts use this URL, so
-    that problems with the URL itself are failures. ``document_problem`` returns why the site cannot
-    fetch a client's metadata document, if that can be tested.
+    ``is_sure`` says that hosts use this URL, so that problems with the URL itself are failures.
+    ``is_chosen`` says that these hosts have to connect; otherwise, a host that cannot use tokens is
+    not a failure of a site that has nothing else.
     """
     probe = Probe(slug="everybody", title="Every host", transport=transport)
     _diagnose_all_hosts(probe, url)
@@ -220,16 +252,10 @@ def diagnose(
             if answer.status == 200:
                 pass  # no client has to sign in
             elif not _has_oauth(probe, url, answer):
-                _report_without_oauth(probe, host)
+                _report_without_oauth(probe, host, is_chosen=is_chosen)
             else:
                 found = diagnose_discovery(probe, url, host, answer)
-                client = diagnose_registration(
-                    probe,
-                    host,
-                    found.server,
-                    may_register=may_register,
-                    document_problem=document_problem,
-                )
+                client = diagnose_registration(probe, host, found.server, registration)
                 if client is not None:
                     diagnose_sign_in(probe, host, client, found)
         yield probe
@@ -243,12 +269,14 @@ def _has_oauth(probe: Probe, url: str, answer: ProbeResponse) -> bool:
     return _first(probe, [*resource_addresses(url, answer), root]) is not None
 
 
-def _report_without_oauth(probe: Probe, host: HostProfile) -> None:
+def _report_without_oauth(probe: Probe, host: HostProfile, *, is_chosen: bool) -> None:
+    what = f"{host.title} does not support tokens and has to sign in"
     if host.sends_token:
         probe.add_ok("token", "the site has no sign-in: use a token, see manage.py mcp connect")
-    else:
-        what = f"{host.title} does not support tokens and has to sign in"
+    elif is_chosen:
         probe.add_failure("sign-in", what, FIX_INSTALL_OAUTH)
+    else:
+        probe.add_skipped("sign-in", f"{what}, which needs OAuth: {docs_url('howto/oauth')}")
 
 
 # Checks that apply to every host ------------------------------------------------------------------
@@ -261,9 +289,11 @@ INSPECTOR_ORIGIN = "http://localhost:6274"
 def _diagnose_all_hosts(probe: Probe, url: str) -> None:
     """Check what applies to all hosts: origins, trailing slashes, browsers and compression."""
     try:
-        _probe_endpoint(probe, url, LATEST.version)
+        answer = _probe_endpoint(probe, url, LATEST.version)
     except NoResponse:
         return  # reported for each host
+    if answer.location:
+        return  # likewise
     _check_origins(probe, url)
     _check_trailing_slash(probe, url)
     _check_compression(probe, url)

@@ -62,7 +62,7 @@ class HostProfile:
 
 _ALL = (
     HostProfile(
-        slug="claude-ai",
+        slug="claude",
         title="Claude",
         revision=NOVEMBER,
         redirects=(
@@ -120,6 +120,12 @@ _ALL = (
         redirects=("http://localhost:7777/oauth/callback",),
     ),
     HostProfile(
+        slug="codex",
+        title="Codex",
+        revision=JUNE,
+        redirects=("http://127.0.0.1:5555/callback",),
+    ),
+    HostProfile(
         slug="copilot-studio",
         title="Microsoft Copilot Studio",
         revision=JUNE,
@@ -139,7 +145,6 @@ _ALL = (
         title="Python SDK",
         revision=JULY,
         redirects=("http://localhost:3030/callback",),
-        client_id="https://client.example/metadata.json",
         scopes=("offline_access",),
     ),
     HostProfile(

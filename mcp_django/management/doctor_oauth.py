@@ -213,10 +213,14 @@ FIX_SERVE_REGISTRATION = "Serve the registration of mcp_django.oauth."
 FIX_OPEN_REGISTRATION = (
     "Set MCP_DJANGO['OAUTH']['DCR'] = 'open' so that hosts can register themselves."
 )
+FIX_REGISTER = (
+    "For mcp_django.oauth, set MCP_DJANGO['OAUTH']['DCR'] = 'open'. At another provider, register "
+    "a client by hand, and pass its id: mcp doctor --client-id ID."
+)
 FIX_REACHABILITY = (
     "Make the URL reachable from this machine by https (DNS, firewall; no proxy is used), and its "
-    "host allowed by MCP_DJANGO['OAUTH']['CIMD_HOSTS']; or set OAUTH = {'CIMD': False}, so that "
-    "hosts register themselves."
+    "host allowed by MCP_DJANGO['OAUTH']['CIMD_HOSTS']; or set MCP_DJANGO['OAUTH']['CIMD'] = "
+    "False, so that hosts register themselves."
 )
 REJECTED_WITHIN = timedelta(days=1)
 MAX_REJECTED, MAX_EVENTS = 5, 100
@@ -230,13 +234,22 @@ class OAuthClient:
     secret: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """How hosts get a client.
+
+    ``client_id`` is a client that was registered by hand; if it is empty, ``may_register`` allows
+    clients to be registered. ``document_problem`` returns why the site cannot fetch a client's
+    metadata document, if that can be tested.
+    """
+
+    client_id: str = ""
+    may_register: bool = False
+    document_problem: Callable[[str], str] | None = None
+
+
 def diagnose_registration(
-    probe: Probe,
-    host: HostProfile,
-    server: dict[str, Any],
-    *,
-    may_register: bool,
-    document_problem: Callable[[str], str] | None,
+    probe: Probe, host: HostProfile, server: dict[str, Any], registration: Registration
 ) -> OAuthClient | None:
     """Return the host's OAuth client: by its metadata document if the site accepts it, or RFC 7591.
 
@@ -245,14 +258,17 @@ def diagnose_registration(
     Raises:
         StepFailed: the host does not get a client.
     """
+    if registration.client_id:
+        probe.add_ok(REGISTRATION, f"not needed: client {registration.client_id}")
+        return OAuthClient(client_id=registration.client_id)
     if host.client_id and _accepts_documents(server):
-        return _document_client(probe, host.client_id, document_problem)
+        return _document_client(probe, host.client_id, registration.document_problem)
     address = server.get("registration_endpoint")
     if not address:
         documents = " and does not accept metadata documents" if host.client_id else ""
         found = f"the site has no registration endpoint{documents}"
-        raise StepFailed(REGISTRATION, found, FIX_OPEN_REGISTRATION)
-    if not may_register:
+        raise StepFailed(REGISTRATION, found, FIX_REGISTER)
+    if not registration.may_register:
         probe.add_skipped(
             REGISTRATION, f"available at {address}; --register tests it, and the client remains"
         )

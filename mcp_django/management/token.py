@@ -12,13 +12,17 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from mcp_django.auth import security_log
 from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
-from mcp_django.models import AccessToken
+from mcp_django.management.text_output import format_table, output_width
+from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.models.tokens import validate_networks
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
+# What the security log has as the one who created or revoked a token.
+COMMAND = "manage.py mcp token"
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -84,6 +88,7 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         networks=options["networks"],
         expires=_expiry(options["days"]) or _parse_expires(options["expires"]),
     )
+    security_log.record_token_event(AuthEvent.Kind.ISSUE, token, by=COMMAND)
     if options["json"]:
         command.stdout.write(json.dumps({**_describe_token(token), "token": plaintext}))
         return
@@ -135,12 +140,23 @@ def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
     if options["json"]:
         command.stdout.write(json.dumps(described))
         return
-    for row in described:
-        scopes = " ".join(row["scopes"]) or "-"
-        command.stdout.write(
-            f"{row['id']:>5}  …{row['hint']}  {row['state']:<8} {row['user']:<20} "
-            f"{scopes:<20} {row['name']}"
+    rows = [
+        (
+            str(row["id"]),
+            f"…{row['hint']}",
+            row["state"],
+            row["user"],
+            " ".join(row["scopes"]) or "-",
+            f"{token.expires_at:%Y-%m-%d}" if token.expires_at else "-",
+            row["name"],
         )
+        for row, token in zip(described, tokens, strict=True)
+    ]
+    if rows:
+        rows.insert(0, ("id", "token", "state", "user", "scopes", "expires", "name"))
+        command.stdout.write(format_table(rows, width=output_width(command.stdout)))
+    else:
+        command.stderr.write("No tokens.", style_func=str)
 
 
 def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
@@ -151,7 +167,9 @@ def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
         raise CommandError(
             f"No token has the id {options['id']}; see manage.py mcp token list."
         ) from None
-    token.revoke()
+    if token.revoked_at is None:
+        token.revoke()
+        security_log.record_token_event(AuthEvent.Kind.REVOKE, token, by=COMMAND)
     if options["json"]:
         command.stdout.write(json.dumps(_describe_token(token)))
     else:

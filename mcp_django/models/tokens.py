@@ -213,7 +213,7 @@ class AuthEvent(models.Model):
             "user": self.username or gettext("no user"),
             "client": self.client_id or gettext("no client"),
         }
-        return gettext("%(event)s: %(user)s by %(client)s") % names
+        return gettext("%(event)s: %(user)s, %(client)s") % names
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as a dictionary for the structured log."""

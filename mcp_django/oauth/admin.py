@@ -40,8 +40,8 @@ class ConsentAdmin(RevocableAdmin):
 
     action_name, action_label = "revoke", _("Revoke access")
     confirmation_text = _(
-        "Requests with the tokens of these connections are rejected from now on, and their open "
-        "streams end in every process within seconds. The user has to connect the assistant again."
+        "Requests with the tokens of these connections will be rejected, and their open streams "
+        "end in every process within seconds. The user has to connect the assistant again."
     )
     done_message = _("Access revoked.")
     log_flag = DELETION
@@ -319,7 +319,7 @@ class UpstreamGrantAdmin(NoEditAdmin):
         rows = list(queryset.select_related("user").filter(status=UpstreamGrant.Status.LIVE))
         question = _(
             "The access ends here and at the service, and the tokens of the assistants that depend "
-            "on it are rejected from now on. The users have to connect again."
+            "on it will be rejected. The users have to connect again."
         )
         page = self.confirm_action(request, "disconnect", rows, question=question)
         if page is not None:

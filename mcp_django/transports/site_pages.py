@@ -18,7 +18,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.urls import ResolverMatch, URLPattern, re_path
+from django.urls import NoReverseMatch, ResolverMatch, URLPattern, re_path, reverse
 from django.urls.resolvers import RegexPattern
 from django.utils.safestring import mark_safe
 from django.utils.text import slugify
@@ -38,7 +38,6 @@ from mcp_django.execution.approval_guard import (
     text_items,
 )
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
-from mcp_django.protocol.revisions import LATEST
 from mcp_django.storage import approval_rows
 from mcp_django.storage.cache import cache_counters, confirm_seconds
 from mcp_django.storage.databases import write_alias
@@ -99,7 +98,8 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "url": url,
         "needs_token": needs_token,
         "signs_in": closed and not needs_token,
-        "revision": LATEST.version,
+        "revisions": ", ".join(server.protocol_versions),
+        "connections": _connections_url() if closed and not needs_token else "",
         "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if needs_token else "",
         "vscode": json.dumps({"servers": {name: {"type": "http", **entry}}}, indent=2),
         "cursor": json.dumps({"mcpServers": {name: entry}}, indent=2),
@@ -108,6 +108,14 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         ),
         "style": mark_safe(_style()),  # noqa: S308 - a file of this package
     }
+
+
+def _connections_url() -> str:
+    """Return the URL at which users see and revoke what they gave access to, if there is one."""
+    try:
+        return reverse("mcp_oauth:connections")
+    except NoReverseMatch:
+        return ""
 
 
 @cache

@@ -36,8 +36,8 @@ DATA = re.compile(
     | (?:Look\ at\ the\ shelf\ <b>closely</b>\.|Clear\ the\ shelf\.|A\ book\.|Note\ it\.)
     | (?:What\ stands\ there\.|Recommend\ a\ book\.|Ask\ before\ you\ take\.|What\ was\ bought\.)
     | (?:mcp|shelf:\w+):\ .*                       # scopes, with the descriptions of the settings
-    | shelf:\w+ | shelf://\S* | \w+\.example | mcp_… .* | …\w+
-    | https?://\S+(?:\ Staff\ desk)?
+    | shelf:\w+ | shelf://\S* | \w+\.example | mcp_… .* | …[\w-]+
+    | https?://\S+(?:\ Staff\ desk)? | root:\ robot,?
     # Fields and models of the site.
     | (?:id|name|user|permissions|username|codename)(?:__\w+)?
     | (?:category|customer|ledger|passport|product|remark|tag|voucher|wallet|Shop)

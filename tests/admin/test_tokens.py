@@ -227,7 +227,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     token, _ = issued()
     client = superuser()
     page = f"{LIST}{token.pk}/revoke/"
-    assert "rejected from now on" in text_of(client.get(page))
+    assert "will be rejected" in text_of(client.get(page))
     assert told == []
     assert "Revoked." in text_of(client.post(page, follow=True))
     token.refresh_from_db()

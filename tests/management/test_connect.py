@@ -127,7 +127,7 @@ def test_claude_code_gets_a_command_and_a_file() -> None:
     assert file["mcpServers"][NAME]["headers"] == {"Authorization": "Bearer ${MCP_TOKEN}"}
 
 
-@pytest.mark.parametrize("client", ["chatgpt", "copilot"])
+@pytest.mark.parametrize("client", ["claude", "chatgpt", "copilot-studio"])
 def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> None:
     outcome = run("connect", client, "--server", "staff")
     assert outcome.out == f"{URL}\n"

@@ -34,7 +34,7 @@ def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings: An
     settings.MCP_DJANGO = {}
     outcome = run("connect", "curl")
     assert "curl -sS http://127.0.0.1:8000/mcp " in outcome.out
-    assert "MCP_DJANGO['BASE_URL'] is not set" in outcome.err
+    assert "set MCP_DJANGO['BASE_URL'] or pass --url" in outcome.err
     assert "BASE_URL" not in run("connect", "curl", "--url", "https://x.example/mcp").err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from mcp_django.management.doctor_hosts import HOSTS
 from tests.management.console import Outcome, attempt, fails, run
 
 pytest.importorskip("oauth2_provider")
+
+from oauth2_provider.models import get_application_model
 
 from mcp_django.auth import security_log
 from tests.oauth import documents, urls
@@ -96,8 +99,6 @@ def test_what_concerns_every_host_is_told_once() -> None:
 
 
 def test_nothing_that_was_registered_stays() -> None:
-    from oauth2_provider.models import get_application_model
-
     run("doctor", "--server", "orders")
     assert not get_application_model().objects.exists()
 
@@ -111,7 +112,7 @@ def test_a_cloud_needs_a_public_address(settings: Any) -> None:
 def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: Any) -> None:
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": ""}
     settings.ALLOWED_HOSTS = ["localhost"]
-    chart = examined("--host", "claude-ai")["claude-ai"]
+    chart = examined("--host", "claude")["claude"]
     assert step(chart, "address")["verdict"] == "skipped"
     assert chart["ok"]
 
@@ -119,12 +120,41 @@ def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: An
 def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.urls"
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
-    outcome = attempt("doctor", "--server", "default", "--json")
+    outcome = run("doctor", "--server", "default", "--json")
     charts = {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
-    assert {slug for slug in HOSTS if not charts[slug]["ok"]} == {"claude-ai", "chatgpt"}
-    assert "mcp_django.oauth" in step(charts["chatgpt"], "sign-in")["fix"]
+    assert all(chart["ok"] for chart in charts.values())
+    skipped = step(charts["chatgpt"], "sign-in")
+    assert skipped["verdict"] == "skipped"
+    assert "howto/oauth.html" in skipped["found"]
     assert "mcp connect" in step(charts["vscode"], "token")["found"]
-    assert outcome.error == "These hosts cannot connect: Claude, ChatGPT."
+    # Asked about such a host, the command fails.
+    asked = attempt("doctor", "--server", "default", "--json", "--host", "chatgpt")
+    (chart,) = [one for one in json.loads(asked.out)["hosts"] if one["host"] == "chatgpt"]
+    assert "mcp_django.oauth" in step(chart, "sign-in")["fix"]
+    assert asked.error == "These hosts cannot connect: ChatGPT."
+
+
+def test_only_errors_are_logged_beside_the_report(caplog: pytest.LogCaptureFixture) -> None:
+    run("doctor", "--server", "orders", "--host", "vscode")
+    assert caplog.messages == []
+    logging.getLogger("django.request").warning("as before")
+    assert caplog.messages == ["as before"]
+
+
+def test_a_client_that_was_registered_by_hand_replaces_registration(settings: Any) -> None:
+    oauth = {**settings.MCP_DJANGO.get("OAUTH", {}), "DCR": "off", "CIMD": False}
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": oauth}
+    fix = broken("claude", "registration")["fix"]
+    assert "--client-id" in fix
+    client = get_application_model().objects.create(
+        name="Claude",
+        client_type="public",
+        authorization_grant_type="authorization-code",
+        redirect_uris=" ".join(HOSTS["claude"].redirects),
+    )
+    found = examined("--host", "claude", "--client-id", client.client_id)["claude"]
+    assert step(found, "registration")["found"] == f"not needed: client {client.client_id}"
+    assert step(found, "authorization")["verdict"] == "ok"
 
 
 def test_an_open_server_is_for_every_host(settings: Any) -> None:
@@ -191,7 +221,7 @@ def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
 
 
 def test_a_mistake_on_the_command_line_is_named() -> None:
-    assert "No host named 'vscod'. Did you mean vscode?" in fails("doctor", "--host", "vscod")
+    assert "No host named 'vscod'. Did you mean vscode" in fails("doctor", "--host", "vscod")
     assert "more than 0 seconds" in fails("doctor", "--timeout", "0")
     assert "is not an HTTP URL" in fails("doctor", "ftp://x")
     assert "omit it if you pass a URL" in fails(
@@ -204,7 +234,7 @@ def test_the_page_names_every_option_and_every_host() -> None:
     parser = load_command_class("mcp_django", "mcp").create_parser("manage.py", "mcp")
     (choices,) = (one.choices for one in parser._actions if isinstance(one.choices, dict))
     options = {name for action in choices["doctor"]._actions for name in action.option_strings}
-    named = re.findall(r"^\| `(--[a-z]+)", page, re.MULTILINE)
+    named = re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)
     every = {name for one in django_options()._actions for name in one.option_strings}
     assert {*named} == options - every - {"-h", "--help"}
     hosts = re.findall(r"^\| `([a-z][a-z0-9-]+)` \|", page, re.MULTILINE)

@@ -11,6 +11,7 @@ import pytest
 
 from mcp_django.management.doctor import diagnose
 from mcp_django.management.doctor_hosts import HOSTS
+from mcp_django.management.doctor_oauth import Registration
 from mcp_django.management.doctor_transport import (
     HostReport,
     ProbeRequest,
@@ -88,7 +89,7 @@ class Site:
 
 
 def charts(site: Site, host: str = "vscode") -> dict[str, HostReport]:
-    found = diagnose(site, URL, [HOSTS[host]], may_register=True, is_sure=True)
+    found = diagnose(site, URL, [HOSTS[host]], Registration(may_register=True), is_sure=True)
     return {chart.slug: chart for chart in found}
 
 

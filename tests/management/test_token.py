@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from mcp_django.management.commands.mcp import Command
-from mcp_django.models import AccessToken, token_digest
+from mcp_django.models import AccessToken, AuthEvent, token_digest
 from tests.servers import person, token_for
 
 pytestmark = pytest.mark.django_db
@@ -101,12 +101,15 @@ def test_tokens_are_listed_with_their_state() -> None:
     }
     assert len(json.loads(run("list", "--user", "ada", "--json")[0])) == 2
     lines = run("list", "--user", "ada")[0].splitlines()
-    assert len(lines) == 2
+    assert lines[0].split() == ["id", "token", "state", "user", "scopes", "expires", "name"]
+    assert len(lines) == 3
     assert any("orders:read" in line and f"…{usable.hint}" in line for line in lines)
+    day = timezone.now() - timedelta(days=1)
+    assert any(line.split()[2:6] == ["expired", "ada", "-", f"{day:%Y-%m-%d}"] for line in lines)
 
 
 def test_nothing_to_list_is_an_empty_list() -> None:
-    assert run("list") == ("", "")
+    assert run("list") == ("", "No tokens.\n")
     assert json.loads(run("list", "--json")[0]) == []
 
 
@@ -118,6 +121,22 @@ def test_a_token_is_revoked_by_its_number() -> None:
     assert token.revoked_at is not None
     described = json.loads(run("revoke", str(token.pk), "--json")[0])
     assert (described["state"], described["revoked"]) == ("revoked", token.revoked_at.isoformat())
+
+
+def test_the_security_log_has_what_the_command_does() -> None:
+    person()
+    run("create", "ada")
+    token = AccessToken.objects.get()
+    for _ in range(2):
+        run("revoke", str(token.pk))
+    events = AuthEvent.objects.order_by("pk").values_list(
+        "kind", "username", "client_id", "details"
+    )
+    by = {"by": "manage.py mcp token"}
+    assert [*events] == [
+        ("issue", "ada", f"token:{token.pk}", by),
+        ("revoke", "ada", f"token:{token.pk}", by),
+    ]
 
 
 @pytest.mark.parametrize(

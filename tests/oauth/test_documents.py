@@ -577,7 +577,7 @@ def test_a_document_that_is_not_taken_is_told(
     assert (event.user, event.client_id, event.details) == (user, CLIENT, {"reason": reason})
     (line, *_) = [one for one in caplog.records if one.name == "mcp_django.security"]
     assert line.levelname == "WARNING"
-    assert line.getMessage().endswith(f"by {CLIENT}: {reason}")
+    assert line.getMessage().endswith(f", {CLIENT}: {reason}")
 
 
 @pytest.mark.django_db

@@ -32,10 +32,10 @@ class Way:
 
 
 WAYS = {
-    "Claude, registered": Way(host="claude-ai"),
-    "Claude, by its document": Way(host="claude-ai", document_id=documents.CLAUDE),
+    "Claude, registered": Way(host="claude"),
+    "Claude, by its document": Way(host="claude", document_id=documents.CLAUDE),
     "Claude, at its second address": Way(
-        host="claude-ai",
+        host="claude",
         document_id=documents.CLAUDE,
         redirect="https://claude.com/api/mcp/auth_callback",
     ),
@@ -127,7 +127,7 @@ def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good
 def test_a_prefixed_site_serves_the_hosts_that_know_paths(
     prefixed: Site, browser: Browser, http: httpx.Client
 ) -> None:
-    for slug in ("claude-ai", "vscode", "gemini-cli"):
+    for slug in ("claude", "vscode", "gemini-cli"):
         connection = Connection(host=HOSTS[slug], url=prefixed.mcp, browser=browser, http=http)
         connection.discover()
         assert connection.server["issuer"] == prefixed.issuer
