@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import sleep
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -38,6 +38,7 @@ from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request, request_id_of
 from mcp_django.storage.cache import receive_forgotten
 from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
+from mcp_django.transports.drain import is_draining
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
     SSE_HEADERS,
@@ -83,6 +84,7 @@ class FastASGIHandler(BaseHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one request; ``view`` is the view that the URLconf resolved for it."""
         receive_forgotten()
+        send = end_connections_of(scope, send)
         exchange = exchange_of(scope, view)
         in_flight = InFlight(view=view, cancellation=exchange.cancellation)
         reader = BodyReader(view.mcp_server, scope, exchange, receive)
@@ -225,6 +227,7 @@ class RawASGIMount:
         if hasattr(send, "__self__"):
             set_no_delay(send)
         receive_forgotten()
+        send = end_connections_of(scope, send)
         exchange = exchange_of(scope)
         reader = BodyReader(self._server, scope, exchange, receive)
         try:
@@ -236,6 +239,24 @@ class RawASGIMount:
             await run_until_disconnect(receive, answer, exchange.cancellation)
         except ClientDisconnected:
             exchange.cancellation.cancel()
+
+
+def end_connections_of(scope: Scope, send: Send) -> Send:
+    """Return ``send``, which closes the connection after the reply if the process has to stop.
+
+    The client then opens another connection, which a process that goes on accepts (RFC 9112,
+    section 9.6). HTTP/2 and later have no Connection header.
+    """
+    if not is_draining() or not scope.get("http_version", "1.1").startswith("1"):
+        return send
+
+    async def close(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), (b"connection", b"close")]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return close
 
 
 def exchange_of(scope: Scope, view: Any = None) -> Exchange:

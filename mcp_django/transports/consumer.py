@@ -16,7 +16,12 @@ from channels.exceptions import StopConsumer
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.storage.cache import receive_forgotten
-from mcp_django.transports.asgi_handler import exchange_of, send_reply, send_response
+from mcp_django.transports.asgi_handler import (
+    end_connections_of,
+    exchange_of,
+    send_reply,
+    send_response,
+)
 from mcp_django.transports.http import BodyReader
 from mcp_django.transports.request_checks import ClientDisconnected, set_no_delay, wait_for_first
 
@@ -33,6 +38,7 @@ class MCPConsumer(AsyncConsumer):
         """Serve one request; an exception propagates, so the server answers with 500."""
         set_no_delay(send)
         receive_forgotten()
+        send = end_connections_of(scope, send)
         exchange = exchange_of(scope)
         self._cancellation = exchange.cancellation
         reader = BodyReader(self._server, scope, exchange, receive)

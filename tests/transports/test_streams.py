@@ -370,3 +370,14 @@ async def test_a_call_that_outlives_the_drain_gets_its_last_word(
     assert response["error"]["message"] == "The server is shutting down; send the request again."
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
+
+
+@pytest.mark.usefixtures("draining")
+@pytest.mark.parametrize("name", SEES_LEAVING)
+async def test_a_process_that_stops_closes_the_connections_of_its_clients(name: str) -> None:
+    app = MOUNTS[name]
+    before = await send(app, PATH, call("open_gate", name="other"))
+    drain.begin_drain()
+    after = await send(app, PATH, call("open_gate", name="other"))
+    assert (before.headers.get("connection"), after.headers.get("connection")) == (None, "close")
+    assert text_of(after.messages()[-1]) == text_of(before.messages()[-1])
