@@ -176,10 +176,10 @@ class CallRecord:
                 if self.kind == "resource":
                     self.uri = name
 
-    def note_hidden_by(self, permission: object) -> None:
-        """Note for the site owner which permission hides the component from the caller."""
+    def note_hidden_by(self, what: object) -> None:
+        """Note for the site owner what hides the component, such as a permission."""
         if self.pending:
-            self.preset_outcome = CallOutcome("unknown", None, f"hidden by {permission}")
+            self.preset_outcome = CallOutcome("unknown", None, f"hidden by {what}")
 
     def note_authorized(self, given: bytes | Mapping[str, Any]) -> None:
         """Note that the caller is authorized, and the arguments."""

@@ -140,10 +140,20 @@ def authorize_component(call: Call) -> None:
     if is_authorized and needs_user and not principal.may_sign_in:
         # The same checks as for an absent component.
         is_authorized = authorize(principal, None, siblings=siblings(catalog))
+    if component is None:
+        _note_disabled(call, catalog)
     if component is None or not is_authorized:
         raise call.plan.method.unknown(call)
     if needs_user:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
+
+
+def _note_disabled(call: Call, catalog: Catalog) -> None:
+    """Note for the site owner that the requested component is disabled in the admin."""
+    assert call.plan is not None
+    declared = catalog.declared_catalog
+    if declared is not None and call.plan.method.find(declared, call.record.name) is not None:
+        call.record.note_hidden_by("the admin, where it is disabled")
 
 
 def read_arguments(method: ComponentMethod) -> Step:

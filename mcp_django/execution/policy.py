@@ -154,7 +154,7 @@ def authorize(
     permission_cache = permission_cache or PermissionCache(principal)
     if component is None:
         permission_cache.check_all(siblings)
-        logger.info("%s requested a component that does not exist.", principal.key)
+        logger.info("%s requested a component that does not exist or is disabled.", principal.key)
         return False
     reason = next(_component_reasons(principal, component, "call", permission_cache.check), None)
     if reason is None:
