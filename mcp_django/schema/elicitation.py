@@ -19,6 +19,7 @@ from django.forms import BaseForm, ChoiceField, ModelChoiceField, MultipleChoice
 from django.utils.choices import flatten_choices
 from django.utils.translation import get_language
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from typing_extensions import get_type_hints, is_typeddict
 
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, to_json_text
@@ -114,7 +115,7 @@ class _TypedForm(_Form):
         self._is_single = not _has_fields(hint)
         self._arguments = SignatureArguments(_function_with_parameter(hint))
         whole = self._arguments.json_schema
-        shape = whole if self._is_single else _add_descriptions(hint, whole["properties"][FIELD])
+        shape = whole if self._is_single else _add_labels(hint, whole["properties"][FIELD])
         self.json_schema = flat_form(shape)
         # Required members that may be null: in a form, an empty field means `None`.
         self._null_members = {
@@ -196,8 +197,12 @@ def _has_fields(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
-def _add_descriptions(hint: Any, shape: Schema) -> Schema:
-    """Return the schema with plain strings in `Annotated` as descriptions of the members."""
+def _add_labels(hint: Any, shape: Schema) -> Schema:
+    """Return the schema with the titles of pydantic's `Field`, and with descriptions.
+
+    Plain strings in `Annotated` are descriptions of the members. Schemas of tools have no titles,
+    which a model does not need; a form shows them to the user.
+    """
     try:
         hints = get_type_hints(hint, include_extras=True)
     except NameError:
@@ -206,11 +211,15 @@ def _add_descriptions(hint: Any, shape: Schema) -> Schema:
     fields = getattr(hint, "model_fields", {})
     properties = dict(shape.get("properties", {}))
     for name, annotation in hints.items():
-        words = [one for one in _metadata(annotation) if isinstance(one, str)]
+        metadata = (*_metadata(annotation), fields.get(name))
+        words = [one for one in metadata if isinstance(one, str)]
+        titles = [one.title for one in metadata if isinstance(one, FieldInfo) and one.title]
         alias = getattr(fields.get(name), "validation_alias", None)
         key = alias if isinstance(alias, str) else name
-        if words and key in properties:
-            properties[key] = {"description": " ".join(words), **properties[key]}
+        if key in properties:
+            title = {"title": titles[0]} if titles else {}
+            description = {"description": " ".join(words)} if words else {}
+            properties[key] = {**title, **description, **properties[key]}
     return {**shape, "properties": properties}
 
 

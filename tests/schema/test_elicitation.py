@@ -219,6 +219,27 @@ def test_a_typed_dict_becomes_a_dict() -> None:
     assert read(Wish, {"name": "a", "age": 5}) == {"name": "a", "age": 5}
 
 
+class Notice(BaseModel):
+    send: bool = Field(True, title="Notify the customer")
+    note: Annotated[str, Field(title="Note"), "What the customer reads"] = ""
+    copies: int = 1
+
+
+@dataclass
+class Told:
+    send: Annotated[bool, Field(title="Notify the customer")]
+
+
+def test_titles_are_the_labels_of_the_fields() -> None:
+    assert schema_of(Told)["properties"]["send"]["title"] == "Notify the customer"
+    members = schema_of(Notice)["properties"]
+    assert members["send"]["title"] == "Notify the customer"
+    assert members["note"]["title"] == "Note"
+    assert members["note"]["description"] == "What the customer reads"
+    # Not derived from the name: clients show the name by themselves.
+    assert "title" not in members["copies"]
+
+
 def test_a_model_is_asked_for_by_its_aliases() -> None:
     found = schema_of(Model)
     assert list(found["properties"]) == ["theName", "price", "at"]
