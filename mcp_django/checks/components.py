@@ -24,7 +24,12 @@ from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
 from mcp_django.overrides.state import shares_skill_override
 from mcp_django.protocol.text import nearest
-from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput, validation_engine
+from mcp_django.schema.compiled import (
+    JSONSchemaArguments,
+    JSONSchemaOutput,
+    SerializerOutput,
+    validation_engine,
+)
 from mcp_django.schema.structure import walk
 from mcp_django.server import MCPServer, all_servers, known_scopes
 from mcp_django.storage.databases import tables
@@ -175,8 +180,9 @@ def _template_problem(name: str | None) -> str:
 @system_check(checks.Warning, "mcp_django.W009", each=_tools)
 def check_validation(tool: Tool) -> Iterator[Problem]:
     """W009: without a library, values are not validated against hand-written schemas."""
-    is_by_hand = isinstance(tool.arguments, JSONSchemaArguments) or isinstance(
-        tool.output, JSONSchemaOutput
+    output = tool.output
+    is_by_hand = isinstance(tool.arguments, JSONSchemaArguments) or (
+        isinstance(output, JSONSchemaOutput) and not isinstance(output, SerializerOutput)
     )
     if is_by_hand and validation_engine() is None:
         yield (

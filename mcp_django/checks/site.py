@@ -205,7 +205,8 @@ def check_sqlite() -> Iterator[Problem]:
                 f"The SQLite database {alias!r} uses deferred transactions; tools that write at "
                 "the same time can fail with 'database is locked'."
             )
-            yield what, 'Set OPTIONS = {"transaction_mode": "IMMEDIATE"}.'
+            hint = f'Set DATABASES[{alias!r}]["OPTIONS"] = {{"transaction_mode": "IMMEDIATE"}}.'
+            yield what, hint
 
 
 @system_check(checks.Warning, "mcp_django.W006")
@@ -327,7 +328,10 @@ def _rest_token_problems(server: MCPServer) -> list[CheckMessage]:
                 checks.Warning(
                     f"The server {server.name!r} accepts tokens of {one.__name__}, which are "
                     "stored in plain text, never expire and have no scopes.",
-                    hint="Add 'tokens' to AUTH, and use manage.py mcp token create.",
+                    hint=(
+                        "Replace them with tokens of manage.py mcp token create, which the backend "
+                        "'tokens' accepts, and then remove the class."
+                    ),
                     id="mcp_django.W012",
                 )
             )

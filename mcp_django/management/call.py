@@ -276,10 +276,10 @@ class _Attempt:
         guards = " and ".join(permission_names(server_permissions(self.server)))
         if isinstance(exc, AuthenticationRequired) and not self.principal.is_authenticated:
             own = " and ".join(permission_names(self.component.permission))
-            needs = f"needs {own}" if own else f"is on {server}, which needs {guards}"
-            return CommandError(
-                f"The {self.component} {needs}; name the user to call as with --user."
-            )
+            needs = f"requires a user ({own})"
+            if not own:
+                needs = f"is on {server}, which requires a user ({guards})"
+            return CommandError(f"The {self.component} {needs}: pass --user USERNAME.")
         if any(one.component for one in verdict.reasons[:1]):
             return self._hidden_error(verdict, str(exc))
         return CommandError(f"{self._caller} may not use {server}, which needs {guards}.")

@@ -124,17 +124,25 @@ def _compare_with_file(
         ],
     }
     text = escape_control_characters(_report_text(changes, path))
+    if changes and is_allowed:
+        text += f"\n\nAllowed. To write them to {path}, run manage.py mcp contract."
     print_result(command, options, report, text)
     if not is_allowed:
         counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
-        said = " and ".join(
-            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
-        )
+        said = ", ".join(_count_text(level, counted[level]) for level in HEADINGS if counted[level])
         raise CommandError(
             f"The contract changed: {said}. If the change is intended, run "
             f"manage.py mcp contract, commit {path}, and have it reviewed.",
             returncode=STATUSES[worst],
         )
+
+
+def _count_text(level: Level, count: int) -> str:
+    """Return ``3 changes need approval``, or the same of another level."""
+    changes = "1 change" if count == 1 else f"{count} changes"
+    if level is Level.APPROVAL:
+        return f"{changes} {'needs' if count == 1 else 'need'} approval"
+    return f"{changes} {'is' if count == 1 else 'are'} {HEADINGS[level]}"
 
 
 def _report_text(changes: Sequence[Change], path: Path) -> str:

@@ -373,3 +373,7 @@ class JSONSchemaOutput:
         if problems := self._schema.find_problems(plain):
             raise OutputMismatch(problems)
         return plain
+
+
+class SerializerOutput(JSONSchemaOutput):
+    """The same for the schema of a serializer, which makes the values that it describes."""

@@ -130,11 +130,11 @@ def test_a_client_of_an_open_server_needs_no_user() -> None:
 
 def test_a_closed_server_says_how_to_get_in() -> None:
     assert fails("call", "add", "a=1") == (
-        "The tool 'add' is on server 'default', which needs IsAuthenticated; "
-        "name the user to call as with --user."
+        "The tool 'add' is on server 'default', which requires a user (IsAuthenticated): "
+        "pass --user USERNAME."
     )
     assert fails("call", "members_tool") == (
-        "The tool 'members_tool' needs auth.view_group; name the user to call as with --user."
+        "The tool 'members_tool' requires a user (auth.view_group): pass --user USERNAME."
     )
 
 
@@ -200,7 +200,8 @@ def test_a_guard_on_an_open_server_hides_from_those_without_it() -> None:
         """Only staff."""
         raise ToolError("never")
 
-    assert "needs IsStaff; name the user" in fails("call", "vault", "--server", server.name)
+    said = fails("call", "vault", "--server", server.name)
+    assert "requires a user (IsStaff): pass --user" in said
 
 
 def test_ctrl_c_ends_the_call_without_a_traceback() -> None:

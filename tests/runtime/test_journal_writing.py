@@ -275,9 +275,9 @@ stored, store = threading.Semaphore(0), CALL_ROWS.write
 
 def write_rows(rows, *, again):
     from django.db import transaction
-    for row in rows:
-        transaction.on_commit(stored.release)
-    return store(rows, again=again)
+    outcomes = store(rows, again=again)
+    transaction.on_commit(lambda: stored.release(len(rows)))
+    return outcomes
 
 CALL_ROWS.write = write_rows
 

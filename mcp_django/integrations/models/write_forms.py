@@ -446,9 +446,8 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
             f"create does not set {names}, which {declaration.model.__name__} requires: "
-            f"{_required_hint(missing)}, give it a default, set it in perform_create, or remove "
-            "'create' "
-            "from tools."
+            f"{_required_hint(missing)}, give the model a default, set the value in "
+            "perform_create, or remove 'create' from tools."
         )
 
 

@@ -34,7 +34,7 @@ from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
 from mcp_django.integrations.rest.routing import Routes
 from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
-from mcp_django.schema.compiled import JSONSchemaOutput
+from mcp_django.schema.compiled import SerializerOutput
 from mcp_django.schema.django_forms import constant_schema, key_schema
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
@@ -111,7 +111,7 @@ def _rest_tool(
         description=description,
         function=call.function,
         arguments=arguments,
-        output=None if schema is None else JSONSchemaOutput(schema),
+        output=None if schema is None else SerializerOutput(schema),
         permission=options.permission,
         scopes=tuple(options.scopes),
         timeout=options.timeout,

@@ -106,7 +106,8 @@ def test_nothing_changed(path: Path) -> None:
 def test_what_is_new_is_safe(path: Path) -> None:
     outcome = compared(path, tool("a"), tool("a", "b"))
     assert outcome.status == 0
-    assert outcome.out.split() == ["safe", "(1)", *outcome.out.split()[2:5], "was", "added"]
+    assert outcome.out.split()[:7] == ["safe", "(1)", *outcome.out.split()[2:5], "was", "added"]
+    assert outcome.out.splitlines()[-1].startswith("Allowed. To write them to ")
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def test_what_is_allowed_is_no_failure(path: Path, allow: str, status: int) -> N
 def test_a_failure_says_what_to_do(path: Path) -> None:
     outcome = compared(path, tool("a"), tool("b"))
     assert outcome.error == (
-        "The contract changed: 1 breaking, or not proven safe. If the change is intended, run "
-        f"manage.py mcp contract, commit {path}, and have it reviewed."
+        "The contract changed: 1 change is breaking, or not proven safe. If the change is "
+        f"intended, run manage.py mcp contract, commit {path}, and have it reviewed."
     )
     assert "breaking, or not proven safe (1)" in outcome.out
 
