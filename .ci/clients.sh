@@ -2,7 +2,7 @@
 export CACHE=${CACHE:-$PWD/.ci/cache}
 
 export MCP_TEST_CLIENTS=$CACHE/clients
-for client in mcp1 fastmcp; do
+for client in mcp1 fastmcp frameworks1 frameworks2; do
     if [ ! -x "$MCP_TEST_CLIENTS/$client/bin/python" ]; then
         python3 -m venv "$MCP_TEST_CLIENTS/$client"
     fi

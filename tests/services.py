@@ -125,9 +125,16 @@ def _conformance() -> str | None:
 
 def _clients() -> str | None:
     # This module defines the path of each client and the required releases.
-    from tests.interop.clients import why_missing
+    from tests.interop.clients import CLIENTS, why_missing
 
-    return why_missing()
+    return why_missing(CLIENTS)
+
+
+def _frameworks() -> str | None:
+    # The same module, for the frameworks whose requirements are large.
+    from tests.interop.clients import FRAMEWORKS, why_missing
+
+    return why_missing(FRAMEWORKS)
 
 
 def _shared() -> str | None:
@@ -148,5 +155,6 @@ SERVICES: Mapping[str, Callable[[], str | None]] = {
     "nginx": _nginx,
     "conformance": _conformance,
     "clients": _clients,
+    "frameworks": _frameworks,
     "shared": _shared,
 }

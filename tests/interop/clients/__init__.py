@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from tests.processes import REPOSITORY
 
 HERE = Path(__file__).parent
 # Each in `.ci/cache`, as its own requirements conflict with ours.
-ENVIRONMENTS = ("mcp1", "fastmcp")
+CLIENTS = ("mcp1", "fastmcp")
+# Libraries for agents: those that require the first major version of `mcp`, and the second.
+FRAMEWORKS = ("frameworks1", "frameworks2")
 SCRIPT_SECONDS = 180
 
 
@@ -30,14 +33,21 @@ def python(environment: str | None) -> Path:
     return Path(prefix) / environment / "bin" / "python"
 
 
-def why_missing() -> str | None:
+def pins(environment: str) -> dict[str, str]:
+    """The versions that an environment requires, by the names of the packages."""
+    lines = (HERE / f"{environment}.txt").read_text().split()
+    pairs = (line.split("==") for line in lines)
+    return {name.partition("[")[0]: version for name, version in pairs}
+
+
+def why_missing(environments: Iterable[str]) -> str | None:
     """Why the clients cannot be run, or None when they can."""
-    for environment in ENVIRONMENTS:
-        program = python(environment)
-        name, _, wanted = (HERE / f"{environment}.txt").read_text().strip().partition("==")
-        library = program.parents[1] / "lib"
-        if not [*library.glob(f"python3*/site-packages/{name}-{wanted}.dist-info")]:
-            return f"{name} {wanted} is not installed; source .ci/clients.sh"
+    for environment in environments:
+        library = python(environment).parents[1] / "lib"
+        for name, version in pins(environment).items():
+            folder = f"{name.replace('-', '_')}-{version}.dist-info"
+            if not [*library.glob(f"python3*/site-packages/{folder}")]:
+                return f"{name} {version} is not installed; source .ci/clients.sh"
     return None
 
 
