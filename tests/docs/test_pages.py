@@ -14,7 +14,9 @@ from tests.processes import REPOSITORY
 
 # Assembled to sites instead, each by a test of its own.
 PROJECTS = {"oauth", "oauth-toolkit", "start", "tutorial", "testing"}
-RUN = [name for name, path in pages().items() if has_code(path) and name not in PROJECTS]
+# Programs that connect to a site; tests/interop/test_programs.py runs them.
+PROGRAMS = {"clients"}
+RUN = [name for name, path in pages().items() if has_code(path) and name not in PROJECTS | PROGRAMS]
 
 
 @pytest.mark.outside
@@ -36,7 +38,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
 
 
 def test_the_pages_are_found() -> None:
-    assert {*pages()} > PROJECTS
+    assert {*pages()} > PROJECTS | PROGRAMS
     assert len(RUN) > 5
     folders = {DOCS, *(DOCS / name for name in ("intro", "topics", "howto", "ref"))}
     assert {path.parent for path in pages().values()} == folders
