@@ -1,4 +1,4 @@
-"""`python -m tests.e2e.pictures`: takes the pictures of the admin that the documentation shows.
+"""`python -m tests.e2e.pictures`: takes the pictures that the documentation shows.
 
 The demo is started in a directory of its own and used for a moment, so that there is something to
 see. Needs Chromium and Pillow; run it again when a screen has changed.
@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from tests.e2e import deeds
+from tests.e2e import chat, deeds
 from tests.e2e.visitor import SECONDS, Visitor
 from tests.interop.demo_site import DemoServer, running_demo
 from tests.interop.wire import Wire
@@ -133,12 +133,12 @@ def use(demo: DemoServer) -> None:
         desk.call("review_notices", airport="EDI")
 
 
-def take(page: Any, path: Path) -> None:
+def take(page: Any, path: Path, *, width: int = SIZE["width"]) -> None:
     """Keep what is in the window, in few colors."""
     # An empty half of the window shows nothing.
     end = page.evaluate("document.querySelector('#content').getBoundingClientRect().bottom")
     height = min(SIZE["height"], end + MARGIN)
-    page.screenshot(path=path, clip={"x": 0, "y": 0, "width": SIZE["width"], "height": height})
+    page.screenshot(path=path, clip={"x": 0, "y": 0, "width": width, "height": height})
     with Image.open(path) as picture:
         picture.convert("RGB").quantize(COLORS).save(path, optimize=True)
 
@@ -154,6 +154,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE)
         page.set_default_timeout(SECONDS * 1000)
+        page.set_viewport_size({**SIZE, "width": chat.WIDTH})
+        page.set_content(chat.page(demo), wait_until="load")
+        take(page, PLACE / "chat.png", width=chat.WIDTH)
+        page.set_viewport_size(SIZE)
         visitor = Visitor(page, demo.site)
         visitor.sign_in("admin")
         # The list of all models says nothing of the screen.
