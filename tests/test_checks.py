@@ -453,7 +453,11 @@ def test_sqlite_that_begins_with_a_read_is_found(
     monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setattr(site, "django_settings", Configured(DATABASES={"default": database}))
-    assert ids(site.check_sqlite(None)) == expected
+    found = site.check_sqlite(None)
+    assert ids(found) == expected
+    for one in found:
+        hint = """Set DATABASES['default']["OPTIONS"] = {"transaction_mode": "IMMEDIATE"}."""
+        assert one.hint == hint
 
 
 @pytest.mark.parametrize(

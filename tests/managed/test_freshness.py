@@ -15,7 +15,7 @@ from django.db import Error, InterfaceError, OperationalError, connection, conne
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer
-from mcp_django.models import Component, Topic
+from mcp_django.models import Call, Component, Topic
 from mcp_django.overrides.state import is_in_transaction, override_cache, override_version
 from mcp_django.server import all_servers
 from mcp_django.storage import cache
@@ -77,6 +77,18 @@ def test_a_call_asks_the_database_once_a_second_at_most(shed: MCPServer) -> None
     a_second_later()
     assert queries(lambda: ask(CALL)) == 1
     assert queries(lambda: ask(CALL)) == 0
+
+
+@pytest.mark.usefixtures("call_log")
+def test_the_owner_learns_that_a_requested_tool_is_disabled(shed: MCPServer) -> None:
+    decide("shed", "spade", is_enabled=False)
+    missing = message("tools/call", {"name": "spadee", "arguments": {}})
+    answers = [ask(body).json()["error"] for body in (CALL, missing)]
+    assert answers[1]["message"].replace("spadee", "spade") == answers[0]["message"]
+    assert [*Call.objects.order_by("pk").values_list("component", "outcome", "reason")] == [
+        ("spade", "unknown", "hidden by the admin, where it is disabled"),
+        ("spadee", "unknown", ""),
+    ]
 
 
 def test_a_version_in_use_is_confirmed(shed: MCPServer) -> None:

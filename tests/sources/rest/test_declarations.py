@@ -16,6 +16,7 @@ from rest_framework.viewsets import GenericViewSet, ViewSet
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, IsStaff
+from mcp_django.checks import components
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from tests.sources.rest import odd, views, viewsets
 from tests.sources.rest.conftest import Caller, give_address
@@ -48,6 +49,15 @@ def test_a_mistake_is_told_with_the_way_out(server: MCPServer, options: Any, tex
         server.register_viewset(viewsets.OrderViewSet, basename="order", **options)
     assert text in str(caught.value)
     assert not server.tools
+
+
+def test_a_schema_that_a_serializer_checks_needs_no_library(
+    server: MCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(components, "validation_engine", lambda: None)
+    server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve", "create"])
+    assert any(tool.output is not None for tool in server.tools.values())
+    assert not [one for one in components.check_validation(None) if "order" in one.msg]
 
 
 @pytest.mark.parametrize(
