@@ -169,6 +169,10 @@ def source_of(function: Callable[..., Any]) -> Source:
         return Source(module=declaration.module, name="register_skills", file=file, line=None)
     if isinstance(declaration, FormTools) and declaration.form is not None:
         return _source_of_class(declaration.form)
+    # The function of a REST framework view: the code is that of the view.
+    view_class = getattr(getattr(function, "endpoint", None), "view_class", None)
+    if view_class is not None:
+        return _source_of_class(view_class)
     if declaration is not None:
         return _source_of_class(type(getattr(declaration, "model_admin", declaration)))
     while isinstance(function, functools.partial):
@@ -265,14 +269,14 @@ class ComponentReport:
             ("title", str(component.title)),
             ("code", str(self.source)),
             ("file", self.source.file or ""),
-            ("", "" if self._is_offered else f"{DISABLED.capitalize()}."),
+            ("status", "" if self._is_offered else DISABLED),
             ("flags", ", ".join(flags(component))),
             ("annotations", _members(self.wire.get("annotations", {}))),
             ("MIME type", getattr(component, "mime_type", None) or ""),
             ("time limit", f"{component.timeout:g} s" if component.timeout else ""),
             ("completes", ", ".join(self.completes)),
             ("permission", self._permission()),
-            ("audience", audience_text(self.server, component)),
+            ("audience", audience_text(self.server, component) if self._is_offered else ""),
             ("", self._verdict()),
             ("size", f"about {estimate_tokens(self.wire):,} tokens ({ESTIMATE})"),
         ]

@@ -75,7 +75,9 @@ def test_inspect_shows_what_is_offered(bench: MCPServer) -> None:
     found = json.loads(run("inspect", "plane", *place).out)
     assert (found["enabled"], found["wire"]["title"]) == (True, "Smooth")
     assert not json.loads(run("inspect", "saw", *place).out)["enabled"]
-    assert "Disabled in the admin." in run("inspect", "saw", "--server", bench.name).out
+    disabled = run("inspect", "saw", "--server", bench.name).out
+    assert "\n  status      disabled in the admin\n" in disabled
+    assert "audience" not in disabled
 
 
 def test_inspect_says_why_a_user_does_not_see_it(bench: MCPServer) -> None:

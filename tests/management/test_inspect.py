@@ -254,6 +254,14 @@ def test_the_code_is_found_behind_what_wraps_it() -> None:
     )
 
 
+def test_the_code_of_a_rest_framework_tool_is_its_view() -> None:
+    viewsets = pytest.importorskip("tests.sources.rest.viewsets")
+    server = server_of()
+    server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve"])
+    code = inspected("get_order", "--server", server.name)["code"]
+    assert (code["module"], code["name"]) == (viewsets.__name__, "OrderViewSet")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
