@@ -241,6 +241,18 @@ def _access_digest(row: Any) -> str:
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def saved_row(request: HttpRequest, context: dict[str, Any], row: Any) -> Any:
+    """Return a row as it is stored: a rejected form has changed the one that it shows.
+
+    ``context["original"]``, which templates describe, becomes the stored one as well.
+    """
+    if row is None or row.pk is None or request.method != "POST":
+        return row
+    found = type(row)._default_manager.filter(pk=row.pk).first() or row
+    context["original"] = found
+    return found
+
+
 # Filters ------------------------------------------------------------------------------------------
 
 

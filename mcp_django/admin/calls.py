@@ -75,7 +75,8 @@ class CallList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """Fetch the rows, which then know their list."""
         super().get_results(request)
-        self.result_list = list(self.result_list)
+        # Records are inserted up to a second after their call, in any order.
+        self.result_list = sorted(self.result_list, key=lambda row: (row.at, row.pk), reverse=True)
         for row in self.result_list:
             row.call_list = self
 

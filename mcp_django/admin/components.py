@@ -28,6 +28,7 @@ from mcp_django.admin.base import (
     SwitchableAdmin,
     find_server,
     has_all_words,
+    saved_row,
     with_details,
 )
 from mcp_django.admin.call_filters import calls_url, component_query
@@ -276,7 +277,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Render the form with a comparison of code and overrides."""
-        row = kwargs.get("obj")
+        row = saved_row(request, context, kwargs.get("obj"))
         server = find_server(row.server) if row is not None else None
         if server is not None:
             server.refresh()

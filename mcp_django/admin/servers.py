@@ -29,6 +29,7 @@ from mcp_django.admin.base import (
     ServerPage,
     ServerPageRequest,
     find_server,
+    saved_row,
     server_page as register_page,
 )
 from mcp_django.admin.call_filters import calls_url, component_query
@@ -160,7 +161,7 @@ class ServerAdmin(CodeSyncAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Add the comparison with the code, and links to the pages that the user may open."""
-        row = kwargs.get("obj")
+        row = saved_row(request, context, kwargs.get("obj"))
         server = _server_of_row(row) if row is not None else None
         context.update(
             mcp_pages=_links(request, row) if server is not None else [],

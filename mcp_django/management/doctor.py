@@ -292,7 +292,7 @@ def _diagnose_all_hosts(probe: Probe, url: str) -> None:
         answer = _probe_endpoint(probe, url, LATEST.version)
     except NoResponse:
         return  # reported for each host
-    if answer.location:
+    if answer.status not in (*WELCOMES, 403):
         return  # likewise
     _check_origins(probe, url)
     _check_trailing_slash(probe, url)
@@ -479,7 +479,7 @@ def _diagnose_endpoint(probe: Probe, url: str, host: HostProfile) -> ProbeRespon
     try:
         answer = _probe_endpoint(probe, url, host.revision)
     except NoResponse as exc:
-        fix = "Start the site, or pass its URL: mcp doctor URL."
+        fix = "Start the site, or correct the URL."
         raise StepFailed(ENDPOINT, str(exc), fix) from None
     if answer.status not in WELCOMES:
         found = f"{answer.status} instead of 401 or 200"
@@ -490,6 +490,12 @@ def _diagnose_endpoint(probe: Probe, url: str, host: HostProfile) -> ProbeRespon
         raise StepFailed(ENDPOINT, found, _suggest_fix(answer, url))
     probe.add_ok(ENDPOINT, f"{answer.status}: {WELCOMES[answer.status]}")
     return answer
+
+
+def _own_endpoint(url: str) -> str:
+    """Return the URL of the default server of this project on the host of ``url``."""
+    paths = server_paths(find_server(None))
+    return urljoin(url, paths[0] if paths else "/mcp")
 
 
 def _suggest_fix(answer: ProbeResponse, url: str) -> str:
@@ -506,7 +512,8 @@ def _suggest_fix(answer: ProbeResponse, url: str) -> str:
     return {
         400: f"Add {host.partition(':')[0]!r} to ALLOWED_HOSTS.",
         403: "Look for a firewall or middleware that rejects POST; the endpoint is CSRF exempt.",
-        404: f"Mount a server there: path({path.lstrip('/')!r}, mcp.urls).",
+        404: f"Pass the URL of the endpoint, such as {_own_endpoint(url)}, or mount a server "
+        f"there: path({path.lstrip('/')!r}, mcp.urls).",
         405: "Have the proxy pass POST requests to this URL.",
         **dict.fromkeys((502, 503, 504), unreachable),
     }.get(answer.status, FIX_CHECK_LOG)

@@ -218,9 +218,9 @@ FIX_REGISTER = (
     "a client by hand, and pass its id: mcp doctor --client-id ID."
 )
 FIX_REACHABILITY = (
-    "Make the URL reachable from this machine by https (DNS, firewall; no proxy is used), and its "
-    "host allowed by MCP_DJANGO['OAUTH']['CIMD_HOSTS']; or set MCP_DJANGO['OAUTH']['CIMD'] = "
-    "False, so that hosts register themselves."
+    "This site has to fetch the host's document by https (DNS, firewall; no proxy is used), and "
+    "MCP_DJANGO['OAUTH']['CIMD_HOSTS'] has to allow its host; or set MCP_DJANGO['OAUTH']['CIMD'] "
+    "= False, so that hosts register themselves."
 )
 REJECTED_WITHIN = timedelta(days=1)
 MAX_REJECTED, MAX_EVENTS = 5, 100

@@ -13,14 +13,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from mcp_django.auth import security_log
+from mcp_django.conf import get_settings
 from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.management.text_output import format_table, output_width
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.models.tokens import validate_networks
+from mcp_django.server import all_servers
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
+# The scope with which clients may register themselves at the site's authorization server.
+REGISTER_SCOPE = "register"
 # What the security log has as the one who created or revoked a token.
 COMMAND = "manage.py mcp token"
 
@@ -34,7 +38,8 @@ def add_arguments(subcommands: Any) -> None:
     make.add_argument("user", help="The username of the user that the token authenticates.")
     make.add_argument("--name", default="command line", help="A name that says what it is for.")
     repeatable = {
-        "scope": "A scope of the token; repeatable.",
+        "scope": "A scope of the token; repeatable. Without one, the token gives access to what "
+        "requires no scope.",
         "server": "A server that the token is valid for; repeatable.",
         "network": "An IP address or CIDR range that the token is valid from; repeatable.",
     }
@@ -89,11 +94,27 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         expires=_expiry(options["days"]) or _parse_expires(options["expires"]),
     )
     security_log.record_token_event(AuthEvent.Kind.ISSUE, token, by=COMMAND)
+    for scope in sorted({*options["scopes"]} - _known_scopes()):
+        command.stderr.write(
+            f"No server or component requires the scope {scope!r}, and MCP_DJANGO['SCOPES'] does "
+            "not contain it.",
+            style_func=str,
+        )
     if options["json"]:
         command.stdout.write(json.dumps({**_describe_token(token), "token": plaintext}))
         return
     command.stdout.write(plaintext)
     command.stderr.write(f"Token {token.pk} for {options['user']}; it is not shown again.")
+
+
+def _known_scopes() -> set[str]:
+    needed = {
+        scope
+        for server in all_servers()
+        for one in (server, *server.declared_catalog)
+        for scope in one.scopes
+    }
+    return {*needed, *get_settings().scopes, REGISTER_SCOPE}
 
 
 def _expiry(days: int | None) -> datetime | None:

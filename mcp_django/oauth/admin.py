@@ -17,6 +17,7 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _, ngettext
 
@@ -25,10 +26,12 @@ from mcp_django.admin_base import (
     NoEditAdmin,
     RevocableAdmin,
     described_choices,
+    to_local_time,
 )
 from mcp_django.auth.endpoints import all_resources
 from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import ClientDisplay, client_displays, site_scopes
+from mcp_django.oauth.connections import last_uses
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
 from mcp_django.oauth.upstream import grants
@@ -51,8 +54,8 @@ class ConsentAdmin(RevocableAdmin):
         "user_link",
         "resource",
         "scope_list",
-        "redirect_host",
         "updated_at",
+        "last_used",
     ]
     list_filter = ["resource", "updated_at"]
     linked_lookups = ("user__pk__exact",)
@@ -69,6 +72,7 @@ class ConsentAdmin(RevocableAdmin):
         "redirect_host",
         "created_at",
         "updated_at",
+        "last_used",
     ]
     fields = tuple(readonly_fields)
 
@@ -77,8 +81,8 @@ class ConsentAdmin(RevocableAdmin):
         return False
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return a changelist that loads the client of each row."""
-        return _ClientChangeList
+        """Return a changelist that loads the client and the last use of each row."""
+        return _ConsentChangeList
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Consent], search_term: str
@@ -105,6 +109,14 @@ class ConsentAdmin(RevocableAdmin):
         return format_html(
             '<a href="{}?user__pk__exact={}" title="{}">{}</a>', url, user.pk, title, user
         )
+
+    @admin.display(description=_("last used"))
+    def last_used(self, consent: Any) -> str:
+        """Return when the client last called the server or got a token, to a minute."""
+        known = vars(consent).get("last_uses")
+        uses = last_uses([consent.user_id]) if known is None else known
+        at = uses.get((consent.user_id, consent.client_id, consent.resource))
+        return date_format(to_local_time(at), "SHORT_DATETIME_FORMAT") if at else ""
 
     @admin.display(description=_("scopes"))
     def scope_list(self, consent: Consent) -> str:
@@ -279,6 +291,17 @@ class _ClientChangeList(ChangeList):
         for row in rows:
             row.party = found[row.client_id]
         self.result_list = rows
+
+
+class _ConsentChangeList(_ClientChangeList):
+    """A changelist that also loads the times of last use with two queries."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Load the rows of the page, then set ``last_uses`` on each."""
+        super().get_results(request)
+        uses = last_uses({row.user_id for row in self.result_list})
+        for row in self.result_list:
+            row.last_uses = uses
 
 
 def _client_display(row: Consent | ClientProfile) -> ClientDisplay:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -59,7 +59,7 @@ def connections_of(request: HttpRequest) -> list[dict[str, Any]]:
     user: Any = request.user
     rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
     clients = client_displays({row.client_id for row in rows})
-    used = _last_used(user)
+    used = last_uses([user.pk])
     words = Scopes().get_all_scopes()
     return [
         {
@@ -70,7 +70,7 @@ def connections_of(request: HttpRequest) -> list[dict[str, Any]]:
             "scopes": [str(words.get(one, one)) for one in row.scopes],
             "redirect_host": row.redirect_host,
             "since": row.created_at,
-            "last_used": used.get((row.client_id, row.resource)),
+            "last_used": used.get((user.pk, row.client_id, row.resource)),
         }
         for row in rows
     ]
@@ -84,20 +84,22 @@ def _server_title(resource: str, request: HttpRequest) -> str:
     return title_of(server)
 
 
-def _last_used(user: Any) -> dict[tuple[str, str], datetime]:
-    """Return when each client last called each server, or got a token for it.
+def last_uses(users: Collection[Any]) -> dict[tuple[Any, str, str], datetime]:
+    """Return when each client last called each server as a user, or got a token for it.
 
-    ``OAuthBackend`` stores the time of a call in the access token, which each refresh replaces.
+    Two queries. ``users`` are primary keys; the keys are the user's, the client id and the URL of
+    the server. ``OAuthBackend`` stores the time of a call in the access token, which each refresh
+    replaces.
     """
-    found: dict[tuple[str, str], datetime] = {}
+    found: dict[tuple[Any, str, str], datetime] = {}
     noted = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
     for model, field in noted:
-        rows: Iterable[tuple[str, list[str], datetime]] = model.objects.filter(
-            user=user, application__isnull=False
-        ).values_list("application__client_id", "resource", field)
-        for client_id, resources, at in rows:
+        rows: Iterable[tuple[Any, str, list[str], datetime]] = model.objects.filter(
+            user__in=users, application__isnull=False
+        ).values_list("user", "application__client_id", "resource", field)
+        for user, client_id, resources, at in rows:
             for resource in resources or [""]:
-                key = (client_id, resource)
+                key = (user, client_id, resource)
                 found[key] = max(at, found.get(key, at))
     return found
 

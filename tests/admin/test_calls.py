@@ -71,6 +71,15 @@ def test_each_permission_opens_what_it_names(
     assert offers is (exports == 200)
 
 
+def test_the_calls_of_a_page_are_in_the_order_of_their_times() -> None:
+    for name, ago in (("first", 30), ("third", 10), ("second", 20)):
+        called(name, ago=ago)
+    text = superuser().get(LIST).content.decode()
+    names = ("third", "second", "first")
+    places = [text.index(f">{name}</a>") for name in names]
+    assert places == sorted(places)
+
+
 def test_nobody_changes_a_line() -> None:
     (row,) = called()
     client = superuser()

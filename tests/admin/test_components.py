@@ -617,3 +617,18 @@ def test_a_scope_that_was_chosen_when_there_was_one_may_stay() -> None:
     assert superuser().post(page_of(look), form(look, title="New")).status_code == 302
     look.refresh_from_db()
     assert (look.title, look.scopes) == ("New", ["gone:read"])
+
+
+def test_a_rejected_form_says_what_is_stored(look: Component) -> None:
+    client = superuser()
+    sent = form(look, is_enabled="", title="Not yet", rate="0/m")
+    page = client.post(page_of(look), sent)
+    assert page.status_code == 200
+    text = text_of(page)
+    assert "Please correct the error" in text
+    assert "This component is disabled" not in text
+    # In the form, but not in the comparison with the code.
+    assert text.count("Not yet") == 0
+    assert 'value="Not yet"' in page.content.decode()
+    look.refresh_from_db()
+    assert look.is_enabled

@@ -46,7 +46,7 @@ def test_an_event_is_in_the_table_and_in_the_log(caplog: pytest.LogCaptureFixtur
     }
     (line,) = caplog.records
     assert vars(line)["auth_event"] == event.as_dict()
-    assert line.getMessage() == "access granted: ada by c1"
+    assert line.getMessage() == "access granted: ada, c1"
 
 
 def test_nobody_and_nowhere_have_events_too() -> None:

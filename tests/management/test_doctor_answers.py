@@ -285,3 +285,13 @@ def test_a_compressed_document_is_read_like_any_other() -> None:
     assert packed.json() == {"a": 1}
     broken = ProbeResponse(status=200, headers={"content-encoding": "gzip"}, body=b"no")
     assert broken.json() is None
+
+
+def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.urls"
+    found = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
+    # What every host needs cannot be checked where there is no endpoint.
+    (chart,) = found
+    (step,) = chart.steps
+    assert step.found == "404 instead of 401 or 200"
+    assert f"Pass the URL of the endpoint, such as {ORIGIN}/mcp," in step.fix

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.test import Client
+from django.utils import timezone
+from django.utils.formats import date_format
 from oauth2_provider.models import (
     get_access_token_model,
     get_application_model,
@@ -257,6 +260,21 @@ def test_administrators_revoke_everything_of_a_user(client: Client, user: Any, a
     assert LogEntry.objects.count() == 2
 
 
+def test_the_owner_sees_when_an_assistant_was_last_used(
+    client: Client, user: Any, app: Any
+) -> None:
+    row, other = consent(user, app), consent(parties.make_user("grace"), app)
+    parties.make_token(user, app)
+    used = timezone.now() + timedelta(days=40)
+    # An access token has the time of the last call.
+    get_access_token_model().objects.update(updated=used)
+    client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    shown = date_format(timezone.localtime(used), "SHORT_DATE_FORMAT")
+    assert client.get(ADMIN).content.decode().count(shown) == 1
+    assert shown in client.get(f"{ADMIN}{row.pk}/change/").content.decode()
+    assert shown not in client.get(f"{ADMIN}{other.pk}/change/").content.decode()
+
+
 def test_the_page_of_a_consent_ends_its_tokens_after_it_has_asked(
     client: Client, user: Any, app: Any
 ) -> None:
@@ -351,6 +369,7 @@ def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
         ClientProfile.objects.create(client_id=one.client_id)
     ClientProfile.objects.create(client_id="gone")
     client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
-    with django_assert_max_num_queries(9):
+    # Of a consent also the last uses: two kinds of tokens.
+    with django_assert_max_num_queries(11 if model == "consent" else 9):
         page = client.get(f"/admin/mcp_oauth/{model}/").content.decode()
     assert all(f"Client {number}" in page for number in range(5))

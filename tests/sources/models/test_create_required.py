@@ -52,7 +52,7 @@ def test_a_create_that_cannot_fill_a_required_column_is_refused(
     with pytest.raises(ImproperlyConfigured) as caught:
         server_of(model, **options)
     assert words in str(caught.value)
-    assert "set it in perform_create, or remove 'create' from tools." in str(caught.value)
+    assert "set the value in perform_create, or remove 'create' from tools." in str(caught.value)
 
 
 def test_a_required_file_is_refused_with_another_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
