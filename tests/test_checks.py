@@ -571,6 +571,28 @@ def test_a_server_for_anybody_needs_a_rate(
     assert ids(components.check_open_servers(None)) == expected
 
 
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("backend", "rate", "expected"),
+    [
+        ("django.core.cache.backends.locmem.LocMemCache", "5/m", ["W022"]),
+        ("django.core.cache.backends.dummy.DummyCache", "5/m", ["W022"]),
+        ("django.core.cache.backends.redis.RedisCache", "5/m", []),
+        ("django.core.cache.backends.locmem.LocMemCache", (), []),
+    ],
+)
+def test_a_rate_needs_a_cache_that_all_processes_share(
+    backend: str, rate: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = {"default": {"BACKEND": backend}}
+    monkeypatch.setattr(components, "settings", Configured(CACHES=caches))
+    assert components.check_rate_cache(None) == []
+    open_to_all().tool(rate=rate)(described)
+    found = components.check_rate_cache(None)
+    assert ids(found) == expected
+    assert all(backend in one.msg for one in found)
+
+
 # All of them ----------------------------------------------------------------------------------
 
 

@@ -367,6 +367,8 @@ class AuthEventAdmin(ReadOnlyAdmin):
         *("kind", "username", "client_id", "server", "address"),
     ]
     list_filter = ["kind", "at"]
+    fields = ["kind", "at", "user", "username", "client_id", "server", "address", "details"]
+    readonly_fields = ["at"]
     search_fields = ["username", "client_id", "address"]
     date_hierarchy = "at"
     # Counting millions of rows for each page is too expensive.

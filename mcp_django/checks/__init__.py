@@ -50,7 +50,9 @@ ALL = _skip_all_if_settings_invalid(
     components.check_apps,
 )
 # Not relevant during development; run with ``check --deploy``.
-DEPLOY = _skip_all_if_settings_invalid(components.check_open_servers, site.note_uncached_callers)
+DEPLOY = _skip_all_if_settings_invalid(
+    components.check_open_servers, components.check_rate_cache, site.note_uncached_callers
+)
 # Query the database; run with ``check --database default``.
 DATABASE = _skip_all_if_settings_invalid(components.check_overrides)
 

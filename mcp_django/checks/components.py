@@ -96,6 +96,27 @@ def check_open_servers(server: MCPServer) -> Iterator[Problem]:
         yield f"The server {server.name!r} {what}.", hint
 
 
+@system_check(checks.Warning, "mcp_django.W022")
+def check_rate_cache() -> Iterator[Problem]:
+    """W022: rates are counted in each process by itself; checked with ``--deploy``."""
+    cache = str(settings.CACHES.get("default", {}).get("BACKEND", ""))
+    if not cache.endswith(("LocMemCache", "DummyCache")):
+        return
+    limited = [
+        server.name
+        for server in all_servers()
+        if server.rates_in_code or any(one.rates for one in server.declared_catalog)
+    ]
+    if limited:
+        names = ", ".join(map(repr, limited))
+        what = f"The rates of {names} are counted in CACHES['default'], which is {cache}"
+        hint = (
+            "Use a cache that all processes share, such as django.core.cache.backends.redis."
+            f"RedisCache. See {docs_url('topics/limits')}."
+        )
+        yield f"{what}: every process counts by itself, or not at all.", hint
+
+
 def _is_open(server: MCPServer) -> bool:
     try:
         return all(isinstance(one, AllowAny) for one in parse_permissions(server.permission))

@@ -239,7 +239,10 @@ def _components_changes(
     for key, before in old.items():
         present = answering.get(key)
         if present is None:
-            what = "was removed; if another replaces it, add the old name to its aliases=[...]"
+            what = (
+                "was removed; if another replaces it, add the old name to its aliases=[...] "
+                "(generated tools have no aliases: keep name and plural)"
+            )
             yield key, Level.BREAKING, what
             continue
         if present != key:

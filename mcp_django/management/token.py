@@ -13,13 +13,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from mcp_django.auth import security_log
-from mcp_django.conf import get_settings
 from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.management.text_output import format_table, output_width
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.models.tokens import validate_networks
-from mcp_django.server import all_servers
+from mcp_django.server import known_scopes
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
@@ -94,7 +93,7 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         expires=_expiry(options["days"]) or _parse_expires(options["expires"]),
     )
     security_log.record_token_event(AuthEvent.Kind.ISSUE, token, by=COMMAND)
-    for scope in sorted({*options["scopes"]} - _known_scopes()):
+    for scope in sorted({*options["scopes"]} - known_scopes() - {REGISTER_SCOPE}):
         command.stderr.write(
             f"No server or component requires the scope {scope!r}, and MCP_DJANGO['SCOPES'] does "
             "not contain it.",
@@ -105,16 +104,6 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         return
     command.stdout.write(plaintext)
     command.stderr.write(f"Token {token.pk} for {options['user']}; it is not shown again.")
-
-
-def _known_scopes() -> set[str]:
-    needed = {
-        scope
-        for server in all_servers()
-        for one in (server, *server.declared_catalog)
-        for scope in one.scopes
-    }
-    return {*needed, *get_settings().scopes, REGISTER_SCOPE}
 
 
 def _expiry(days: int | None) -> datetime | None:

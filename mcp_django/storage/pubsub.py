@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
@@ -44,6 +45,8 @@ logger = logging.getLogger("mcp_django")
 
 # The pause before a retry after an error.
 BACKOFF_SECONDS = 1
+# How often an outage of the channel layer is logged.
+LOG_SECONDS = 60
 
 # Between processes: the channel layer -------------------------------------------------------------
 
@@ -106,12 +109,27 @@ async def _send_message(layer: Any, message: dict[str, Any]) -> None:
         logger.warning("The channel layer could not send a notification.", exc_info=True)
 
 
+class _Outage:
+    """Logs an outage of the channel layer once a minute; it causes an error every second."""
+
+    def __init__(self) -> None:
+        self._logged_at: float | None = None
+
+    def log(self) -> None:
+        """Log the exception that is being handled, unless one was logged a moment ago."""
+        now = time.monotonic()
+        if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            logger.warning("The channel layer could not receive.", exc_info=True)
+
+
 async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
     """Yield the topics that other processes publish."""
     layer = shared_layer()
     channel = None
     receiving: asyncio.Future[Any] | None = None
     loop = asyncio.get_running_loop()
+    outage = _Outage()
     try:
         joined = 0.0
         while not _is_cancelled():
@@ -132,7 +150,7 @@ async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
             except Exception as exc:
                 if _is_receive_timeout(exc):
                     continue
-                logger.warning("The channel layer could not receive.", exc_info=True)
+                outage.log()
                 await _cancel_receive(receiving)
                 channel, receiving, joined = None, None, 0.0
                 await asyncio.sleep(BACKOFF_SECONDS)

@@ -71,9 +71,11 @@ async def test_silence_is_no_reason_to_leave(
 async def test_a_layer_that_fails_is_joined_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    layer = Layer(ConnectionError("gone"), rung(1))
+    gone = ConnectionError("gone")
+    layer = Layer(gone, gone, rung(1))
     assert await first_ring(layer, monkeypatch) == [TOOLS]
-    assert layer.done == ["channel", "join", "channel", "join", "leave"]
+    assert layer.done == ["channel", "join"] * 3 + ["leave"]
+    # Once, however often it fails within a minute.
     assert caplog.messages == ["The channel layer could not receive."]
 
 

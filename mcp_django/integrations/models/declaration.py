@@ -242,6 +242,11 @@ class ModelComponents(Generic[M]):
         for name in (name for cls in classes for name in _public(cls)):
             if name in known or callable(getattr(type(self), name)):
                 continue
+            if name == "aliases":
+                self.refuse(
+                    "no option named 'aliases': the names of generated tools cannot have aliases; "
+                    "keep name and plural, so that clients can go on using the tools."
+                )
             if close := nearest(name, known, cutoff=0.8):
                 self.refuse(f"no option named {name!r}; did you mean {close!r}?")
 

@@ -15,7 +15,10 @@ from tests.management.console import Outcome, attempt, fails, run, server_of
 
 Declare = Callable[[MCPServer], Any]
 
-GONE = "was removed; if another replaces it, add the old name to its aliases=[...]"
+GONE = (
+    "was removed; if another replaces it, add the old name to its aliases=[...] (generated tools "
+    "have no aliases: keep name and plural)"
+)
 
 
 def search(text: str, limit: int = 10) -> list[str]:

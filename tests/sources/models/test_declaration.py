@@ -204,6 +204,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "no option named 'serach_fields'; did you mean 'search_fields'?",
     ),
     ({"filters_fields": ["number"]}, "did you mean 'filter_fields'?"),
+    ({"aliases": ["get_bill"]}, "the names of generated tools cannot have aliases"),
     ({"scopes": "orders"}, "write scopes = ['orders']"),
 ]
 
