@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,25 @@ class Program:
         manifest = json.loads((self.project / "package.json").read_text(encoding="utf-8"))
         return str(manifest["dependencies"][self.package])
 
-    def run(self, directory: Path, **environ: str) -> str:
-        """What the program prints."""
+    def run(
+        self, directory: Path, edits: Mapping[str, str] | None = None, /, **environ: str
+    ) -> str:
+        """What the program prints, after replacing texts of its code."""
+        code = edited(self.code, edits or {})
         if self.project is None:
-            return run_python(self.code, self.environment, directory, **environ)
+            return run_python(code, self.environment or None, directory, **environ)
         node.install(self.project)
         # Modules are found from the working directory.
-        return _run(["node", "--input-type=module"], self.code, self.project, directory, environ)
+        return _run(["node", "--input-type=module"], code, self.project, directory, environ)
+
+
+def edited(code: str, edits: Mapping[str, str]) -> str:
+    """The code with texts replaced; at least one of them has to be there."""
+    found = code
+    for old, new in edits.items():
+        found = found.replace(old, new)
+    assert not edits or found != code, f"none of {[*edits]} is in the program"
+    return found
 
 
 def run_python(code: str, environment: str | None, directory: Path, **environ: str) -> str:
@@ -98,9 +110,18 @@ def code_of_sections() -> dict[str, list[str]]:
 
 
 def output() -> str:
-    """What the page says that each program prints."""
-    (shown,) = (fence.text for fence in fences(PAGE) if fence.language == "text")
-    return shown
+    """What the page says that the program of each client prints."""
+    return _outputs()[0]
+
+
+def output_of_elicitation() -> str:
+    """What the page says that the programs print that answer elicitation."""
+    return _outputs()[1]
+
+
+def _outputs() -> tuple[str, str]:
+    of_clients, of_elicitation = (one.text for one in fences(PAGE) if one.language == "text")
+    return of_clients, of_elicitation
 
 
 def table(column: str) -> dict[str, dict[str, str]]:

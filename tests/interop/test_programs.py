@@ -23,6 +23,7 @@ from tests.interop.programs import (
     code_of_sections,
     environment_of,
     output,
+    output_of_elicitation,
     requests_in,
     run_python,
     table,
@@ -91,6 +92,21 @@ BRIDGE = Program(
     client="mcp-remote", section="mcp-remote", package="mcp-remote", project=FRAMEWORKS
 )
 SERVICE_ACCOUNT = "A program without a user"
+ELICITATION = (
+    Program(client="Python SDK 2", section="Answer elicitation", package="mcp"),
+    Program(
+        client="TypeScript SDK 2",
+        section="Answer elicitation",
+        number=1,
+        package="@modelcontextprotocol/client",
+        project=node.PROJECT,
+    ),
+)
+# What a program of the page says, and what it says for a revision before 2026-07-28.
+LEGACY = {
+    "elicitation_callback=answer": 'elicitation_callback=answer, mode="legacy"',
+    'mode: "auto"': 'mode: "legacy"',
+}
 
 # What the components of the site return, by the columns of the table.
 FEATURES = {
@@ -236,6 +252,26 @@ def test_a_service_account_calls_with_its_own_credentials(tmp_path: Path) -> Non
     assert printed == "robot\n"
 
 
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
+        for one in ELICITATION
+    ],
+)
+def test_a_program_of_the_page_answers_elicitation(
+    program: Program, revision: str, shop: Shop, tmp_path: Path
+) -> None:
+    edits = LEGACY if revision == "2025-11-25" else {}
+    before = len(requests_in(shop.record))
+    environ = {**shop.environ, "MCP_URL": shop.features["url"]}
+    assert program.run(tmp_path, edits, **environ) == output_of_elicitation()
+    requests = requests_in(shop.record)[before:]
+    assert {one["revision"] for one in requests if one["method"] == "tools/call"} == {revision}
+    assert table("elicitation")[program.client]["elicitation"] == "yes"
+
+
 @pytest.mark.parametrize(
     "client",
     [
@@ -290,7 +326,7 @@ def test_the_page_names_the_versions_that_are_run() -> None:
 
 def test_all_code_of_the_page_is_run() -> None:
     run = dict.fromkeys(code_of_sections(), 0)
-    for program in (*PROGRAMS, BRIDGE):
+    for program in (*PROGRAMS, BRIDGE, *ELICITATION):
         run[program.section] += 1
     run[SERVICE_ACCOUNT] += 1
     assert run == {section: len(code) for section, code in code_of_sections().items()}
