@@ -28,7 +28,9 @@ from tests.interop.programs import (
     run_python,
     table,
 )
+from tests.interop.sign_in import SIGN_IN, signing_in
 from tests.interop.test_oauth_extensions import SECRET, site_of_machines
+from tests.oauth.live.site import running_site
 from tests.processes import REPOSITORY, START_SECONDS, serving
 
 PROGRAMS = (
@@ -252,6 +254,36 @@ def test_a_service_account_calls_with_its_own_credentials(tmp_path: Path) -> Non
     assert printed == "robot\n"
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
+        for one in SIGN_IN
+    ],
+)
+def test_a_program_of_the_page_signs_in(program: Program, tmp_path: Path) -> None:
+    with running_site(tmp_path) as site, signing_in(program, site, tmp_path / "home") as visitor:
+        assert visitor.run() == "ada\n"
+        (request,) = visitor.requests()
+        # What the challenge contains; the server has no use for the other.
+        assert {*request["scope"].split()} - {"offline_access"} == {"mcp"}
+        assert visitor.stored()
+        assert visitor.modes() == {0o600}
+        # The next run uses the stored token.
+        assert visitor.run() == "ada\n"
+        assert visitor.requests() == []
+        # When that has expired, one client refreshes it, and the other has its user sign in.
+        site.expire_access_tokens()
+        assert visitor.run() == "ada\n"
+        assert len(visitor.requests()) == (program.client == "Python SDK 2")
+        # A scope of its own is not requested.
+        visitor.forget()
+        assert visitor.run(scope="mcp:write") == "ada\n"
+        (request,) = visitor.requests()
+        assert "mcp:write" not in request["scope"].split()
+    assert table("OAuth")[program.client]["OAuth"] == "yes"
+
+
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
 @pytest.mark.parametrize(
     "program",
@@ -326,7 +358,7 @@ def test_the_page_names_the_versions_that_are_run() -> None:
 
 def test_all_code_of_the_page_is_run() -> None:
     run = dict.fromkeys(code_of_sections(), 0)
-    for program in (*PROGRAMS, BRIDGE, *ELICITATION):
+    for program in (*PROGRAMS, BRIDGE, *ELICITATION, *SIGN_IN):
         run[program.section] += 1
     run[SERVICE_ACCOUNT] += 1
     assert run == {section: len(code) for section, code in code_of_sections().items()}
