@@ -115,12 +115,12 @@ class _Outage:
     def __init__(self) -> None:
         self._logged_at: float | None = None
 
-    def log(self) -> None:
-        """Log the exception that is being handled, unless one was logged a moment ago."""
+    def log(self, exc: Exception) -> None:
+        """Log an exception, unless one was logged a moment ago."""
         now = time.monotonic()
         if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
-            logger.warning("The channel layer could not receive.", exc_info=True)
+            logger.warning("The channel layer could not receive.", exc_info=exc)
 
 
 async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
@@ -147,10 +147,10 @@ async def receive_topics() -> AsyncGenerator[list[TopicKey], None]:
                     continue
                 received, receiving = receiving, None
                 message = received.result()
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - it is logged
                 if _is_receive_timeout(exc):
                     continue
-                outage.log()
+                outage.log(exc)
                 await _cancel_receive(receiving)
                 channel, receiving, joined = None, None, 0.0
                 await asyncio.sleep(BACKOFF_SECONDS)
