@@ -235,7 +235,7 @@ def diagnose(
     ``is_chosen`` says that these hosts have to connect; otherwise, a host that cannot use tokens is
     not a failure of a site that has nothing else.
     """
-    probe = Probe(slug="everybody", title="Every host", transport=transport)
+    probe = Probe(slug="every-host", title="Every host", transport=transport)
     _diagnose_all_hosts(probe, url)
     if probe.steps:
         yield probe

@@ -82,7 +82,7 @@ def test_a_whole_site_is_well_for_every_host(host: str) -> None:
 
 
 def test_what_concerns_every_host_is_told_once() -> None:
-    chart = examined("--host", "vscode")["everybody"]
+    chart = examined("--host", "vscode")["every-host"]
     assert {one["step"] for one in chart["steps"]} == {
         "foreign origin",
         "spelling",

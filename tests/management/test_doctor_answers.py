@@ -103,7 +103,7 @@ def last(site: Site, host: str = "vscode") -> ReportStep:
 def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
     found = charts(Site())
     assert {step.verdict for step in found["vscode"].steps} == {"ok"}
-    failed = [step for step in found["everybody"].steps if step.verdict == "failed"]
+    failed = [step for step in found["every-host"].steps if step.verdict == "failed"]
     assert failed == []
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
 def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed: str, verdict: str | None) -> None:
     site = Site()
     site.replaced["OPTIONS", "/mcp"] = answer(204, allow=allowed)
-    found = [one for one in charts(site)["everybody"].steps if one.name == "streams"]
+    found = [one for one in charts(site)["every-host"].steps if one.name == "streams"]
     assert [one.verdict for one in found] == ([verdict] if verdict else [])
     if verdict == "warned":
         assert "progress" in found[0].found
@@ -255,7 +255,7 @@ def test_streams_that_are_compressed_fail_every_host() -> None:
     site.replaced["POST", "/mcp"] = answer(
         200, content_type="text/event-stream", content_encoding="gzip"
     )
-    steps = {step.name: step for step in charts(site)["everybody"].steps}
+    steps = {step.name: step for step in charts(site)["every-host"].steps}
     assert steps["compression"].verdict == "failed"
     assert "gzip off" in steps["compression"].fix
 
@@ -263,7 +263,7 @@ def test_streams_that_are_compressed_fail_every_host() -> None:
 def test_browsers_are_warned_of_and_not_failed() -> None:
     site = Site()
     site.replaced["OPTIONS", "/token"] = answer(200, access_control_allow_origin="")
-    chart = charts(site)["everybody"]
+    chart = charts(site)["every-host"]
     warned = [step.name for step in chart.steps if step.verdict == "warned"]
     assert "preflight" in warned
     assert chart.is_ok
@@ -274,7 +274,7 @@ def test_a_foreign_origin_has_to_be_refused() -> None:
     site.replaced["POST", "/mcp"] = answer(
         401, {}, www_authenticate=f'Bearer resource_metadata="{ORIGIN}{RESOURCE}"'
     )
-    steps = {step.name: step for step in charts(site)["everybody"].steps}
+    steps = {step.name: step for step in charts(site)["every-host"].steps}
     assert steps["foreign origin"].verdict == "failed"
     assert "ALLOWED_ORIGINS" in steps["foreign origin"].fix
 
