@@ -68,6 +68,7 @@ from mcp_django.transports.request_checks import (
     Receive,
     Scope,
     Send,
+    end_connection,
     run_until_disconnect,
     set_no_delay,
 )
@@ -244,17 +245,14 @@ class RawASGIMount:
 def end_connections_of(scope: Scope, send: Send) -> Send:
     """Return ``send``, which closes the connection after the reply if the process has to stop.
 
-    The client then opens another connection, which a process that goes on accepts (RFC 9112,
-    section 9.6). HTTP/2 and later have no Connection header.
+    The client then opens another connection, which a process that goes on accepts.
     """
-    if not is_draining() or not scope.get("http_version", "1.1").startswith("1"):
+    if not is_draining():
         return send
 
     async def close(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), (b"connection", b"close")]
-            message = {**message, "headers": headers}
-        await send(message)
+        is_start = message["type"] == "http.response.start"
+        await send(end_connection(scope, message) if is_start else message)
 
     return close
 

@@ -90,6 +90,7 @@ from mcp_django.transports.request_checks import (
     Receive,
     Scope,
     Send,
+    end_connection,
 )
 
 logger = logging.getLogger("mcp_django")
@@ -667,13 +668,10 @@ class BodyReader:
         9.6). After a timeout the rest is not read and the connection is closed (RFC 9110, section
         15.5.9).
         """
-        # HTTP/2 and later have no Connection header and can close a single stream.
-        can_close = self.scope.get("http_version", "1.1").startswith("1")
 
         async def linger(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and self._is_late and can_close:
-                close = (b"connection", b"close")
-                message = {**message, "headers": [*message.get("headers", ()), close]}
+            if message["type"] == "http.response.start" and self._is_late:
+                message = end_connection(self.scope, message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 await send({**message, "more_body": True})
                 await self._drop_rest()

@@ -322,6 +322,20 @@ class ClientDisconnected(Exception):
     """The client closed the connection before it was answered."""
 
 
+CLOSE = (b"connection", b"close")
+
+
+def end_connection(scope: Scope, message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Return the start of a reply after which the server closes the connection.
+
+    RFC 9112, section 9.6. HTTP/2 and later have no Connection header and can close one stream.
+    """
+    headers = [*message.get("headers", ())]
+    if scope.get("http_version", "1.1").startswith("1") and CLOSE not in headers:
+        headers.append(CLOSE)
+    return {**message, "headers": headers}
+
+
 def set_no_delay(send: Send) -> None:
     """Set TCP_NODELAY on the connection, if the server did not.
 
