@@ -117,7 +117,7 @@ def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> b
 SECRET_VALUE = re.compile(
     r"\bmcp_[\w-]{20,}"
     r"|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"
-    r"|\bbearer\s+(?!…)\S+"
+    r"|\bbearer\s+(?!…(?![\w-]))\S+"
     r"|\bbasic\s+[\w+/=]{8,}[\w+/=-]*"
     r"|(?<=://)[^/?#\s:@]*:[^/?#\s@]+(?=@)"
     r"|(?<=[?&;])(?P<name>[\w.-]*(?:token|secret|password|passwd|signature|api[_-]?key|code))"

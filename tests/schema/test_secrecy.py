@@ -139,6 +139,9 @@ def test_what_only_sounds_like_one_is_shown(name: str) -> None:
         ("mcp_short", "mcp_short"),
         ("see eyJh.eyJz.c2ln!", f"see {HIDDEN}!"),
         ("Authorization: bearer abc", f"Authorization: {HIDDEN}"),
+        # An ellipsis alone stands for a credential, and the rest of the sentence is none.
+        ("send 'Authorization: Bearer …'.", "send 'Authorization: Bearer …'."),
+        ("Bearer …abc", HIDDEN),
         ("Basic dXNlcjpwYXNz", HIDDEN),
         ("Basic dXNlcjpw-YXNz_w==, x", f"{HIDDEN}, x"),
         ("a basic idea", "a basic idea"),
