@@ -19,7 +19,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
-from mcp_django.admin.base import SwitchableAdmin, find_server, server_choices, time_column
+from mcp_django.admin.base import (
+    SwitchableAdmin,
+    find_server,
+    saved_row,
+    server_choices,
+    time_column,
+)
 from mcp_django.admin.exposure_forms import (
     PREVIEW,
     ModelExposureForm,
@@ -173,7 +179,7 @@ class ExposureAdmin(SwitchableAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Render the form, with a preview of the saved row or, if requested, of the input."""
-        row = kwargs.get("obj")
+        row = saved_row(request, context, kwargs.get("obj"))
         context["preview"] = context["adminform"].form.preview
         if request.method == "GET" and row is not None:
             context["preview"] = build_preview(spec_of(row), request.user)

@@ -238,6 +238,17 @@ def test_a_mistake_is_said_where_it_was_made(
     assert not ModelExposure.objects.exists()
 
 
+def test_a_rejected_form_says_what_is_stored(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    off = {name: value for name, value in FORM.items() if name != "is_enabled"}
+    answer = client.post(f"{LIST}{row.pk}/change/", {**off, "page_size": "0"})
+    assert answer.status_code == 200
+    assert "errorlist" in page(answer)
+    assert "This row is disabled" not in page(answer)
+    assert ModelExposure.objects.get().is_enabled
+
+
 def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPServer) -> None:
     class Own(ModelTools[Order]):
         fields = ["number"]

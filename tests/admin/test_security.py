@@ -8,6 +8,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
+from django.utils import timezone
+from django.utils.formats import date_format
 
 from mcp_django.auth.security_log import record_event
 from mcp_django.models import AuthEvent, ExternalIdentity
@@ -38,6 +40,7 @@ def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) ->
     page = client.get(f"{LOG}{row.pk}/change/")
     assert page.status_code == 200
     assert b'name="_save"' not in page.content
+    assert date_format(timezone.localtime(row.at), "DATETIME_FORMAT") in page.content.decode()
     assert client.get(f"{LOG}add/").status_code == 403
     assert client.post(f"{LOG}{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
