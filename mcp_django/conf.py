@@ -45,6 +45,9 @@ def docs_url(page: str) -> str:
 
 # Issuers and OAuth --------------------------------------------------------------------------------
 
+# The scope that makes an access token an initial access token (RFC 7591, section 3).
+REGISTER_SCOPE = "register"
+
 # The types of ``MCP_DJANGO["JWT"]``, ``["INTROSPECTION"]`` and ``["OAUTH"]``. Keys are in upper
 # case. URLs must be https; plain http is allowed only for loopback hosts, and then only under
 # ``DEBUG`` (``auth.outbound``). Scopes, users and groups of an issuer have no meaning on this site

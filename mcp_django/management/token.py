@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from mcp_django.auth import security_log
+from mcp_django.conf import REGISTER_SCOPE
 from mcp_django.core.component import SCOPE_PATTERN
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.management.text_output import format_table, output_width
@@ -22,8 +23,6 @@ from mcp_django.server import known_scopes
 
 # A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
-# The scope with which clients may register themselves at the site's authorization server.
-REGISTER_SCOPE = "register"
 # What the security log has as the one who created or revoked a token.
 COMMAND = "manage.py mcp token"
 

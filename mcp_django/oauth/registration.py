@@ -24,7 +24,7 @@ from oauth2_provider.models import get_application_model
 from mcp_django.auth.credentials import client_ip, wide_network
 from mcp_django.auth.limits import UNKNOWN, count_event, limit_key
 from mcp_django.auth.security_log import record_event
-from mcp_django.conf import get_settings
+from mcp_django.conf import REGISTER_SCOPE, get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
 from mcp_django.oauth.cleanup import never_used_clients
 from mcp_django.oauth.clients import OFFLINE_ACCESS, redirect_problem
@@ -144,8 +144,6 @@ PER_ADDRESS_PER_HOUR = 20
 # Lower than the site's limit, so that one network with many addresses cannot use that up.
 PER_NETWORK_PER_HOUR = 100
 PER_SITE_PER_HOUR = 1000
-# The scope that makes an access token an initial access token (RFC 7591, section 3).
-REGISTER_SCOPE = "register"
 _BEARER = re.compile(rf"bearer +({TOKEN_PREFIX}[A-Za-z0-9\-._~+/]{{1,200}}=*)", re.IGNORECASE)
 
 

@@ -32,6 +32,9 @@ def test_page_says_how_to_connect_and_gives_nothing_away(
         assert secret not in page.text
     # The site is its own authorization server.
     assert "sign in to this site" in page.text
+    assert '<a href="/oauth/connections/">' in page.text
+    assert "Supported revisions of the protocol: 2026-07-28, " in page.text
+    assert "2024-11-05." in page.text
     assert "Authorization" not in page.text
 
 
