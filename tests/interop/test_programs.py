@@ -19,6 +19,7 @@ from tests.interop.framework_site import SITE
 from tests.interop.programs import (
     FRAMEWORKS,
     SECONDS,
+    SIGN_IN,
     Program,
     code_of_sections,
     environment_of,
@@ -26,9 +27,9 @@ from tests.interop.programs import (
     output_of_elicitation,
     requests_in,
     run_python,
+    signing_in,
     table,
 )
-from tests.interop.sign_in import SIGN_IN, signing_in
 from tests.interop.test_oauth_extensions import SECRET, site_of_machines
 from tests.oauth.live.site import running_site
 from tests.processes import REPOSITORY, START_SECONDS, serving
