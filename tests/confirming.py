@@ -13,7 +13,7 @@ import pytest
 from django.db import OperationalError
 from django.db.backends.utils import CursorWrapper
 
-from mcp_django.storage import cache
+from mcp_django.storage import cache, inbox
 from tests.drivers import PATIENCE
 
 
@@ -42,6 +42,9 @@ def _clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(cache, "monotonic", lambda: found.monotonic)
     named = SimpleNamespace(time=lambda: found.time, sleep=time.sleep)
     monkeypatch.setattr(cache, "time", named)
+    # After its first heartbeat this process writes no other one among the statements of a test.
+    now = time.monotonic()
+    monkeypatch.setattr(inbox, "time", SimpleNamespace(monotonic=lambda: now))
     return found
 
 
