@@ -73,6 +73,7 @@ from mcp_django.schema.problems import explain_errors
 from mcp_django.schema.structure import Schema, inline_references, walk
 from mcp_django.schema.values import (
     CONTENT_CLASSES,
+    advice_for,
     check_finite,
     decode_arguments,
     drop_nulls,
@@ -481,9 +482,17 @@ def output_adapter(annotation: Any) -> OutputAdapter | None:
     """Return an adapter for a return type, or `None` for text and content, which have no schema.
 
     Raises:
-        ImproperlyConfigured: the type is structured, but cannot be serialized as JSON.
+        ImproperlyConfigured: no value of the type can be written as JSON.
     """
-    return TypedOutput(annotation) if _has_structure(annotation) else None
+    if _has_structure(annotation):
+        return TypedOutput(annotation)
+    for member in _members(annotation):
+        if instead := advice_for(member):
+            raise ImproperlyConfigured(
+                f"The result type {format_hint(member)} cannot be written as JSON; return "
+                f"{instead}."
+            )
+    return None
 
 
 class TypedOutput:
@@ -564,6 +573,7 @@ def _admits_floats(schema: Schema) -> bool:
 # Which return types have an output schema: dataclasses, lists, numbers, dates and choices do. Text
 # does not, since it would be sent twice, and content blocks describe themselves.
 
+_UNIONS = frozenset({Union, UnionType})
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
 _SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
 _ITERABLE_TYPES = frozenset({Iterable, Iterator, Generator, Collection})
@@ -595,7 +605,7 @@ def _iterable_as_list(annotation: Any) -> Any:
 def _is_structured(annotation: Any) -> bool:
     hint = _unwrap_annotation(annotation)
     origin = get_origin(hint) or hint
-    if origin in {Union, UnionType}:
+    if origin in _UNIONS:
         members = [member for member in get_args(hint) if member is not type(None)]
         return all(_is_structured(member) for member in members)
     if origin in _ABSTRACT or is_typeddict(origin):
@@ -608,6 +618,14 @@ def _is_structured(annotation: Any) -> bool:
         return issubclass(origin, Enum)
     known = (BaseModel, *_COLLECTIONS, *_SCALARS)
     return issubclass(origin, known) or is_dataclass(origin)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the types of a union, or the type."""
+    hint = _unwrap_annotation(annotation)
+    if get_origin(hint) in _UNIONS:
+        return [one for member in get_args(hint) for one in _members(member)]
+    return [hint]
 
 
 def _unwrap_annotation(annotation: Any) -> Any:

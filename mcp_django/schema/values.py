@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import inspect
 import io
 import json
 import math
@@ -29,6 +30,7 @@ from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import PurePath
+from types import NoneType
 from typing import Any, Self
 from uuid import UUID
 
@@ -202,6 +204,10 @@ class _InvalidNumberError(ValueError):
 # an unambiguous JSON form are rejected with an error that says what to return instead. A model
 # instance, for example, may have columns that the caller must not see.
 
+# What `get_type_hints` has for an annotation that says nothing.
+_OPEN = (Any, object, NoneType, inspect.Signature.empty)
+
+_DATA_ADVICE = "a dict, a list, a dataclass or text"
 _FIELDS_ADVICE = "the fields that the caller may see, as with .values('id', 'name')"
 
 CONTENT_CLASSES = (
@@ -224,6 +230,24 @@ def jsonable(value: Any) -> Any:
         ValueError: the value contains NaN or Infinity, or is nested too deep.
     """
     return _convert(value, ())
+
+
+def advice_for(hint: Any) -> str:
+    """Return what to return instead of a value of the type if no such value is data, else ``""``.
+
+    Content blocks are not data, but may be returned.
+    """
+    if not isinstance(hint, type) or hint in _OPEN or issubclass(hint, CONTENT_CLASSES):
+        return ""
+    if inspect.isabstract(hint) or getattr(hint, "_is_protocol", False):
+        return ""
+    for kinds, convert in _CONVERSIONS:
+        if issubclass(hint, kinds):
+            return convert.instead if isinstance(convert, _Rejecter) else ""
+    below: list[type] = hint.__subclasses__()
+    if dataclasses.is_dataclass(hint) or not all(map(advice_for, below)):
+        return ""
+    return _DATA_ADVICE
 
 
 def check_finite(value: Any) -> None:
@@ -261,7 +285,7 @@ def _convert(value: Any, path: Path) -> Any:
             return convert(value, path)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path)
-    raise _unsupported_type(value, path, "a dict, a list, a dataclass or text")
+    raise _unsupported_type(value, path, _DATA_ADVICE)
 
 
 def _result_path(path: Path) -> str:
@@ -344,11 +368,12 @@ def _datetime_text(value: dt.date | dt.time, path: Path) -> str:
 _Converter = Callable[[Any, Path], Any]
 
 
-def _rejecter(instead: str) -> _Converter:
-    def convert(value: Any, path: Path) -> Any:
-        raise _unsupported_type(value, path, instead)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rejecter:
+    instead: str
 
-    return convert
+    def __call__(self, value: Any, path: Path) -> Any:
+        raise _unsupported_type(value, path, self.instead)
 
 
 _EXACT: Mapping[type, _Converter] = {
@@ -361,15 +386,15 @@ _EXACT: Mapping[type, _Converter] = {
 # The most specific type comes first, because content classes are dataclasses, bytes are a
 # collection, a member of TextChoices is a string, and a queryset is an asynchronous iterable.
 _CONVERSIONS: tuple[tuple[Any, _Converter], ...] = (
-    (Model, _rejecter("the fields that the caller may see, in a dict or a dataclass")),
-    (Manager, _rejecter(_FIELDS_ADVICE)),
-    (CONTENT_CLASSES, _rejecter("content blocks alone or in a list, not inside another value")),
-    ((bytes, bytearray, memoryview), _rejecter("Image, Audio or EmbeddedResource, or text")),
-    (HttpResponseBase, _rejecter("the data of the response")),
-    (io.IOBase, _rejecter("the contents of the file, as text or an EmbeddedResource")),
-    (Awaitable, _rejecter("the result of awaiting it")),
+    (Model, _Rejecter("the fields that the caller may see, in a dict or a dataclass")),
+    (Manager, _Rejecter(_FIELDS_ADVICE)),
+    (CONTENT_CLASSES, _Rejecter("content blocks alone or in a list, not inside another value")),
+    ((bytes, bytearray, memoryview), _Rejecter("Image, Audio or EmbeddedResource, or text")),
+    (HttpResponseBase, _Rejecter("the data of the response")),
+    (io.IOBase, _Rejecter("the contents of the file, as text or an EmbeddedResource")),
+    (Awaitable, _Rejecter("the result of awaiting it")),
     (QuerySet, _queryset),
-    (AsyncIterable, _rejecter("a list of its items: [item async for item in ...]")),
+    (AsyncIterable, _Rejecter("a list of its items: [item async for item in ...]")),
     (Enum, lambda value, path: _convert(value.value, path)),
     (Promise, lambda value, path: str(value)),
     (str, lambda value, path: str.__str__(value)),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, SupportsInt
 
 import pytest
 from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Manager
+from django.http import HttpResponse
+from django.utils.functional import Promise
 from pydantic import BaseModel, ConfigDict, RootModel, field_serializer
 
+from mcp_django.protocol.content import Text
 from mcp_django.schema.portable import lint
 from mcp_django.schema.signature import OutputMismatch, TypedOutput, output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Takings
@@ -171,6 +177,41 @@ class Opaque: ...
 def test_a_structure_that_json_cannot_say_is_refused(annotation):
     with pytest.raises(ImproperlyConfigured, match="cannot be written as JSON"):
         output_adapter(annotation)
+
+
+class Shape:
+    """A class whose instances are data in a subclass only."""
+
+
+@dataclasses.dataclass
+class Circle(Shape):
+    radius: int
+
+
+@pytest.mark.parametrize(
+    ("annotation", "instead"),
+    [
+        (Opaque, "return a dict, a list, a dataclass or text"),
+        (Opaque | None, "Opaque cannot be written"),
+        (str | Annotated[Opaque, "odd"], "Opaque cannot be written"),
+        (bytes, "return Image, Audio"),
+        (HttpResponse, "return the data of the response"),
+        (Group, "return the fields that the caller may see"),
+        (Manager, r"\.values\('id', 'name'\)"),
+        (BytesIO, "return the contents of the file"),
+    ],
+)
+def test_a_result_that_is_no_data_is_refused(annotation: Any, instead: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=instead):
+        output_adapter(annotation)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [None, object, Shape, date | str, Text | bool, Promise, Path, AsyncIterable, SupportsInt, Any],
+)
+def test_a_result_that_may_be_data_is_accepted(annotation: Any) -> None:
+    output_adapter(annotation)
 
 
 class Node(BaseModel):
