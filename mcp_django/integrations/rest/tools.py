@@ -173,24 +173,21 @@ def viewset_tools(
     """
     space, _, base = basename_of(viewset, basename).rpartition(":")
     endpoints = viewset_endpoints(viewset, actions, basename=base)
-    for option, given in (
-        ("names", names),
-        ("descriptions", descriptions),
-        ("serializers", serializers),
-    ):
-        _check_actions(option, given or {}, endpoints)
+    names = _by_action("names", names, endpoints)
+    descriptions = _by_action("descriptions", descriptions, endpoints)
+    serializers = _by_action("serializers", serializers, endpoints)
     shared = RestToolOptions(**options)
     noun = slug(name or base)
     several = slug(plural) or plural_of(noun, endpoints[0].model)
-    own_names = _tool_names(endpoints, noun, several, names or {})
+    own_names = _tool_names(endpoints, noun, several, names)
     for endpoint, own in zip(endpoints, own_names, strict=True):
         yield _rest_tool(
             endpoint,
             shared,
             name=own,
-            description=(descriptions or {}).get(endpoint.action) or description_of(endpoint, noun),
+            description=descriptions.get(endpoint.action) or description_of(endpoint, noun),
             namespace=space,
-            serializer=(serializers or {}).get(endpoint.action),
+            serializer=serializers.get(endpoint.action),
         )
 
 
@@ -205,16 +202,27 @@ def _tool_names(
         taken.add(name)
 
 
-def _check_actions(
-    option: str, given: Mapping[str, Any], endpoints: Iterable[RestEndpoint]
-) -> None:
+def _by_action(
+    option: str, given: Mapping[str, Any] | None, endpoints: Iterable[RestEndpoint]
+) -> dict[str, Any]:
+    """Return the values of an option by registered action; both updates name the one tool."""
     known = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
-    for action in given:
+    found: dict[str, Any] = {}
+    for name, value in (given or {}).items():
+        action = name
+        if name in UPDATE_ACTIONS and name not in known:
+            action = next((one for one in known if one in UPDATE_ACTIONS), name)
         if action not in known:
-            hint = did_you_mean(action, known, f"there is {', '.join(known)}.")
+            hint = did_you_mean(name, known, f"there is {', '.join(known)}.")
             raise ImproperlyConfigured(
-                f"{option} contains {action!r}, which is not registered; {hint}"
+                f"{option} contains {name!r}, which is not registered; {hint}"
             )
+        if action in found:
+            raise ImproperlyConfigured(
+                f"{option} contains 'update' and 'partial_update', which are one tool; keep one."
+            )
+        found[action] = value
+    return found
 
 
 # Methods of a REST view ---------------------------------------------------------------------------

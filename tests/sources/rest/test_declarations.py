@@ -161,6 +161,35 @@ def test_names_can_be_chosen(server: MCPServer) -> None:
     assert server.tools["list_all_purchases"].description == "List orders.\n\nOrders of the shop."
 
 
+@pytest.mark.parametrize("key", ["update", "partial_update"])
+@pytest.mark.parametrize("action", ["update", "partial_update"])
+def test_both_updates_name_one_tool(server: MCPServer, key: str, action: str) -> None:
+    server.register_viewset(
+        viewsets.OrderViewSet,
+        basename="order",
+        actions=[action],
+        names={key: "amend_order"},
+        descriptions={key: "Amend an order."},
+    )
+    assert server.tools["amend_order"].description == "Amend an order."
+    assert list(server.tools) == ["amend_order"]
+
+
+def test_one_tool_has_one_name(server: MCPServer) -> None:
+    names = {"update": "replace_order", "partial_update": "amend_order"}
+    with pytest.raises(ImproperlyConfigured, match="are one tool; keep one"):
+        server.register_viewset(
+            viewsets.OrderViewSet, basename="order", actions=["update"], names=names
+        )
+
+
+def test_an_action_that_is_not_registered_has_no_name(server: MCPServer) -> None:
+    with pytest.raises(ImproperlyConfigured, match="names contains 'update', which is not regist"):
+        server.register_viewset(
+            viewsets.OrderViewSet, basename="order", actions=["list"], names={"update": "x"}
+        )
+
+
 def test_hints_follow_the_verb_and_nothing_is_governed(server: MCPServer) -> None:
     server.register_viewset(
         viewsets.OrderViewSet,
