@@ -684,6 +684,21 @@ def test_what_is_to_be_hidden_and_is_not_there_is_found(name: str, expected: lis
 
 
 @pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(("length", "expected"), [(40, []), (41, ["W023"])])
+def test_a_name_that_some_hosts_do_not_accept_is_found(length: int, expected: list[str]) -> None:
+    kept = open_to_all()
+
+    @kept.tool("n" * length)
+    def pay() -> None:
+        """Pay."""
+
+    found = components.check_tool_names(None)
+    assert ids(found) == expected
+    if expected:
+        assert "has 41 characters" in found[0].msg
+
+
+@pytest.mark.usefixtures("servers")
 def test_where_any_name_may_come_any_may_be_hidden() -> None:
     kept = open_to_all()
 

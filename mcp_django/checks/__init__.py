@@ -46,6 +46,7 @@ ALL = _skip_all_if_settings_invalid(
     site.check_metadata,
     site.check_sign_in_page,
     components.check_sensitive,
+    components.check_tool_names,
     site.check_task_backend,
     components.check_apps,
 )

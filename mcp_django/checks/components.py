@@ -308,7 +308,22 @@ def _stored_permissions() -> set[str]:
     return {f"{app}.{codename}" for app, codename in rows}
 
 
-# Names of sensitive arguments ---------------------------------------------------------------------
+# Names of tools and of sensitive arguments --------------------------------------------------------
+
+# Hosts put the server's name before it, and accept 60 to 64 characters together.
+LONGEST_NAME = 40
+
+
+@system_check(checks.Warning, "mcp_django.W023", each=_tools)
+def check_tool_names(tool: Tool) -> Iterator[Problem]:
+    """W023: the name of a tool is longer than some hosts accept with their prefix."""
+    if len(tool.name) > LONGEST_NAME:
+        page = docs_url("topics/tools#name-description-and-annotations")
+        hint = (
+            "Some hosts leave out tools with long names, or cut the names. Choose one of at most "
+            f"{LONGEST_NAME} characters. See {page}."
+        )
+        yield f"The name of the {tool} has {len(tool.name)} characters.", hint
 
 
 @system_check(checks.Warning, "mcp_django.W017", each=_components)
