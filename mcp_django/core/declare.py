@@ -201,7 +201,10 @@ def _output_adapter(
     if schema is not None:
         return JSONSchemaOutput(_to_dict("output_schema", schema))
     _reject_model_results(function)
-    return output_adapter(function.returns)
+    try:
+        return output_adapter(function.returns)
+    except ImproperlyConfigured as exc:
+        raise ImproperlyConfigured(f"{function.name}(): {exc}") from exc
 
 
 def _reject_model_results(function: ComponentFunction) -> None:

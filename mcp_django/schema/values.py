@@ -16,6 +16,7 @@ import inspect
 import io
 import json
 import math
+from abc import ABCMeta
 from collections.abc import (
     AsyncIterable,
     Awaitable,
@@ -235,19 +236,18 @@ def jsonable(value: Any) -> Any:
 def advice_for(hint: Any) -> str:
     """Return what to return instead of a value of the type if no such value is data, else ``""``.
 
-    Content blocks are not data, but may be returned.
+    Content blocks are not data, but may be returned. A value of an abstract class or protocol may
+    be data, and so may one of a type that only pydantic knows, such as ``EmailStr``.
     """
-    if not isinstance(hint, type) or hint in _OPEN or issubclass(hint, CONTENT_CLASSES):
+    if not isinstance(hint, type) or isinstance(hint, ABCMeta) or hint in _OPEN:
         return ""
-    if inspect.isabstract(hint) or getattr(hint, "_is_protocol", False):
+    if issubclass(hint, CONTENT_CLASSES):
         return ""
     for kinds, convert in _CONVERSIONS:
         if issubclass(hint, kinds):
             return convert.instead if isinstance(convert, _Rejecter) else ""
-    below: list[type] = hint.__subclasses__()
-    if dataclasses.is_dataclass(hint) or not all(map(advice_for, below)):
-        return ""
-    return _DATA_ADVICE
+    is_known = dataclasses.is_dataclass(hint) or hasattr(hint, "__get_pydantic_core_schema__")
+    return "" if is_known else _DATA_ADVICE
 
 
 def check_finite(value: Any) -> None:

@@ -43,6 +43,27 @@ def test_a_tool_that_declares_a_model_as_its_result_is_refused(
         open_to_all().tool(function)
 
 
+class Opaque:
+    """What JSON cannot represent."""
+
+
+def gives_opaque() -> Opaque | None:
+    raise AssertionError
+
+
+def gives_opaques() -> list[Opaque]:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("function", [gives_opaque, gives_opaques])
+def test_a_tool_that_declares_what_is_no_data_as_its_result_is_refused(
+    function: Callable[..., Any],
+) -> None:
+    text = rf"^{function.__name__}\(\): The result type .*Opaque.* cannot be written as JSON"
+    with pytest.raises(ImproperlyConfigured, match=text):
+        open_to_all().tool(function)
+
+
 @pytest.mark.django_db
 def test_a_query_for_values_is_a_result() -> None:
     server = open_to_all()
