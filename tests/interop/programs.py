@@ -67,6 +67,20 @@ class Program:
         return _run(["node", "--input-type=module"], code, self.project, directory, environ)
 
 
+def of_both_sdks(section: str) -> tuple[Program, Program]:
+    """The programs of a section that has one for each SDK."""
+    return (
+        Program(client="Python SDK 2", section=section, package="mcp"),
+        Program(
+            client="TypeScript SDK 2",
+            section=section,
+            number=1,
+            package="@modelcontextprotocol/client",
+            project=node.PROJECT,
+        ),
+    )
+
+
 def edited(code: str, edits: Mapping[str, str]) -> str:
     """The code with texts replaced; at least one of them has to be there."""
     found = code
@@ -157,17 +171,7 @@ def requests_in(path: Path) -> list[dict[str, Any]]:
 
 # Signing in, with the user's browser ----------------------------------------------------------
 
-SIGN_IN_SECTION = "Sign in with OAuth"
-SIGN_IN = (
-    Program(client="Python SDK 2", section=SIGN_IN_SECTION, package="mcp"),
-    Program(
-        client="TypeScript SDK 2",
-        section=SIGN_IN_SECTION,
-        number=1,
-        package="@modelcontextprotocol/client",
-        project=node.PROJECT,
-    ),
-)
+SIGN_IN = of_both_sdks("Sign in with OAuth")
 PORT = "3030"
 # What a program prints in place of opening the browser.
 OPEN = "Open "

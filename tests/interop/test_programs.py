@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.interop.programs import (
     Program,
     code_of_sections,
     environment_of,
+    of_both_sdks,
     output,
     output_of_elicitation,
     requests_in,
@@ -95,16 +96,7 @@ BRIDGE = Program(
     client="mcp-remote", section="mcp-remote", package="mcp-remote", project=FRAMEWORKS
 )
 SERVICE_ACCOUNT = "A program without a user"
-ELICITATION = (
-    Program(client="Python SDK 2", section="Answer elicitation", package="mcp"),
-    Program(
-        client="TypeScript SDK 2",
-        section="Answer elicitation",
-        number=1,
-        package="@modelcontextprotocol/client",
-        project=node.PROJECT,
-    ),
-)
+ELICITATION = of_both_sdks("Answer elicitation")
 # What a program of the page says, and what it says for a revision before 2026-07-28.
 LEGACY = {
     "elicitation_callback=answer": 'elicitation_callback=answer, mode="legacy"',
@@ -192,6 +184,14 @@ def needs(*, environment: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.requires("frameworks" if is_framework else "clients")]
 
 
+def in_this_environment(programs: Iterable[Program]) -> list[Any]:
+    """Parameters for programs of the tests' own Python environment, or of Node."""
+    return [
+        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
+        for one in programs
+    ]
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -255,13 +255,7 @@ def test_a_service_account_calls_with_its_own_credentials(tmp_path: Path) -> Non
     assert printed == "robot\n"
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
-        for one in SIGN_IN
-    ],
-)
+@pytest.mark.parametrize("program", in_this_environment(SIGN_IN))
 def test_a_program_of_the_page_signs_in(program: Program, tmp_path: Path) -> None:
     with running_site(tmp_path) as site, signing_in(program, site, tmp_path / "home") as visitor:
         assert visitor.run() == "ada\n"
@@ -286,13 +280,7 @@ def test_a_program_of_the_page_signs_in(program: Program, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(one, id=one.client, marks=needs(environment="") if one.project else [])
-        for one in ELICITATION
-    ],
-)
+@pytest.mark.parametrize("program", in_this_environment(ELICITATION))
 def test_a_program_of_the_page_answers_elicitation(
     program: Program, revision: str, shop: Shop, tmp_path: Path
 ) -> None:
