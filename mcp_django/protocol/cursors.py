@@ -59,7 +59,8 @@ class Pager:
         Raises:
             InvalidParams: the cursor is malformed, was altered, or belongs to another list.
         """
-        if cursor is None:
+        if not cursor:
+            # Clients that always send the member write "" for the first page; no cursor is empty.
             return None
         if len(cursor) > MAX_CURSOR_LENGTH:
             raise invalid_cursor()

@@ -24,7 +24,7 @@ from mcp_django.protocol.errors import (
     InvalidRequest,
     UnsupportedProtocolVersion,
 )
-from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, TOKEN, Headers, check_routing_headers
+from mcp_django.protocol.headers import TOKEN, Headers, check_routing_headers, protocol_version
 from mcp_django.protocol.jsonrpc import (
     MAX_ID_LENGTH,
     Batch,
@@ -419,9 +419,7 @@ def _classify_batch(message: Batch, header: str | None, enabled: Sequence[str]) 
 
 
 def _version_header(headers: Headers | None) -> str | None:
-    lines = None if headers is None else headers.getlist(MCP_PROTOCOL_VERSION)
-    # Join repeated lines, as proxies and WSGI servers do; the result is not a known version.
-    return ", ".join(lines) if lines else None
+    return None if headers is None else protocol_version(headers)
 
 
 def _check_version_header(header: str | None, enabled: Sequence[str]) -> None:
@@ -431,8 +429,10 @@ def _check_version_header(header: str | None, enabled: Sequence[str]) -> None:
 
 def _unsupported_version(requested: str, enabled: Sequence[str]) -> UnsupportedProtocolVersion:
     supported = advertised_versions(enabled, requested=requested)
+    # A comma separates the values of a repeated header.
+    use = "send MCP-Protocol-Version once, with one of" if "," in requested else "use"
     return UnsupportedProtocolVersion(
-        f"Protocol version {clip(requested)!r} is not supported; use {', '.join(supported)}",
+        f"Protocol version {clip(requested)!r} is not supported; {use} {', '.join(supported)}",
         data={"supported": supported, "requested": requested},
     )
 

@@ -13,6 +13,8 @@
         ├── URLElicitationRequired      the user must visit a page before the call is repeated
         ├── UnsupportedProtocolVersion  the server does not support the requested revision
         ├── RequestCancelled            the client cancelled the request, but still gets a response
+        ├── Unauthorized                the caller of an admitted call is not valid any more
+        ├── Forbidden                   the caller of an admitted call may not make it any more
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
         └── InternalError               a server error; the client gets no details
@@ -164,6 +166,24 @@ class RequestCancelled(MCPError):
         self, message: str = "The request was cancelled.", *, data: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message, data=data)
+
+
+class Unauthorized(MCPError):
+    """The credential of a call that was admitted has become invalid before the call began.
+
+    Of a request by itself, HTTP says so by its status and a challenge.
+    """
+
+    code = UNAUTHORIZED
+    # A 401 needs a challenge.
+    http_status = 403
+
+
+class Forbidden(MCPError):
+    """The caller of a call that was admitted may not make it any more; it had not begun."""
+
+    code = FORBIDDEN
+    http_status = 403
 
 
 class RateLimited(MCPError):

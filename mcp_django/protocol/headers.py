@@ -112,6 +112,22 @@ class Headers:
         return _key(name) in self.lines
 
 
+def protocol_version(headers: Headers) -> str | None:
+    """Return the value of `MCP-Protocol-Version`, or `None` if it is absent.
+
+    Two layers of a client may both set it, as two lines or as one with a comma (RFC 9110, section
+    5.3). The same value twice is that value; different values are all returned, with commas, which
+    is not a known version.
+    """
+    line = headers.lines.get(b"mcp-protocol-version")
+    if line is None or (isinstance(line, bytes) and b"," not in line):
+        return headers.get(MCP_PROTOCOL_VERSION)
+    values = [
+        one.strip(_WHITESPACE) for one in ",".join(headers.getlist(MCP_PROTOCOL_VERSION)).split(",")
+    ]
+    return ", ".join(dict.fromkeys(values))
+
+
 def _collect_lines(
     pairs: Iterable[tuple[bytes, bytes]],
 ) -> dict[bytes, bytes | tuple[bytes, ...]]:
@@ -191,7 +207,8 @@ def check_routing_headers(headers: Headers, *, version: str, method: str, name: 
         expected = (version.encode(), method.encode(), None if name is None else name.encode())
         if given == expected and _is_literal(*expected):
             return
-    _check_equal(headers, "MCP-Protocol-Version", version)
+    if protocol_version(headers) != version:
+        _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
     if name is None:
         return
@@ -223,7 +240,7 @@ def _single_value(headers: Headers, header: str) -> str:
     if not lines:
         raise HeaderMismatch(f"{header} is missing")
     if len(lines) > 1:
-        raise HeaderMismatch(f"{header} is repeated")
+        raise HeaderMismatch(f"{header} is repeated: {clip(repr(lines))}")
     _check_printable_ascii(lines[0])
     return lines[0]
 
@@ -306,6 +323,10 @@ def check_param_headers(
         if value is None:
             if header in headers:
                 raise HeaderMismatch(f"{header} repeats an argument that the body does not have")
+        elif type(value) is int and abs(value) > MAX_SAFE_INTEGER:
+            raise HeaderMismatch(
+                f"{header} cannot repeat an integer beyond 2^53-1; the input schema has the bounds"
+            )
         elif not _matches_argument(decode_value(_single_value(headers, header)), value):
             raise HeaderMismatch(f"{header} differs from the body")
 

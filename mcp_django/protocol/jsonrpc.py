@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -205,7 +206,10 @@ def decode(body: bytes) -> Decoded:
 def _decode_other(body: bytes) -> Decoded:
     """Return a message that is not a well-formed request or notification."""
     if body.startswith(_BOM):
-        return DecodingFailure(ParseError("The message begins with a byte order mark"))
+        # RFC 8259 section 8.1: "MUST NOT add", but a parser "MAY ignore" it. .NET's UTF8 adds it.
+        body = body[len(_BOM) :]
+        if not body.startswith(_BOM):
+            return decode(body)
     try:
         _syntax_decoder.decode(body)
     except msgspec.MsgspecError as exc:
@@ -240,8 +244,12 @@ def _decode_member(raw: bytes) -> Message | DecodingFailure:
     return found
 
 
-def read_params(raw: bytes, type: type[T]) -> T:
+def read_params(raw: bytes, type: type[T], *, lenient: bool = False) -> T:
     """Return parameters as a `msgspec.Struct`; members without a field are ignored.
+
+    With `lenient`, an empty array is read as the empty object that the field expects, because PHP
+    has one type for both and encodes it as `[]`, and null as a member that is left out, because
+    serializers write it for members without a value. Handshake revisions are read so.
 
     Raises:
         InvalidParams: a member breaks a rule; the message names both.
@@ -252,12 +260,45 @@ def read_params(raw: bytes, type: type[T]) -> T:
     try:
         params: T = decoder.decode(raw)
     except msgspec.ValidationError as exc:
+        if lenient:
+            with suppress(msgspec.MsgspecError, RecursionError):
+                meant = _with_objects(raw, msgspec.inspect.type_info(type))
+                if meant != raw:
+                    return read_params(meant, type)
         raise InvalidParams(_format_validation_error(exc)) from exc
     except msgspec.MsgspecError as exc:
         raise InvalidParams("params: not JSON") from exc
     except RecursionError as exc:
         raise InvalidParams("params: nested too deep") from exc
     return params
+
+
+def is_empty_array(raw: bytes) -> bool:
+    """Return whether raw JSON is an array without members."""
+    return raw[:1] == b"[" and raw[-1:] == b"]" and not raw[1:-1].strip()
+
+
+def _with_objects(raw: bytes, expected: msgspec.inspect.Type) -> bytes:
+    """Return raw JSON of this type with an empty object in place of each empty array, and no null.
+
+    Only what the type describes is looked at: in members of a dictionary an empty array is data.
+    """
+    either = expected.types if isinstance(expected, msgspec.inspect.UnionType) else (expected,)
+    struct = next((one for one in either if isinstance(one, msgspec.inspect.StructType)), None)
+    is_dictionary = any(isinstance(one, msgspec.inspect.DictType) for one in either)
+    if (struct or is_dictionary) and is_empty_array(raw):
+        return b"{}"
+    if struct is None or not raw.startswith(b"{"):
+        return raw
+    members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    meant = dict(members)
+    for field in struct.fields:
+        given = bytes(members.get(field.encode_name, b""))
+        if given == b"null" and not field.required:
+            del meant[field.encode_name]
+        elif given:
+            meant[field.encode_name] = msgspec.Raw(_with_objects(given, field.type))
+    return raw if meant == members else encode(meant)
 
 
 def _format_validation_error(exc: msgspec.ValidationError) -> str:
@@ -305,7 +346,8 @@ def _reject_non_finite(message: Any) -> None:
 
 # The slow path of ``decode``, for JSON that is not a plain request or notification. It reads the
 # message member by member to find the error, if there is one: some of these messages are valid,
-# such as those with ``"params": null`` or ``"id": 1.0``, and all responses.
+# such as those with ``"params": null`` or ``"id": 1.0``, and all responses. An empty array is the
+# empty object of a PHP client; a stateless request with such ``params`` then lacks its envelope.
 
 # Up to this absolute value, a float represents every integer exactly.
 _EXACT_FLOAT = 2**53
@@ -366,7 +408,7 @@ def _read_call(
     if has_id and request_id is None:
         return DecodingFailure(InvalidRequest(_ID_RULE))
     params = bytes(loose.params)
-    if params in (b"", b"null"):
+    if params in (b"", b"null") or is_empty_array(params):
         params = b"{}"
     if request_id is None:
         if params.startswith(b"{"):
@@ -379,6 +421,8 @@ def _read_call(
 
 def _read_response(loose: _AnyMessage) -> Response | DecodingFailure:
     result, error = bytes(loose.result), bytes(loose.error)
+    if is_empty_array(result):
+        result = b"{}"
     request_id = _read_id(loose.id)
     if _read_text(loose.jsonrpc) != "2.0":
         problem = '"jsonrpc" must be "2.0"'

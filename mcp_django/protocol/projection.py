@@ -8,7 +8,7 @@ revisions, see docs/protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -99,19 +99,28 @@ def _project_member(method: str, projected: dict[str, Any], revision: Revision) 
         projected[member] = [project(one, revision) for one in projected[member]]
 
 
-def encode_entries(method: str, member: str, entries: Sequence[Wire], revision: Revision) -> Any:
-    """Return the entries of a list as encoded JSON in the format of `revision`.
+def encode_entries(
+    method: str, entries: Iterable[Wire], revision: Revision, *, max_bytes: float
+) -> tuple[Any, int]:
+    """Return the first entries of a list as encoded JSON in the format of `revision`, and how many.
 
-    `project_result` leaves them as they are. Entries that cannot be encoded are returned as given,
-    so that encoding the result fails.
+    They have at most `max_bytes`, unless the first one has more. `project_result` leaves them as
+    they are. An entry that cannot be encoded is returned as given, so that encoding the result
+    fails.
     """
-    listed: dict[str, Any] = {member: entries}
-    if not revision.stateless and method in _MEMBERS:
-        _project_member(method, listed, revision)
-    try:
-        return msgspec.Raw(jsonrpc.encode(listed[member]))
-    except (TypeError, ValueError):
-        return entries
+    project = None if revision.stateless or method not in _MEMBERS else _MEMBERS[method][1]
+    encoded: list[bytes] = []
+    size = 1
+    for entry in entries:
+        try:
+            part = jsonrpc.encode(entry if project is None else project(entry, revision))
+        except (TypeError, ValueError):
+            return [entry], len(encoded) + 1
+        size += len(part) + 1
+        if size > max_bytes and encoded:
+            break
+        encoded.append(part)
+    return msgspec.Raw(b"[" + b",".join(encoded) + b"]"), len(encoded)
 
 
 def project_notification(

@@ -6,7 +6,9 @@ untrusted text may contain invisible characters.
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -16,8 +18,10 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # The zero-width joiners that Persian and Indic scripts need.
 _JOINERS = frozenset("\u200c\u200d")
 _JOINERS_AND_LINES = _JOINERS | frozenset("\n\t")
-# Spreadsheets run cells that begin with these characters as formulas (CSV injection).
-_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
+# Spreadsheets run cells that begin with these characters as formulas (CSV injection, OWASP), in
+# East Asian locales also with the full-width forms. Line breaks and tabs begin new cells.
+_FORMULA_PREFIXES = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+_CELL_BREAKS = ("\t", "\r", "\n")
 
 
 def clip(text: object, *, limit: int = 80) -> str:
@@ -68,15 +72,28 @@ def printable(text: str, *, limit: int = 120) -> str:
     return clip("".join(one for one in spaced if one.isprintable()).strip(), limit=limit)
 
 
-def csv_cell(value: Any) -> Any:
-    """Return a JSON value or a time as a cell for `csv.writer`, with formulas escaped."""
+def csv_line(values: Iterable[Any]) -> str:
+    """Return a line of a CSV file of JSON values and times, with formulas escaped.
+
+    Each text is quoted: where the comma is the decimal separator, spreadsheets separate cells by
+    semicolons, so a text with one could begin a cell of its own.
+    """
+    line = io.StringIO()
+    csv.writer(line, quoting=csv.QUOTE_NONNUMERIC).writerow(map(_csv_cell, values))
+    return line.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
     if isinstance(value, (list, dict)):
         value = json.dumps(value, ensure_ascii=False)
     elif hasattr(value, "isoformat"):
         value = value.isoformat()
-    if isinstance(value, str) and value.startswith(_FORMULA_PREFIXES):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    # Programs that trim a cell look behind its white space and invisible characters.
+    start = next((char for char in value if char.isprintable() and not char.isspace()), "")
+    is_formula = start in _FORMULA_PREFIXES or value.startswith(_CELL_BREAKS)
+    return f"'{value}" if is_formula else value
 
 
 def similar(name: object, known: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:

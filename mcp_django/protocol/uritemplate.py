@@ -19,20 +19,22 @@ from mcp_django.protocol.text import clip
 MAX_URI_LENGTH = 8192
 
 _ENCODED = r"%[0-9A-Fa-f]{2}"
-_PCHAR = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|{_ENCODED})"
+# All repetitions are possessive, since what follows each cannot begin with what it repeats: every
+# character is looked at a bounded number of times.
+_PLAIN = r"A-Za-z0-9._~!$&'()*+,;="
 _URI = re.compile(
     rf"""
-    [A-Za-z][A-Za-z0-9+.-]*:
+    [A-Za-z][A-Za-z0-9+.-]*+:
     (?://                                                           # an authority, or
-        (?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_ENCODED})*@)?
-        (?:\[[0-9A-Fa-fvV.:]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|{_ENCODED})*)
-        (?::[0-9]*)?
+        (?:(?:[{_PLAIN}:-]++|{_ENCODED})*+@)?
+        (?:\[[0-9A-Fa-fvV.:]++\]|(?:[{_PLAIN}-]++|{_ENCODED})*+)
+        (?::[0-9]*+)?
         (?=[/?\#]|\Z)
     |   (?!//)                                                      # no two slashes
     )
-    (?:{_PCHAR}|/)*
-    (?:\?(?:{_PCHAR}|[/?])*)?
-    (?:\#(?:{_PCHAR}|[/?])*)?
+    (?:[{_PLAIN}:@/-]++|{_ENCODED})*+
+    (?:\?(?:[{_PLAIN}:@/?-]++|{_ENCODED})*+)?
+    (?:\#(?:[{_PLAIN}:@/?-]++|{_ENCODED})*+)?
     """,
     re.VERBOSE,
 )
@@ -50,6 +52,18 @@ _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:[/\\]")
 # Not percent-encoded when a path is expanded. ":" and "@" are encoded, since the path may start in
 # the place of an authority.
 _PATH_SAFE = "/!$&'()*+,;="
+
+
+def lower_scheme(uri: str) -> str:
+    """Return a URI, or the template of one, with its scheme in lower case.
+
+    Schemes are compared without case, and URI libraries of clients write them so (RFC 3986, section
+    3.1).
+    """
+    scheme, _, rest = uri.partition(":")
+    if scheme.islower() or not _SCHEME.match(uri):
+        return uri
+    return f"{scheme.lower()}:{rest}"
 
 
 def check_uri(uri: str) -> None:
@@ -80,21 +94,22 @@ class URITemplate:
     """A compiled URI template, which can be expanded and matched.
 
     With ``is_lookup``, values are only compared with the database and never joined to a path, so
-    they may contain any (encoded) slash.
+    they may contain any (encoded) slash. The scheme is kept in lower case, and matches in any.
 
     Raises:
         ValueError: the template is not valid; the message names the expression or the rule.
     """
 
     def __init__(self, template: str, *, is_lookup: bool = False) -> None:
-        self.template = template
+        self.template = template = lower_scheme(template)
         self.is_lookup = is_lookup
         path, self._query = self._split_query()
         pieces = _EXPRESSION.split(path)
         self._literals = tuple(pieces[::2])
         self._path = tuple(map(self._path_variable, pieces[1::2]))
         self.variables: tuple[str, ...] = (*(v.name for v in self._path), *self._query)
-        self._is_file = template.lower().startswith("file:")
+        self._is_file = template.startswith("file:")
+        self._scheme = f"{template.partition(':')[0]}:"
         self._check()
 
     def __repr__(self) -> str:
@@ -115,6 +130,8 @@ class URITemplate:
         """
         if len(uri) > MAX_URI_LENGTH:
             return None
+        if not uri.startswith(self._scheme):
+            uri = lower_scheme(uri)
         path, mark, query = uri.partition("?") if self._query else (uri, "", "")
         decoded, texts = _decode(path), self._match_path(path)
         # A value and the literal next to it can also combine to "..".

@@ -10,15 +10,17 @@ error pages, no values of other fields (MCP 2026-07-28, "Tools", error handling)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.protocol.headers import HEADER_KEYWORD, TOKEN
+from mcp_django.protocol.jsonrpc import encode, is_empty_array
 from mcp_django.protocol.text import clip, nearest
 
 MAX_SHOWN_CHARACTERS = 80
@@ -146,6 +148,43 @@ def unknown_argument_problem(
     )
 
 
+def _single_type(schema: Mapping[str, Any]) -> Any:
+    """Return the type of a schema, `None` if it has none or several."""
+    kind = schema.get("type")
+    return kind if isinstance(kind, str) else None
+
+
+def with_objects(raw: bytes, schema: Any) -> bytes:
+    """Return raw JSON with an empty object in place of each empty array that has to be an object.
+
+    PHP clients send such arrays. ``schema`` is portable; only what it takes as an object and not
+    as an array is replaced, and what it describes with a reference is left as it is.
+
+    Raises:
+        msgspec.MsgspecError: the text cannot be decoded.
+    """
+    if not isinstance(schema, Mapping):
+        return raw
+    either = [one for one in schema.get("anyOf", (schema,)) if isinstance(one, Mapping)]
+    types = [_single_type(one) for one in either]
+    takes_only_object = types.count("object") == 1 and not {"array", None} & {*types}
+    if takes_only_object and is_empty_array(raw):
+        return b"{}"
+    if raw.startswith(b"{") and takes_only_object:
+        described = either[types.index("object")].get("properties", {})
+        members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        meant = {
+            name: msgspec.Raw(with_objects(bytes(value), described.get(name)))
+            for name, value in members.items()
+        }
+        return raw if meant == members else encode(meant)
+    if raw.startswith(b"[") and types == ["array"]:
+        items = msgspec.json.decode(raw, type=list[msgspec.Raw])
+        fixed = [msgspec.Raw(with_objects(bytes(one), either[0].get("items"))) for one in items]
+        return raw if fixed == items else encode(fixed)
+    return raw
+
+
 # The ``Header`` marker ----------------------------------------------------------------------------
 
 
@@ -155,7 +194,8 @@ class Header:
 
     Clients then also send it as `Mcp-Param-<name>`, so that a gateway can route a call without
     reading its body (MCP 2026-07-28, "x-mcp-header"). Every intermediary between client and server
-    can read the value; do not use it for secrets or personal data.
+    can read the value; do not use it for secrets or personal data. An integer is published with the
+    bounds ±(2^53-1); a call with another one is refused.
     """
 
     name: str
@@ -171,3 +211,13 @@ class Header:
         self, schema: Any, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {**handler(schema), HEADER_KEYWORD: self.name}
+
+
+class OutputMismatch(MCPDjangoError):
+    """A function's result does not match its declaration: a bug of the site, not of the caller."""
+
+    def __init__(self, problems: Iterable[ValidationProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(
+            f"The result does not match its declaration.\n{format_problems(self.problems)}"
+        )

@@ -23,15 +23,16 @@ from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
     InvalidArguments,
+    OutputMismatch,
     ValidationProblem,
     format_path,
     to_short_json,
     unknown_argument_problem,
 )
+from mcp_django.schema.portable import DIGITS, readable_by_clients, without_nullable
 from mcp_django.schema.problems import enum_rule, format_rule, type_rule
-from mcp_django.schema.signature import OutputMismatch
 from mcp_django.schema.structure import Path, Schema, alternatives, resolve_reference, walk
-from mcp_django.schema.values import decode_arguments, finite_float, jsonable
+from mcp_django.schema.values import decode_arguments, exact_integers, finite_float, jsonable
 
 DIALECTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -221,6 +222,8 @@ def _rule_text(keyword: str, limit: Any) -> str:
         return format_rule(_RULES[keyword], {"limit": limit})
     if keyword == "type":
         return type_rule(*limit) if isinstance(limit, list) else type_rule(limit)
+    if keyword == "anyOf" and DIGITS in limit:
+        return type_rule(*(str(one["type"]) for one in limit if one != DIGITS and "type" in one))
     if keyword in {"enum", "const"}:
         return enum_rule(limit if keyword == "enum" else [limit])
     return f"must fit {to_short_json({keyword: limit})}"
@@ -318,10 +321,14 @@ _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
 # Arguments and results ----------------------------------------------------------------------------
 
 
+FindProblems = Callable[[Any], tuple[ValidationProblem, ...]]
+
+
 class JSONSchemaArguments:
     """Validates arguments against a JSON Schema and returns them as plain JSON values.
 
-    The schema is published unchanged; `portable.lint` reports what hosts do not support.
+    The schema is published unchanged except where clients could not read it
+    (`portable.readable_by_clients`); `portable.lint` reports what hosts do not support.
 
     `closed` rejects names that the schema does not list, even if it allows them: the function has
     parameters only for the listed names, and the caller must not fill its other parameters.
@@ -329,8 +336,11 @@ class JSONSchemaArguments:
 
     def __init__(self, input_schema: Mapping[str, Any], *, closed: bool = False) -> None:
         self._closed = closed
-        self._schema = CompiledSchema(input_schema, what="input_schema")
-        self.json_schema = self._schema.schema
+        declared = CompiledSchema(input_schema, what="input_schema").schema
+        # Arguments as a whole are never null.
+        declared = {key: value for key, value in declared.items() if key != "nullable"}
+        self.json_schema = readable_by_clients(declared, is_input=True)
+        self._schema = CompiledSchema(without_nullable(declared), what="input_schema")
         if self.json_schema.get("type") != "object":
             raise ImproperlyConfigured(
                 'input_schema must have "type": "object" at its root, because arguments have names.'
@@ -353,12 +363,31 @@ class JSONSchemaArguments:
         return arguments
 
 
+def require_fit(value: Any, find_problems: FindProblems) -> Any:
+    """Return plain JSON with digits for integers beyond 2^53-1, if a schema accepts them there.
+
+    Raises:
+        OutputMismatch: the value does not fit the schema with digits nor without.
+    """
+    exact = exact_integers(value)
+    problems = find_problems(exact)
+    if problems and exact is not value and not find_problems(value):
+        return value
+    if problems:
+        raise OutputMismatch(problems)
+    return exact
+
+
 class JSONSchemaOutput:
-    """Validates results against a JSON Schema and returns them as plain JSON values."""
+    """Validates results against a JSON Schema and returns them as plain JSON values.
+
+    They are validated against the schema that is published, which clients validate them against.
+    """
 
     def __init__(self, output_schema: Mapping[str, Any]) -> None:
-        self._schema = CompiledSchema(output_schema, what="output_schema")
-        self.json_schema = self._schema.schema
+        declared = CompiledSchema(output_schema, what="output_schema").schema
+        self.json_schema = readable_by_clients(declared, is_input=False)
+        self._schema = CompiledSchema(self.json_schema, what="output_schema")
 
     def dump(self, value: Any) -> Any:
         """Return the value as plain JSON.
@@ -370,9 +399,7 @@ class JSONSchemaOutput:
             plain = jsonable(value)
         except (TypeError, ValueError) as exc:
             raise OutputMismatch([ValidationProblem(path="", message=str(exc))]) from exc
-        if problems := self._schema.find_problems(plain):
-            raise OutputMismatch(problems)
-        return plain
+        return require_fit(plain, self._schema.find_problems)
 
 
 class SerializerOutput(JSONSchemaOutput):

@@ -24,6 +24,7 @@ from django.utils.choices import CallableChoiceIterator, flatten_choices
 from django.utils.dateparse import parse_date, parse_datetime, parse_time
 from django.utils.html import strip_tags
 
+from mcp_django.conf import get_settings
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     MISSING,
@@ -31,7 +32,12 @@ from mcp_django.schema.arguments import (
     ValidationProblem,
     to_json_text,
 )
-from mcp_django.schema.portable import RULES_KEYWORD, append_sentence, portable_input
+from mcp_django.schema.portable import (
+    LARGE_INTEGER,
+    RULES_KEYWORD,
+    append_sentence,
+    portable_input,
+)
 from mcp_django.schema.problems import type_error_rule
 from mcp_django.schema.structure import JSON_TYPES, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
@@ -214,8 +220,18 @@ def key_schema(field: models.Field[Any, Any]) -> Schema:
     while isinstance(field, models.ForeignKey):
         field = field.target_field
     if isinstance(field, models.IntegerField):
-        return {"type": "integer"}
+        return dict(LARGE_INTEGER) if is_large_integer(field) else {"type": "integer"}
     return {"type": "string", **({"format": "uuid"} if isinstance(field, models.UUIDField) else {})}
+
+
+def is_large_integer(field: models.Field[Any, Any]) -> bool:
+    """Return whether a column may hold integers beyond 2^53-1, which JavaScript rounds.
+
+    A sequence does not get there, so a `BigAutoField` does only with the setting `LARGE_KEYS`.
+    """
+    if field.get_internal_type() == "BigAutoField":
+        return get_settings().large_keys
+    return field.get_internal_type() in {"BigIntegerField", "PositiveBigIntegerField"}
 
 
 def decimal_schema(field: Any) -> Schema:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from keyword import iskeyword
 from typing import Any, NotRequired, Protocol, Required, get_args, get_origin
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,9 +28,12 @@ from typing_extensions import get_type_hints, is_typeddict
 from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, to_json_text
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.django_forms import FormArguments
+from mcp_django.schema.portable import DIGITS
 from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, format_hint
 from mcp_django.schema.structure import Schema, number_bounds, without_null
+
+logger = logging.getLogger("mcp_django")
 
 # Types are usually created once; the limit protects the memory if a tool creates one per call.
 MAX_CACHED_FORMS = 256
@@ -60,7 +66,7 @@ def build_elicitation_form(declared: Any) -> ElicitationForm:
     if declared is None:
         return _NO_FIELDS
     if isinstance(declared, Mapping):
-        return _HandwrittenForm(declared)
+        return _warn_about_names(_HandwrittenForm(declared), "written by hand")
     try:
         # Python ignores the order of choices when it compares types, so the key has their source
         # text. Labels depend on the language.
@@ -72,13 +78,40 @@ def build_elicitation_form(declared: Any) -> ElicitationForm:
 
 def _build_form(declared: Any, *_key: Any) -> ElicitationForm:
     try:
-        if isinstance(declared, type) and issubclass(declared, BaseForm):
-            return _DjangoForm(declared)
-        return _TypedForm(declared)
+        is_django_form = isinstance(declared, type) and issubclass(declared, BaseForm)
+        form = _DjangoForm(declared) if is_django_form else _TypedForm(declared)
     except NotFlatError as exc:
         raise ImproperlyConfigured(
             f"{format_hint(declared)} cannot be used as a form: {exc}."
         ) from exc
+    return _warn_about_names(form, format_hint(declared))
+
+
+# Names that FastMCP's client does not change when it makes a Python class of the form.
+_CLIENT_NAME = re.compile(r"(?!\w*__)[A-Za-z_]\w*", re.ASCII)
+
+
+def _warn_about_names(form: ElicitationForm, what: str) -> ElicitationForm:
+    """Return the form; log a warning, once per process, for each name that clients change."""
+    for name in form.json_schema["properties"]:
+        if iskeyword(name) or not _CLIENT_NAME.fullmatch(name):
+            _log_name(name, what)
+    return form
+
+
+@lru_cache(MAX_CACHED_FORMS)
+def _log_name(name: str, what: str) -> None:
+    """Log a warning about the name of a field; the cache keeps it from being repeated."""
+    better = re.sub(r"[\W_]+", "_", name, flags=re.ASCII).strip("_")
+    better = f"field_{better}" if not better or better[0].isdigit() else better
+    logger.warning(
+        "The elicitation form %s has the field %r. Some clients, FastMCP's among them, make a "
+        "Python class of the form and send the answer under another name, so that it is lost or "
+        "rejected. Name the field %r, and write what the user sees into its title.",
+        what,
+        name,
+        f"{better}_" if iskeyword(better) else better,
+    )
 
 
 _build_form_cached = lru_cache(MAX_CACHED_FORMS)(_build_form)
@@ -89,10 +122,49 @@ class _Form:
 
     uses_database = False
     json_schema: Schema
+    # Optional fields in which an empty text means that the user left them out.
+    _left_out_if_empty: frozenset[str] = frozenset()
 
     def _known_members(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the members of an answer that have a field, without those that were left out.
+
+        Clients write a field that their user left empty as a missing member, null or empty text.
+        """
         known = self.json_schema.get("properties", {})
-        return {name: value for name, value in content.items() if name in known}
+        required = self.json_schema.get("required", ())
+        return {
+            name: value
+            for name, value in content.items()
+            if name in known
+            and not (value is None and name not in required)
+            and not (value == "" and name in self._left_out_if_empty)
+        }
+
+    def _publish(self, form: Schema) -> None:
+        """Publish the form, with an empty text as the default of optional text.
+
+        FastMCP 3's client writes a field without a value and a default as null, which its own
+        check of the answer then rejects.
+        """
+        required = form.get("required", ())
+        empty = {
+            name: member
+            for name, member in form["properties"].items()
+            if name not in required
+            and member["type"] == "string"
+            and "default" not in member
+            and "" not in member.get("enum", ())
+            and all(choice["const"] for choice in member.get("oneOf", ()))
+        }
+        # Hosts may reject an empty text that does not fit these.
+        rules = {"enum", "oneOf", "format", "minLength"}
+        texts = {
+            name: {**member, "default": ""}
+            for name, member in empty.items()
+            if rules.isdisjoint(member)
+        }
+        self._left_out_if_empty = frozenset(empty)
+        self.json_schema = {**form, "properties": {**form["properties"], **texts}}
 
 
 class _NoFields(_Form):
@@ -116,7 +188,7 @@ class _TypedForm(_Form):
         self._arguments = SignatureArguments(_function_with_parameter(hint))
         whole = self._arguments.json_schema
         shape = whole if self._is_single else _add_labels(hint, whole["properties"][FIELD])
-        self.json_schema = flat_form(shape)
+        self._publish(flat_form(shape))
         # Required members that may be null: in a form, an empty field means `None`.
         self._null_members = {
             name: None
@@ -151,7 +223,7 @@ class _DjangoForm(_Form):
             name: _add_titles(form_class.base_fields[name], member)  # type: ignore[attr-defined]
             for name, member in schema["properties"].items()
         }
-        self.json_schema = flat_form({**schema, "properties": titled})
+        self._publish(flat_form({**schema, "properties": titled}))
 
     def parse_answer(self, content: Mapping[str, Any]) -> BaseForm:
         """Return the bound, valid form."""
@@ -327,7 +399,8 @@ def _check_keywords(odd: Iterable[str], place: str) -> None:
 
 
 def _form_field(name: str, member: Any) -> Schema:
-    member = _normalize_choices(without_null(member)) if isinstance(member, dict) else {}
+    member = without_null(_without_digits(member)) if isinstance(member, dict) else {}
+    member = _normalize_choices(member)
     if asks_for_secret(name, member):
         raise NotFlatError(
             f"{name} looks like a secret, which must not pass through the client; send the user "
@@ -353,6 +426,16 @@ def _form_field(name: str, member: Any) -> Schema:
     if kind == "array":
         kept["items"] = _choice_items(name, member.get("items"))
     return _inclusive_bounds(kept, member) if kind == "integer" else kept
+
+
+def _without_digits(member: Schema) -> Schema:
+    """Return the schema of an integer without its alternative in digits, which forms lack."""
+    members = member.get("anyOf", ())
+    if DIGITS not in members:
+        return member
+    others = [one for one in members if one != DIGITS]
+    notes = {key: value for key, value in member.items() if key != "anyOf"}
+    return {**others[0], **notes} if len(others) == 1 else {**notes, "anyOf": others}
 
 
 def _normalize_choices(member: Schema) -> Schema:

@@ -1,78 +1,267 @@
-"""Conversion of schemas to the subset of JSON Schema that every host supports.
+"""Conversion of schemas to the subset of JSON Schema that every host and client supports.
 
 A single schema with a reference, a type array or an array without ``items`` makes some hosts drop a
-tool, and others drop the whole server. ``portable_input`` and ``portable_output`` rewrite schemas
-from pydantic or other sources; ``to_strict`` converts a portable schema to the dialect in which
-every member is required; ``lint`` reports what hosts will still reject.
+tool, and others drop the whole server; the validators of clients reject results for a pattern, a
+format or a fraction. ``portable_input`` and ``portable_output`` rewrite schemas from pydantic or
+other sources by the table ``RULES``; ``to_strict`` converts a portable schema to the dialect in
+which every member is required; ``lint`` reports what hosts will still reject.
 
 The functions return new dictionaries and are idempotent. The published schema may accept more than
 the original, but not less (except that it may allow only one of ``null`` and omitting an optional
-member): arguments are validated by the declared type, not by this schema.
+member): arguments are validated by the declared type, not by this schema, and a result that fits
+the declared type fits this schema in every client.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeGuard
 
-from mcp_django.protocol.headers import map_subschemas, subschemas
+from mcp_django.protocol.headers import (
+    HEADER_KEYWORD,
+    MAX_SAFE_INTEGER,
+    map_subschemas,
+    subschemas,
+)
 from mcp_django.schema.arguments import to_json_text
+from mcp_django.schema.patterns import UnportablePattern, portable_pattern
 from mcp_django.schema.structure import (
     JSON_TYPES,
     Path,
     Schema,
     accepts_null,
     inline_references,
+    is_annotation,
     merge_schemas,
+    number_bounds,
+    number_keyword,
     walk,
 )
+from mcp_django.schema.values import exact_integers
 
 
-def portable_input(schema: Schema) -> Schema:
+class SchemaSource(Enum):
+    """Where a schema comes from, which decides what it promises about its values."""
+
+    TYPE = "type"
+    """A Python type: pydantic validates and writes the values."""
+    COLUMNS = "columns"
+    """The site's models, forms and filters: the values are made for the schema."""
+    BY_HAND = "by hand"
+    """The author's JSON Schema, whose keywords are kept where possible."""
+
+
+class SchemaChange(NamedTuple):
+    """One place of a schema that a rule changed because some client rejects it."""
+
+    path: Path
+    text: str
+    """What was changed, and for which client."""
+
+    def __str__(self) -> str:
+        return f"{'/'.join(map(str, self.path)) or 'root'}: {self.text}"
+
+
+class PortableSchema(dict[str, Any]):
+    """A published schema, with the changes that were made for clients' validators."""
+
+    def __init__(self, schema: Schema, changes: Iterable[SchemaChange]) -> None:
+        super().__init__(schema)
+        self.changes = tuple(changes)
+
+
+def portable_input(schema: Schema, source: SchemaSource = SchemaSource.TYPE) -> PortableSchema:
     """Return a portable schema for arguments: an object with named members and no others.
 
     Raises:
         ValueError: the root is not an object, or the schema is too large without references.
     """
-    tidy = _rewrite(schema, is_input=True)
+    tidy, changes = _rewrite(schema, _Use(is_input=True, source=source))
     if tidy.get("type") != "object" or "anyOf" in tidy:
         raise ValueError("Arguments have names, so the root of their schema must be an object.")
     kept = {key: tidy[key] for key in ("required", "$defs", "definitions") if tidy.get(key)}
     properties = tidy.get("properties", {})
-    return {"type": "object", "properties": properties, **kept, "additionalProperties": False}
+    closed = {"type": "object", "properties": properties, **kept, "additionalProperties": False}
+    return PortableSchema(closed, changes)
 
 
-def portable_output(schema: Schema) -> Schema:
+def portable_output(schema: Schema, source: SchemaSource = SchemaSource.TYPE) -> PortableSchema:
     """Return a portable schema for results; its root may have any type, and `null` is kept.
 
     Raises:
         ValueError: the schema is too large without references.
     """
-    return _rewrite(schema, is_input=False)
+    return PortableSchema(*_rewrite(schema, _Use(is_input=False, source=source)))
 
 
-def _rewrite(schema: Schema, *, is_input: bool) -> Schema:
-    result: Schema = _rewrite_recursively(inline_references(schema), is_input=is_input)
-    # A rewrite may remove the last reference that made a type recursive.
-    has_references = "$defs" in result or "definitions" in result
-    return _rewrite(result, is_input=is_input) if has_references and result != schema else result
+def readable_by_clients(schema: Schema, *, is_input: bool) -> PortableSchema:
+    """Return an author's schema, changed only where the validators of clients reject it."""
+    use = _Use(is_input=is_input, source=SchemaSource.BY_HAND)
+    # No known client validates arguments.
+    plain = schema if is_input else _plain_references(schema)
+    if plain != schema:
+        text = "references are pointers into $defs, or written out"
+        use.changes.append(SchemaChange((), f"{text} (for {_TYPESCRIPT}, and FastMCP 4)"))
+    changed: Schema = _apply(plain, use, ())
+    if not is_input and changed != plain:
+        changed = _without_stricter_rules(changed)
+    return PortableSchema(changed, use.changes)
 
 
-def _rewrite_recursively(schema: Any, *, is_input: bool) -> Any:
-    if schema is True:
-        return {}
+def without_nullable(schema: Schema) -> Schema:
+    """Return an author's schema with alternatives for `nullable`, which validators do not know."""
+    use = _Use(is_input=True, source=SchemaSource.BY_HAND)
+
+    def rewrite(member: Any) -> Any:
+        if not isinstance(member, dict):
+            return member
+        return _null_for_nullable(map_subschemas(member, rewrite), use)
+
+    result: Schema = rewrite(schema)
+    return result
+
+
+def _without_stricter_rules(schema: Any) -> Any:
+    """Return a schema without rules that reject more now that other parts of it accept more."""
     if not isinstance(schema, dict):
         return schema
-    result = map_subschemas(schema, partial(_rewrite_recursively, is_input=is_input))
+    result = map_subschemas(schema, _without_stricter_rules)
+    # `{"not": {}}` is what `false` was written as.
+    for keyword in _STRICTER if result.get("not") != {} else _STRICTER - {"not"}:
+        result.pop(keyword, None)
+    if "oneOf" in result:
+        members = result.pop("oneOf")
+        result.setdefault("anyOf", members)
+    return result
+
+
+_STRICTER: Final = frozenset(
+    {"not", "if", "then", "else", "maxContains", "unevaluatedProperties", "unevaluatedItems"}
+)
+
+
+def _plain_references(schema: Schema) -> Schema:
+    """Return the schema with each reference by name as a pointer into `$defs`, or inlined.
+
+    The validators of clients differ in `$anchor`, `$dynamicRef` and `$recursiveRef`, which is the
+    same as `$ref` where there is one document, and in what stands beside a reference in draft-07.
+    """
+    named = {
+        member[keyword]: path
+        for path, member in walk(schema)
+        for keyword in ("$anchor", "$dynamicAnchor")
+        if isinstance(member.get(keyword), str)
+    }
+    ignores_siblings = "draft-07" in str(schema.get("$schema", ""))
+
+    def rewrite(member: Any) -> Any:
+        if not isinstance(member, dict):
+            return member
+        result = map_subschemas(member, rewrite)
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if keyword in result and "$ref" not in result:
+                result["$ref"] = result.pop(keyword)
+        name = str(result.get("$ref", ""))[1:]
+        if name in named:
+            steps = (str(step).replace("~", "~0").replace("/", "~1") for step in named[name])
+            result["$ref"] = "/".join(("#", *steps))
+        if ignores_siblings and "$ref" in result:
+            kept = ("$ref", "$schema", *_DEFINITIONS)
+            return {k: v for k, v in result.items() if k in kept or is_annotation(k)}
+        return result
+
+    plain: Schema = rewrite(schema)
+    pointers = {str(member["$ref"]) for _, member in walk(plain) if "$ref" in member}
+    # A rule may move what other pointers lead to.
+    if not all(pointer == "#" or _DEFINITION.fullmatch(pointer) for pointer in pointers):
+        plain = inline_references(plain)
+    elif "#" in pointers and plain.get("type") != "object":
+        plain = _with_named_root(plain)
+    return schema if plain == schema else _without_anchors(plain)
+
+
+def _without_anchors(schema: Any) -> Any:
+    """Return a schema without the names of its parts, of which there may be copies."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: one for key, one in schema.items() if key not in {"$anchor", "$dynamicAnchor"}}
+    return map_subschemas(kept, _without_anchors)
+
+
+def _with_named_root(schema: Schema) -> Schema:
+    """Return a recursive schema with its root in `$defs`, where FastMCP 4 reads lists too."""
+    known = schema.get("$defs", {})
+    name = next(f"Root{'_' * n}" for n in range(len(known) + 1) if f"Root{'_' * n}" not in known)
+
+    def rewrite(member: Any) -> Any:
+        if not isinstance(member, dict):
+            return member
+        result = map_subschemas(member, rewrite)
+        return {**result, "$ref": f"#/$defs/{name}"} if result.get("$ref") == "#" else result
+
+    body: Schema = rewrite({key: value for key, value in schema.items() if key != "$defs"})
+    definitions = {key: rewrite(value) for key, value in schema.get("$defs", {}).items()}
+    inner = {key: value for key, value in body.items() if key != "$schema"}
+    return {**body, "$defs": {**definitions, name: inner}}
+
+
+_DEFINITIONS: Final = ("$defs", "definitions")
+_DEFINITION: Final = re.compile(r"#/(?:\$defs|definitions)/[^/]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a schema is for, and the changes so far."""
+
+    is_input: bool
+    source: SchemaSource
+    changes: list[SchemaChange] = field(default_factory=list)
+
+
+def _rewrite(schema: Schema, use: _Use) -> tuple[Schema, tuple[SchemaChange, ...]]:
+    result: Schema = _apply(inline_references(schema), use, ())
+    changes = (*getattr(schema, "changes", ()), *use.changes)
+    # A rewrite may remove the last reference that made a type recursive.
+    has_references = "$defs" in result or "definitions" in result
+    if not has_references or result == schema:
+        return result, changes
+    again, more = _rewrite(result, _Use(is_input=use.is_input, source=use.source))
+    return again, (*changes, *more)
+
+
+def _apply(schema: Any, use: _Use, path: Path, place: Path = ()) -> Any:
+    """Return the schema after all rules; `place` is where in its parent it is."""
+    if isinstance(schema, bool):
+        is_flag = place in _FLAGS and (use.source is SchemaSource.BY_HAND or not schema)
+        if not is_flag and use.source is SchemaSource.BY_HAND:
+            use.changes.append(
+                SchemaChange(path, f"{str(schema).lower()} is an object ({_BOOLEANS})")
+            )
+        return schema if is_flag else {} if schema else {"not": {}}
+    if not isinstance(schema, dict):
+        return schema
+    places = iter([step for step, _ in subschemas(schema)])
+
+    def apply(child: Any) -> Any:
+        step = next(places)
+        return _apply(child, use, (*path, *step), step)
+
+    result = map_subschemas(schema, apply)
     # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
-    for rewrite in _REWRITES:
-        result = rewrite(result)
-    return _without_optional_null(result) if is_input else result
+    for rule in RULES:
+        if use.source in rule.sources:
+            changed = rule.rewrite(result, use)
+            if changed != result and (text := rule.change(result, use)):
+                use.changes.append(SchemaChange(path, text))
+            result = changed
+    is_generated_input = use.is_input and use.source is not SchemaSource.BY_HAND
+    return _without_optional_null(result) if is_generated_input else result
 
 
 # Rewriting steps ----------------------------------------------------------------------------------
@@ -83,6 +272,9 @@ def _rewrite_recursively(schema: Any, *, is_input: bool) -> Any:
 RULES_KEYWORD: Final = "x-rules"
 """Rules in words that portable keywords cannot express; added to the description."""
 
+LOCAL_DATETIME: Final = "local-date-time"
+"""The format of a date and time that may lack an offset; not one of JSON Schema."""
+
 _FORMATS: Final = frozenset(
     {
         *("date-time", "date", "time", "duration", "email", "idn-email", "hostname"),
@@ -92,7 +284,27 @@ _FORMATS: Final = frozenset(
 )
 """JSON Schema 2020-12, "Validation", section 7.3."""
 
+_KEPT_OUTPUT_FORMATS: Mapping[SchemaSource, frozenset[str]] = {
+    SchemaSource.TYPE: frozenset({"date", "date-time", "uuid", "ipv4"}),
+    SchemaSource.COLUMNS: frozenset({"date", "date-time", "uuid", "ipv4"}),
+    SchemaSource.BY_HAND: frozenset(),
+}
+"""The formats that every value of a result has, as ajv-formats 3 checks them.
+
+It requires an offset in times, and rejects fractions and signs in durations, zones in IPv6
+addresses, and what is not ASCII in URIs and e-mail addresses.
+"""
+
 _FORMATS_IN_WORDS: Mapping[str, str] = {
+    "date-time": "a date and time",
+    LOCAL_DATETIME: "a date and time, which may have no offset",
+    "time": "a time of day",
+    "duration": "a duration in the format of ISO 8601",
+    "email": "an e-mail address",
+    "idn-email": "an e-mail address",
+    "uri": "a URI",
+    "uri-reference": "a URI or a relative reference",
+    "ipv6": "an IPv6 address",
     "decimal": "a decimal number",
     "ipvanyaddress": "an IP address",
     "ipv4network": "an IPv4 network",
@@ -108,7 +320,26 @@ _FORMATS_IN_WORDS: Mapping[str, str] = {
     "multi-host-uri": "a URI, which may have several hosts",
 }
 
-_DROPPED_KEYWORDS = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
+BY_HAND_KEYWORD: Final = "x-by-hand"
+"""Marks a part of pydantic's schema to which the author added keywords."""
+
+_DROPPED_KEYWORDS = frozenset(
+    {"title", "$schema", "$comment", "discriminator", "propertyNames", BY_HAND_KEYWORD}
+)
+
+_FLAGS: Final = frozenset(
+    (keyword,)
+    for keyword in (
+        *("additionalProperties", "items", "unevaluatedProperties", "unevaluatedItems"),
+        *("additionalItems", "propertyNames"),
+    )
+)
+"""Where a schema may be a boolean: TypeScript SDK 1.32 requires objects below `properties`."""
+
+DIGITS: Final[Schema] = {"type": "string", "pattern": "^-?[0-9]+$"}
+"""An integer as text, since JavaScript rounds numbers beyond 2^53-1 (RFC 7493, section 2.2)."""
+LARGE_INTEGER: Final[Schema] = {"anyOf": [{"type": "integer"}, DIGITS]}
+"""An integer that may be beyond 2^53-1."""
 
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _KEYWORDS_BY_TYPE: Mapping[str, tuple[str, ...]] = {
@@ -187,7 +418,7 @@ def _any_of_for_combinations(schema: Schema) -> Schema:
     if "oneOf" in result and "anyOf" not in result:
         result["anyOf"] = result.pop("oneOf")
     for keyword in ("allOf", "anyOf"):
-        members = _distinct(result.get(keyword, []))
+        members = _distinct(_flattened(keyword, result.get(keyword, [])))
         if len(members) == 1 and isinstance(members[0], dict):
             beside = {key: value for key, value in result.items() if key != keyword}
             merged = merge_schemas(members[0], beside)
@@ -195,6 +426,15 @@ def _any_of_for_combinations(schema: Schema) -> Schema:
         elif members:
             result[keyword] = members
     return result
+
+
+def _flattened(keyword: str, members: list[Any]) -> list[Any]:
+    """Return the members, with those of a member that has only the same keyword in its place."""
+    flat: list[Any] = []
+    for member in members:
+        is_nested = isinstance(member, dict) and member.keys() == {keyword}
+        flat += member[keyword] if is_nested else [member]
+    return flat
 
 
 def _distinct(members: list[Any]) -> list[Any]:
@@ -210,7 +450,7 @@ def _items_for_tuples(schema: Schema) -> Schema:
     if rest is False:
         result["maxItems"] = min(len(fixed), result.get("maxItems", len(fixed)))
     is_closed = rest is False or result.get("maxItems", math.inf) <= len(fixed)
-    kinds = _distinct(fixed if is_closed else [*fixed, rest])
+    kinds = _distinct(_flattened("anyOf", fixed if is_closed else [*fixed, rest]))
     result["items"] = {} if {} in kinds else _any_of(kinds)
     return result
 
@@ -252,19 +492,233 @@ def _append_rule(rules: str | None, rule: str) -> str:
     return f"{rules}, {rule}" if rules else rule
 
 
-def _standard_formats(schema: Schema) -> Schema:
-    """Replace a format that JSON Schema does not define by words; validators warn about it."""
+def _standard_formats(schema: Schema, use: _Use) -> Schema:
+    """Replace a format by words if JSON Schema does not define it, or if values may not have it."""
     name = schema.get("format")
-    if name is None or name in _FORMATS:
+    known = _FORMATS if use.is_input else _KEPT_OUTPUT_FORMATS[use.source]
+    if name is None or name in known or (use.is_input and use.source is SchemaSource.BY_HAND):
         return schema
-    result = {key: value for key, value in schema.items() if key != "format"}
+    lost = {"format"} if use.is_input or name not in _ENCODED else {"format", *_LENGTHS}
+    result = {key: value for key, value in schema.items() if key not in lost}
     if name == "password":
         return {**result, "writeOnly": True}
-    if words := _FORMATS_IN_WORDS.get(str(name)):
+    if name in {"base64", "base64url"}:
+        return {**result, "contentEncoding": name}
+    words = _FORMATS_IN_WORDS.get(str(name))
+    if words is None and name in _FORMATS:
+        words = f"a value of the format {name}"
+    if words:
         result[RULES_KEYWORD] = (
             f"{words}, {schema[RULES_KEYWORD]}" if RULES_KEYWORD in schema else words
         )
     return result
+
+
+_ENCODED: Final = frozenset({"uri", "iri", "uri-reference", "multi-host-uri"})
+"""The formats whose values may be longer in results than what was validated."""
+_LENGTHS: Final = ("minLength", "maxLength")
+
+
+def _without_unique_items(schema: Schema, use: _Use) -> Schema:
+    """Remove `uniqueItems` of results: different values of a set may be written alike."""
+    if use.is_input or "uniqueItems" not in schema:
+        return schema
+    return {key: value for key, value in schema.items() if key != "uniqueItems"}
+
+
+def _format_says(schema: Schema, use: _Use) -> str:
+    is_standard = not use.is_input and schema["format"] in _FORMATS
+    return f"the format {schema['format']} is in the description" if is_standard else ""
+
+
+def _readable_pattern(schema: Schema, use: _Use) -> Schema:
+    """Rewrite a pattern so that all clients can compile it; one that cannot be is left out."""
+    pattern = schema.get("pattern")
+    if not isinstance(pattern, str):
+        return schema
+    written = _try_pattern(pattern, use)
+    if isinstance(written, str):
+        return {**schema, "pattern": written}
+    result = {key: value for key, value in schema.items() if key != "pattern"}
+    if use.is_input:
+        sentence = f"Pattern: {pattern}"
+        result["description"] = append_sentence(result.get("description", ""), sentence)
+    return result
+
+
+def _try_pattern(pattern: str, use: _Use) -> str | UnportablePattern:
+    is_ecma = use.source is SchemaSource.BY_HAND
+    try:
+        return portable_pattern(pattern, exact=not use.is_input, is_ecma=is_ecma)
+    except UnportablePattern as exc:
+        return exc
+
+
+def _pattern_says(schema: Schema, use: _Use) -> str:
+    written = _try_pattern(schema["pattern"], use)
+    if isinstance(written, str):
+        return f"the pattern {schema['pattern']!r} is written as {written!r}"
+    return f"the pattern {schema['pattern']!r} is left out, because {written}"
+
+
+def _readable_pattern_properties(schema: Schema, use: _Use) -> Schema:
+    """Do the same for patterns of names; where one cannot be written, any other name may follow."""
+    members = schema.get("patternProperties")
+    if not isinstance(members, Mapping):
+        return schema
+    result = dict(schema)
+    written = {_try_pattern(pattern, use): member for pattern, member in members.items()}
+    result["patternProperties"] = {key: one for key, one in written.items() if isinstance(key, str)}
+    if len(result["patternProperties"]) < len(members):
+        for keyword in ("additionalProperties", "unevaluatedProperties"):
+            result.pop(keyword, None)
+    return result
+
+
+def _null_for_nullable(schema: Schema, use: _Use) -> Schema:
+    """Replace `nullable` of OpenAPI 3.0, which JSON Schema does not have."""
+    if not isinstance(schema.get("nullable"), bool):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "nullable"}
+    if not schema["nullable"] or accepts_null(rest, rest):
+        return rest
+    # Where its parts can stay in their places, references to them stay right.
+    if isinstance(rest.get("type"), str) or "enum" in rest:
+        if isinstance(rest.get("type"), str):
+            rest["type"] = [rest["type"], "null"]
+        return {**rest, "enum": [*rest["enum"], None]} if "enum" in rest else rest
+    notes = {key: value for key, value in rest.items() if is_annotation(key)}
+    values = {key: value for key, value in rest.items() if key not in notes}
+    return {"anyOf": [values, {"type": "null"}], **notes}
+
+
+def _without_identifiers(schema: Schema, use: _Use) -> Schema:
+    """Remove names of schemas: two tools with the same `$id` would share one validator."""
+    if use.is_input:
+        return schema
+    return {
+        key: value
+        for key, value in schema.items()
+        if key not in {"$id", "$recursiveAnchor"} and not (key == "id" and isinstance(value, str))
+    }
+
+
+def _items_for_lists(schema: Schema, use: _Use) -> Schema:
+    """Convert the tuples of draft-07, a list in `items`, like those of 2020-12."""
+    if use.is_input:
+        return schema
+    if not isinstance(schema.get("items"), list):
+        return _items_for_tuples(schema)
+    result = dict(schema)
+    result["prefixItems"] = result.pop("items")
+    if "additionalItems" in result:
+        result["items"] = result.pop("additionalItems")
+    return _items_for_tuples(result)
+
+
+def _choices_in_words(schema: Schema, use: _Use) -> Schema:
+    """Move choices that are lists or objects to the description."""
+    keyword = "const" if "const" in schema else "enum"
+    values = [schema["const"]] if "const" in schema else schema.get("enum", [])
+    if use.is_input or not any(isinstance(value, dict | list) for value in values):
+        return schema
+    result = {key: value for key, value in schema.items() if key != keyword}
+    rule = " or ".join(to_json_text(value) for value in values)
+    result[RULES_KEYWORD] = _append_rule(result.get(RULES_KEYWORD), rule)
+    return result
+
+
+def _without_optional_contains(schema: Schema, use: _Use) -> Schema:
+    """Remove `contains` where nothing has to be contained, which draft-07 cannot say."""
+    if use.is_input or schema.get("minContains") != 0:
+        return schema
+    return {
+        key: value
+        for key, value in schema.items()
+        if key not in {"contains", "minContains", "maxContains"}
+    }
+
+
+def _whole_multiples(schema: Schema, use: _Use) -> Schema:
+    """Move a fractional `multipleOf` of results to the description: 19.99 / 0.01 is not whole."""
+    step = schema.get("multipleOf")
+    if use.is_input or not isinstance(step, float) or step.is_integer():
+        return schema
+    result = {key: value for key, value in schema.items() if key != "multipleOf"}
+    rule = f"a multiple of {format_number(step)}"
+    result[RULES_KEYWORD] = _append_rule(result.get(RULES_KEYWORD), rule)
+    return result
+
+
+def _header_bounds(schema: Schema, use: _Use) -> Schema:
+    """Publish the bounds of integers that are repeated in headers (MCP 2026-07-28, Transports)."""
+    if not use.is_input or HEADER_KEYWORD not in schema or schema.get("type") != "integer":
+        return schema
+    low = number_keyword(schema, "minimum", -math.inf)
+    high = number_keyword(schema, "maximum", math.inf)
+    return {
+        **schema,
+        "minimum": max(low, -MAX_SAFE_INTEGER),
+        "maximum": min(high, MAX_SAFE_INTEGER),
+    }
+
+
+def _digits_for_integers(schema: Schema, use: _Use) -> Schema:
+    """Allow digits in text where an integer may be beyond what JavaScript keeps exact."""
+    if HEADER_KEYWORD in schema or "enum" in schema:
+        return schema
+    is_open = not use.is_input and use.source is not SchemaSource.COLUMNS
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _may_be_integers(use):
+        return schema
+    if not _is_beyond_exact(schema, is_open=is_open):
+        return schema
+    notes = {key: value for key, value in schema.items() if is_annotation(key)}
+    values = {
+        key: value
+        for key, value in schema.items()
+        if key not in notes and not (_is_number(value) and abs(value) > MAX_SAFE_INTEGER)
+    }
+    return {"anyOf": [values, DIGITS], **notes}
+
+
+def _may_be_integers(use: _Use) -> frozenset[str]:
+    """Return the types under which integers are sent; pydantic writes floats under `number`."""
+    if use.source is not SchemaSource.BY_HAND:
+        return frozenset({"integer"})
+    return frozenset() if use.is_input else frozenset({"integer", "number"})
+
+
+def _digits_in_type_lists(schema: Schema, use: _Use) -> Schema:
+    """Allow digits in text where one of several types, or a choice, is such an integer."""
+    if "enum" in schema:
+        return schema if use.is_input else _digits_in_enum(schema)
+    if "const" in schema:
+        is_exact = exact_integers(schema["const"]) is schema["const"]
+        return schema if use.is_input or is_exact else _digits_in_enum(_enum_for_const(schema))
+    kinds = schema.get("type")
+    is_open = not use.is_input and use.source is not SchemaSource.COLUMNS
+    if not is_open or not isinstance(kinds, list) or "string" in kinds:
+        return schema
+    if not _may_be_integers(use) & {*kinds} or not _is_beyond_exact(schema, is_open=True):
+        return schema
+    return {**schema, "type": [*kinds, "string"], "pattern": DIGITS["pattern"]}
+
+
+def _is_beyond_exact(schema: Schema, *, is_open: bool) -> bool:
+    """Return whether an integer may be beyond ±(2^53-1); without bounds if `is_open`."""
+    return any(
+        abs(bound) > MAX_SAFE_INTEGER and (is_open or abs(bound) != math.inf)
+        for bound in number_bounds(schema)
+    )
+
+
+def _digits_in_enum(schema: Schema) -> Schema:
+    values = exact_integers(schema["enum"])
+    if values is schema["enum"]:
+        return schema
+    result = {key: value for key, value in schema.items() if key != "type"}
+    return _one_type_each({**result, "enum": values})
 
 
 def _rules_in_words(schema: Schema) -> Schema:
@@ -307,16 +761,108 @@ def _remove_null(schema: Any) -> Any:
     return result
 
 
-_REWRITES: tuple[Callable[[Schema], Schema], ...] = (
-    _drop_keywords,
-    _enum_for_const,
-    _one_type_each,
-    _any_of_for_combinations,
-    _items_for_tuples,
-    _add_items,
-    _inclusive_bounds,
-    _standard_formats,
-    _rules_in_words,
+# The table of rules -------------------------------------------------------------------------------
+
+_GENERATED: Final = frozenset({SchemaSource.TYPE, SchemaSource.COLUMNS})
+_ALL: Final = frozenset(SchemaSource)
+_BY_HAND: Final = frozenset({SchemaSource.BY_HAND})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rewriting step: for which schemas, and which client needs it.
+
+    `clients` is empty for a step that only makes schemas shorter or plainer for hosts. `says` is
+    what the step changed; it is told to the developer, by ``mcp inspect`` and in the admin.
+    """
+
+    rewrite: Callable[[Schema, _Use], Schema]
+    sources: frozenset[SchemaSource] = _GENERATED
+    says: str | Callable[[Schema, _Use], str] = ""
+    clients: str = ""
+
+    def change(self, before: Schema, use: _Use) -> str:
+        """Return the sentence about a schema that the rule changed, empty for none."""
+        text = self.says if isinstance(self.says, str) else self.says(before, use)
+        return f"{text} (for {self.clients})" if text else ""
+
+
+def _plain(step: Callable[[Schema], Schema]) -> Callable[[Schema, _Use], Schema]:
+    return lambda schema, use: step(schema)
+
+
+_BOOLEANS: Final = "for TypeScript SDK 1.32, which requires objects"
+_TYPESCRIPT: Final = "TypeScript SDK 1.32 and 2.4, Ajv 8"
+_DIGITS_SAYS: Final = "integers beyond 2^53-1 are digits in text"
+_JAVASCRIPT: Final = "hosts in JavaScript, which round them"
+
+RULES: tuple[Rule, ...] = (
+    Rule(_plain(_drop_keywords)),
+    Rule(
+        _null_for_nullable,
+        _ALL,
+        "nullable is written as an alternative",
+        f"{_TYPESCRIPT}, which need a type beside it, and Python SDK 1.30 and 2.3, which ignore it",
+    ),
+    Rule(_without_identifiers, _BY_HAND, "the id is left out", f"{_TYPESCRIPT}, which share it"),
+    Rule(
+        _choices_in_words,
+        _ALL,
+        "the choices are in the description",
+        "FastMCP 4.1 and 4.2, whose types have no lists and objects as choices",
+    ),
+    Rule(_plain(_enum_for_const)),
+    Rule(_digits_in_type_lists, _ALL, _DIGITS_SAYS, _JAVASCRIPT),
+    Rule(_plain(_one_type_each)),
+    Rule(_plain(_any_of_for_combinations)),
+    Rule(_plain(_items_for_tuples)),
+    Rule(
+        _items_for_lists,
+        _BY_HAND,
+        "the tuple is written as items of any of its types",
+        "TypeScript SDK 1.32, which reads draft-07, and 2.4, which reads 2020-12",
+    ),
+    Rule(
+        _without_optional_contains,
+        _BY_HAND,
+        "contains with minContains 0 is left out",
+        "TypeScript SDK 1.32, which reads draft-07",
+    ),
+    Rule(_without_unique_items),
+    Rule(_plain(_add_items)),
+    Rule(_plain(_inclusive_bounds)),
+    Rule(
+        _whole_multiples,
+        _ALL,
+        "the fractional multipleOf is in the description",
+        f"Python SDK 1.30 and 2.3, {_TYPESCRIPT}, which divide floats",
+    ),
+    Rule(
+        _header_bounds,
+        _ALL,
+        "the bounds are those of an integer that a header can repeat",
+        "clients that store numbers as doubles",
+    ),
+    Rule(
+        _digits_for_integers,
+        _ALL,
+        _DIGITS_SAYS,
+        _JAVASCRIPT,
+    ),
+    Rule(_readable_pattern, _ALL, _pattern_says, f"{_TYPESCRIPT} with the flag u"),
+    Rule(
+        _readable_pattern_properties,
+        _ALL,
+        "the patterns of names are written anew or left out",
+        f"{_TYPESCRIPT} with the flag u",
+    ),
+    Rule(
+        _standard_formats,
+        _ALL,
+        _format_says,
+        f"{_TYPESCRIPT} with ajv-formats 3, which reject values that do not have it",
+    ),
+    Rule(_plain(_rules_in_words), _ALL),
 )
 
 

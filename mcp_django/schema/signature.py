@@ -32,8 +32,10 @@ from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
+from fractions import Fraction
 from inspect import Parameter, Signature
+from ipaddress import IPv4Network, IPv6Network
 from types import SimpleNamespace, UnionType
 from typing import (
     Annotated,
@@ -42,15 +44,27 @@ from typing import (
     NewType,
     Protocol,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
 )
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretBytes,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.errors import (
     PydanticInvalidForJsonSchema,
     PydanticUndefinedAnnotation,
@@ -61,22 +75,26 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import TypedDict, is_typeddict
 
-from mcp_django.protocol.errors import MCPDjangoError
-from mcp_django.schema.arguments import InvalidArguments, ValidationProblem, format_problems
+from mcp_django.schema.arguments import InvalidArguments, OutputMismatch, ValidationProblem
+from mcp_django.schema.compiled import CompiledSchema, require_fit
 from mcp_django.schema.portable import (
+    BY_HAND_KEYWORD,
+    DIGITS,
+    LOCAL_DATETIME,
     RULES_KEYWORD,
     portable_input,
     portable_output,
     to_strict as strict_dialect,
 )
 from mcp_django.schema.problems import explain_errors
-from mcp_django.schema.structure import Schema, inline_references, walk
+from mcp_django.schema.structure import Schema, inline_references, is_annotation, walk
 from mcp_django.schema.values import (
     CONTENT_CLASSES,
     advice_for,
     check_finite,
     decode_arguments,
     drop_nulls,
+    exact_integers,
     has_no_arguments,
     jsonable,
 )
@@ -202,8 +220,10 @@ def _bound_names(function: Any) -> set[str]:
 Mode = Literal["validation", "serialization"]
 
 BASE64 = ConfigDict(val_json_bytes="base64", ser_json_bytes="base64")
+# The formats of pydantic's types that decode and encode the text themselves.
+_OWN_BASE64 = frozenset({"base64", "base64url"})
 
-_DECIMAL_RULES = (
+_BOUNDS_IN_WORDS = (
     ("gt", "greater than {}"),
     ("ge", "at least {}"),
     ("lt", "less than {}"),
@@ -224,6 +244,51 @@ def error_reason(exc: Exception) -> str:
     return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
 
 
+def typed_dict_adapter(
+    arguments: Any, config: ConfigDict
+) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
+    """Return the adapter of a new `TypedDict` for JSON, and its schema, not yet portable.
+
+    Raises:
+        TypeError: JSON cannot express a type, as with some of pydantic's errors.
+    """
+    # pydantic applies it to nested dataclasses and TypedDicts too, but not to models.
+    arguments.__pydantic_config__ = config
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(arguments)
+    shape = json_schema_of(adapter, "validation")
+    if not _decodes_itself(shape):
+        return adapter, shape
+    arguments.__pydantic_config__ = _without_base64(config)
+    adapter = TypeAdapter(arguments)
+    return adapter, json_schema_of(adapter, "validation")
+
+
+def _decodes_itself(shape: Schema) -> bool:
+    """Return whether all bytes of a type are of types that read and write Base64 themselves.
+
+    `Base64Bytes` must get the text undecoded, `bytes` must not.
+
+    Raises:
+        TypeError: there are both; pydantic can be told only one for a whole type.
+    """
+    members = [member for _, member in walk(shape)]
+    is_any = any(member.get("format") in _OWN_BASE64 for member in members)
+    is_bare = any(
+        "contentEncoding" in member and member.get("format") not in _OWN_BASE64
+        for member in members
+    )
+    if is_any and is_bare:
+        raise TypeError("it has both bytes and Base64Bytes; use one of them")
+    return is_any
+
+
+def _without_base64(config: ConfigDict) -> ConfigDict:
+    return cast(ConfigDict, {key: value for key, value in config.items() if key not in BASE64})
+
+
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+
+
 class _SchemaGenerator(GenerateJsonSchema):
     """Generates the schema of one pydantic adapter."""
 
@@ -233,11 +298,31 @@ class _SchemaGenerator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        result: JsonSchemaValue = {"type": "string", "format": "decimal"}
-        if rules := _decimal_rules(schema):
-            result[RULES_KEYWORD] = ", ".join(rules)
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        result = super().generate_inner(schema)
+        return {**result, BY_HAND_KEYWORD: True} if _has_own_keywords(schema) else result
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        result = super().str_schema(schema)
+        pattern = schema.get("pattern")
+        is_python = isinstance(pattern, re.Pattern) or self._config.regex_engine == "python-re"
+        if is_python and self.mode == "serialization":
+            # Python's `$` and classes accept values that those of clients do not.
+            result.pop("pattern", None)
+        elif isinstance(pattern, re.Pattern):
+            names = "".join(name for name, flag in _FLAGS.items() if pattern.flags & flag)
+            result["pattern"] = f"(?{names}){pattern.pattern}" if names else pattern.pattern
         return result
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        result = super().enum_schema(schema)
+        if issubclass(schema["cls"], Flag) and self.mode == "serialization":
+            # Flags together are a value of none of them.
+            result.pop("enum", None)
+        return result
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        return _with_bounds({"type": "string", "format": "decimal"}, schema)
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         if self._config.val_json_bytes != "base64":
@@ -245,6 +330,32 @@ class _SchemaGenerator(GenerateJsonSchema):
         # pydantic decodes both Base64 alphabets and encodes with the URL-safe one.
         is_read = self.mode == "validation"
         return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
+
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
+        return _with_bounds(super().date_schema(schema), schema)
+
+    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
+        return _with_bounds(super().time_schema(schema), schema)
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        result = _with_bounds(super().datetime_schema(schema), schema)
+        is_local = result.get("format") == "date-time" and schema.get("tz_constraint") != "aware"
+        if self.mode == "serialization" and is_local:
+            # RFC 3339, the format "date-time", requires an offset.
+            result["format"] = LOCAL_DATETIME
+        return result
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
+        return _with_bounds(super().timedelta_schema(schema), schema)
+
+    def ser_schema(self, schema: Any) -> JsonSchemaValue | None:
+        result = super().ser_schema(schema)
+        function = schema.get("function")
+        # A serializer without a return type may write anything, except pydantic's own.
+        if result is None:
+            return result if function is None or _is_pydantic(function) else {}
+        is_for_some = "unless-none" in str(schema.get("when_used", ""))
+        return {"anyOf": [result, {"type": "null"}]} if is_for_some else result
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _forbid_extra(super().dataclass_schema(schema), schema)
@@ -270,9 +381,33 @@ def _forbid_extra(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     return result
 
 
-def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:
+def _has_own_keywords(schema: Mapping[str, Any]) -> bool:
+    """Return whether a part of a core schema has keywords that pydantic does not see to."""
+    metadata = schema.get("metadata") or {}
+    config = getattr(schema.get("cls"), "model_config", {})
+    functions = (
+        *metadata.get("pydantic_js_functions", ()),
+        *metadata.get("pydantic_js_annotation_functions", ()),
+    )
+    return not all(_is_pydantic(function) for function in functions) or any(
+        not isinstance(extra, Mapping) or not all(map(is_annotation, extra))
+        for extra in (metadata.get("pydantic_js_extra"), config.get("json_schema_extra"))
+        if extra
+    )
+
+
+def _is_pydantic(function: Any) -> bool:
+    by_hand = isinstance(getattr(function, "__self__", None), WithJsonSchema)
+    return str(function.__module__).startswith("pydantic") and not by_hand
+
+
+def _with_bounds(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    """Return a schema of text with the bounds in words, since no keyword limits text by value."""
     bounds: dict[str, Any] = {**schema}
-    return [words.format(bounds[key]) for key, words in _DECIMAL_RULES if key in bounds]
+    rules = [words.format(bounds[key]) for key, words in _BOUNDS_IN_WORDS if key in bounds]
+    if "now_op" in bounds:
+        rules.append(f"in the {bounds['now_op']}")
+    return {**result, RULES_KEYWORD: ", ".join(rules)} if rules else result
 
 
 # Arguments ----------------------------------------------------------------------------------------
@@ -383,17 +518,9 @@ def _is_buildable(parameter: DeclaredParameter) -> bool:
 def _compile(
     parameters: Sequence[DeclaredParameter],
 ) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
-    fields = {one.name: _annotation(one) for one in parameters}
-    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(fields))
-    return adapter, json_schema_of(adapter, "validation")
-
-
-def _typed_dict(fields: dict[str, Any]) -> Any:
     create: Any = TypedDict
-    arguments = create("Arguments", fields)
-    # pydantic applies it to nested dataclasses and TypedDicts too, but not to models.
-    arguments.__pydantic_config__ = _CONFIG
-    return arguments
+    fields = {one.name: _annotation(one) for one in parameters}
+    return typed_dict_adapter(create("Arguments", fields), _CONFIG)
 
 
 def _annotation(parameter: DeclaredParameter) -> Any:
@@ -409,7 +536,27 @@ def _annotation(parameter: DeclaredParameter) -> Any:
         fallback = [parameter.default]
     else:
         fallback = [Field(default=parameter.default)]
+    hint = _reading_digits(hint)
     return Annotated[(hint, *words, *rules, *fallback)] if words or rules or fallback else hint
+
+
+def _reading_digits(hint: Any) -> Any:
+    """Return the hint with each `Literal` of integers beyond 2^53-1 reading them as digits too."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is not Literal:
+        inner = tuple(_reading_digits(argument) for argument in arguments)
+        if inner == arguments or not (origin in _UNIONS or origin in _COLLECTIONS):
+            return hint
+        return Union[inner] if origin in _UNIONS else origin[inner]  # noqa: UP007
+    digits = {str(value): value for value in arguments if exact_integers(value) is not value}
+    if not digits:
+        return hint
+
+    def read(value: Any) -> Any:
+        return digits.get(value, value) if isinstance(value, str) else value
+
+    published = {"enum": [exact_integers(value) for value in arguments]}
+    return Annotated[hint, BeforeValidator(read), WithJsonSchema(published)]
 
 
 def _reject_paths(function: AnyCallable, shape: Schema) -> None:
@@ -444,21 +591,17 @@ _BOUNDS = frozenset(
         "pattern",
         "minItems",
         "maxItems",
+        "enum",
+        "const",
+        "minProperties",
+        "maxProperties",
         RULES_KEYWORD,
     }
 )
+# Without these, what pydantic writes fits the schema by its type alone.
+_CONSTRAINTS = _BOUNDS - {RULES_KEYWORD}
 _TYPE_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _NOT_WRITABLE = (*_NOT_BUILDABLE, ValueError)
-
-
-class OutputMismatch(MCPDjangoError):
-    """A function's result does not match its declaration: a bug of the site, not of the caller."""
-
-    def __init__(self, problems: Iterable[ValidationProblem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(
-            f"The result does not match its declaration.\n{format_problems(self.problems)}"
-        )
 
 
 class OutputAdapter(Protocol):
@@ -484,6 +627,12 @@ def output_adapter(annotation: Any) -> OutputAdapter | None:
     Raises:
         ImproperlyConfigured: no value of the type can be written as JSON.
     """
+    for member in _members(annotation):
+        if isinstance(member, type) and issubclass(member, (SecretStr, SecretBytes)):
+            raise ImproperlyConfigured(
+                f"The result type {format_hint(member)} is written as asterisks; return the text, "
+                "if callers may see it."
+            )
     if _has_structure(annotation):
         return TypedOutput(annotation)
     for member in _members(annotation):
@@ -506,11 +655,14 @@ class TypedOutput:
     def __init__(self, annotation: Any) -> None:
         try:
             hint = _iterable_as_list(annotation)
-            self._adapters = (
-                _dict_adapter(hint, _OUTPUT_CONFIG),
-                _dict_adapter(hint, _REVALIDATING_CONFIG),
-            )
-            self._shape = inline_references(json_schema_of(self._adapters[0], "serialization"))
+            configs = (_OUTPUT_CONFIG, _REVALIDATING_CONFIG)
+            adapters = [_dict_adapter(hint, config) for config in configs]
+            shape = json_schema_of(adapters[0], "serialization")
+            self._decodes_itself = _decodes_itself(shape)
+            if self._decodes_itself:
+                adapters = [_dict_adapter(hint, _without_base64(config)) for config in configs]
+                shape = json_schema_of(adapters[0], "serialization")
+            self._adapters, self._shape = adapters, inline_references(shape)
             self.json_schema = portable_output(_value_schema(self._shape))
         except _NOT_WRITABLE as exc:
             raise ImproperlyConfigured(
@@ -519,8 +671,25 @@ class TypedOutput:
                 "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
             ) from exc
         members = [member for _, member in walk(self._shape)]
-        self._has_bounds = any(_BOUNDS & member.keys() for member in members)
+        self._has_bounds = any(
+            # A naive value in place of an aware one is found only by validation.
+            _BOUNDS & member.keys() or member.get("format") == "date-time"
+            for member in members
+        )
+        published = [member for _, member in walk(self.json_schema)]
+        choices = [value for member in members for value in _choices(member)]
+        self._may_be_inexact = any(
+            member == DIGITS or _is_open(member) for member in published
+        ) or choices != exact_integers(choices)
         self._may_be_infinite = any(_admits_floats(member) for member in members)
+        # Models are not validated again, and serializers and the author's keywords never are.
+        self._check = None
+        is_checked = any(
+            _CONSTRAINTS & member.keys() for member in published if member != DIGITS
+        ) or any(BY_HAND_KEYWORD in member for member in members)
+        if is_checked:
+            what = f"The schema of {format_hint(annotation)}"
+            self._check = CompiledSchema(self.json_schema, what=what).find_problems
 
     def dump(self, value: Any) -> Any:
         """Return the value as plain JSON.
@@ -531,6 +700,10 @@ class TypedOutput:
         box = {"result": list(value) if isinstance(value, Iterator | QuerySet) else value}
         trusting, revalidating = self._adapters
         try:
+            if self._decodes_itself:
+                # To validate bytes would be to decode them once more.
+                with suppress(PydanticSerializationError):
+                    return self._write(trusting, box)
             if not self._has_bounds:
                 with suppress(PydanticSerializationError):
                     return self._dump(trusting, box)
@@ -541,13 +714,18 @@ class TypedOutput:
             raise OutputMismatch([ValidationProblem(path="result", message=str(exc))]) from exc
 
     def _dump(self, adapter: TypeAdapter[Any], box: dict[str, Any]) -> Any:
-        checked = adapter.validate_python(box)
+        return self._write(adapter, adapter.validate_python(box))
+
+    def _write(self, adapter: TypeAdapter[Any], checked: dict[str, Any]) -> Any:
         plain = adapter.dump_python(
             checked, mode="json", by_alias=True, warnings="error", fallback=jsonable
         )
         if self._may_be_infinite:
             check_finite(plain)
-        return plain["result"]
+        result = plain["result"]
+        if self._check is not None:
+            return require_fit(result, self._check)
+        return exact_integers(result) if self._may_be_inexact else result
 
 
 def _dict_adapter(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
@@ -563,9 +741,16 @@ def _value_schema(schema: Schema) -> Schema:
     return {**schema["additionalProperties"], **definitions}
 
 
+def _choices(schema: Schema) -> list[Any]:
+    return [schema["const"]] if "const" in schema else [*schema.get("enum", ())]
+
+
 def _admits_floats(schema: Schema) -> bool:
-    is_open = _TYPE_KEYWORDS.isdisjoint(schema) or schema.get("additionalProperties") is True
-    return is_open or schema.get("type") == "number"
+    return _is_open(schema) or schema.get("type") == "number"
+
+
+def _is_open(schema: Schema) -> bool:
+    return _TYPE_KEYWORDS.isdisjoint(schema) or schema.get("additionalProperties") is True
 
 
 # Structured result types --------------------------------------------------------------------------
@@ -575,7 +760,10 @@ def _admits_floats(schema: Schema) -> bool:
 
 _UNIONS = frozenset({Union, UnionType})
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
-_SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
+_SCALARS = (
+    *(int, float, Decimal, Fraction, date, time, timedelta, UUID, Enum),
+    *(IPv4Network, IPv6Network, re.Pattern, ZoneInfo),
+)
 _ITERABLE_TYPES = frozenset({Iterable, Iterator, Generator, Collection})
 _ABSTRACT = _ITERABLE_TYPES | {
     Sequence,
@@ -617,7 +805,8 @@ def _is_structured(annotation: Any) -> bool:
     if issubclass(origin, str):
         return issubclass(origin, Enum)
     known = (BaseModel, *_COLLECTIONS, *_SCALARS)
-    return issubclass(origin, known) or is_dataclass(origin)
+    is_pydantic = hasattr(origin, "__get_pydantic_core_schema__")
+    return issubclass(origin, known) or is_dataclass(origin) or is_pydantic
 
 
 def _members(annotation: Any) -> list[Any]:

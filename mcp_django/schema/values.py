@@ -44,6 +44,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from mcp_django.protocol import content
+from mcp_django.protocol.headers import MAX_SAFE_INTEGER
 from mcp_django.schema.arguments import (
     ValidationProblem,
     format_path,
@@ -248,6 +249,33 @@ def advice_for(hint: Any) -> str:
             return convert.instead if isinstance(convert, _Rejecter) else ""
     is_known = dataclasses.is_dataclass(hint) or hasattr(hint, "__get_pydantic_core_schema__")
     return "" if is_known else _DATA_ADVICE
+
+
+def exact_integers(value: Any) -> Any:
+    """Return plain JSON with integers beyond ±(2^53-1) as digits in text.
+
+    Hosts in JavaScript would round them, and name another row with the key that they read (RFC
+    8259, section 6; RFC 7493, section 2.2).
+    """
+    return _digits(value) if _has_inexact(value) else value
+
+
+def _has_inexact(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+    if kind is dict:
+        return any(map(_has_inexact, value.values()))
+    return kind is list and any(map(_has_inexact, value))
+
+
+def _digits(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _digits(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_digits(item) for item in value]
+    is_inexact = type(value) is int and abs(value) > MAX_SAFE_INTEGER
+    return str(value) if is_inexact else value
 
 
 def check_finite(value: Any) -> None:

@@ -63,12 +63,17 @@ def test_an_altered_cursor_is_refused(data: st.DataObject) -> None:
 
 
 @spec("PAG-3", "PAG-4")
-@given(st.text())
+@given(st.text(min_size=1))
 def test_any_text_is_refused_as_a_cursor(cursor: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         pager().position(cursor)
     assert caught.value.code == -32602
     assert caught.value.message == "The cursor is not valid here; start again without one"
+
+
+@spec("PAG-4")
+def test_an_empty_cursor_is_none() -> None:
+    assert pager().position("") is None
 
 
 @spec("PAG-4")

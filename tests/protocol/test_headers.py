@@ -96,7 +96,7 @@ def test_headers_that_agree_with_the_body_pass() -> None:
         "other",
         "TOOLS/CALL",
         "Refund",
-        "2026-07-28, 2026-07-28",
+        "2026-07-28, 2025-11-25",
         "tools\x7f",
         "\xfc",
         "a\0b",
@@ -111,10 +111,21 @@ def test_a_routing_header_that_is_missing_or_different_is_a_mismatch(
 
 
 @spec("HDR-9")
-@pytest.mark.parametrize("header", [*ROUTING])
+@pytest.mark.parametrize("header", ["mcp-method", "mcp-name"])
 def test_a_repeated_routing_header_is_a_mismatch_even_if_equal(header: str) -> None:
     with pytest.raises(HeaderMismatch, match="repeated"):
         check(headers_of((header, ROUTING[header])))
+
+
+@spec("HDR-9")
+def test_the_version_may_be_repeated_if_it_is_the_same() -> None:
+    version = ROUTING["mcp-protocol-version"]
+    check(headers_of(("mcp-protocol-version", version)))
+    check(headers_of(mcp_protocol_version=f"{version},{version} , {version}"))
+    twice = headers_of(("mcp-protocol-version", "2025-06-18"))
+    for headers in (twice, headers_of(mcp_protocol_version=f"{version}, 2025-06-18")):
+        with pytest.raises(HeaderMismatch, match=f"{version}.*2025-06-18"):
+            check(headers)
 
 
 @spec("HDR-4", "HDR-11")

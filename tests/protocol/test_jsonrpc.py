@@ -48,7 +48,7 @@ NOT_JSON = {
     "leading zero": b'{"jsonrpc":"2.0","id":01,"method":"m"}',
     "trailing comma": b'{"jsonrpc":"2.0","id":1,"method":"m",}',
     "comment": b'{"jsonrpc":"2.0",/**/"id":1,"method":"m"}',
-    "byte order mark": b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"m"}',
+    "two byte order marks": b'\xef\xbb\xbf\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"m"}',
     "UTF-16": '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16"),
     "UTF-16 without mark": '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16-le"),
     "invalid UTF-8 in the method": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
@@ -172,12 +172,80 @@ def test_absent_and_null_params_are_the_empty_object() -> None:
 
 
 @spec("RPC-12")
-@pytest.mark.parametrize("raw", [b"[]", b"[1]", b"1", b'"x"', b"true"])
+@pytest.mark.parametrize("raw", [b"[[]]", b"[1]", b"[null]", b"1", b'"x"', b"true"])
 def test_params_that_are_no_object_are_invalid_params(raw: bytes) -> None:
     failure = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % raw)
     assert isinstance(failure, DecodingFailure)
     assert isinstance(failure.error, InvalidEnvelope)
     assert (failure.error.code, failure.id, failure.silent) == (-32602, 1, False)
+
+
+@spec("RPC-12")
+@pytest.mark.parametrize("raw", [b"[]", b"[ \n]"])
+def test_an_empty_array_is_the_empty_object_of_a_php_client(raw: bytes) -> None:
+    request = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % raw)
+    assert request == Request(1, "m", b"{}")
+    assert decode(b'{"jsonrpc":"2.0","method":"n","params":%b}' % raw) == Notification("n", b"{}")
+    assert decode(b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw) == Response(1, b"{}")
+
+
+@spec("RPC-1")
+def test_a_byte_order_mark_is_ignored() -> None:
+    for raw in (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xc3\xbc"}}', b"[1]", b"{}"):
+        assert repr(decode(b"\xef\xbb\xbf" + raw)) == repr(decode(raw))
+
+
+class Person(msgspec.Struct):
+    """An object within parameters."""
+
+    name: str
+    traits: dict[str, Any] = {}
+
+
+class Parameters(msgspec.Struct):
+    """Parameters with members of every kind that an empty array may stand for."""
+
+    person: Person | None = None
+    options: dict[str, str] = {}
+    tags: list[str] = []
+    limit: int = 5
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"options":[]}', Parameters()),
+        (b'{"options":null,"limit":null,"tags":null}', Parameters()),
+        (b'{"options":{"a":"1.50"},"limit":null}', Parameters(options={"a": "1.50"})),
+        (b'{"person":{"name":"ada","traits":[ ]}}', Parameters(person=Person("ada"))),
+        (b'{"options":[],"tags":[],"other":[]}', Parameters()),
+        (b"[]", Parameters()),
+    ],
+)
+def test_lenient_parameters_have_empty_objects_and_no_null(
+    raw: bytes, expected: Parameters
+) -> None:
+    assert read_params(raw, Parameters, lenient=True) == expected
+    with pytest.raises(InvalidParams):
+        read_params(raw, Parameters)
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [
+        (b'{"options":[1]}', "params.options: expected `object`, got `array`"),
+        (b'{"options":[[]]}', "params.options: expected `object`, got `array`"),
+        (b'{"options":[],"limit":[]}', "params.limit: expected `int`, got `array`"),
+        (b'{"options":[],"tags":{}}', "params.tags: expected `array`, got `object`"),
+        (b'{"options":{"a":[]}}', "params.options[...]: expected `str`, got `array`"),
+        (b'{"person":[]}', "params.person: object missing required field `name`"),
+        (b'{"person":{"name":null}}', "params.person.name: expected `str`, got `null`"),
+    ],
+)
+def test_lenient_parameters_that_are_wrong_are_still_named(raw: bytes, place: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        read_params(raw, Parameters, lenient=True)
+    assert caught.value.message.startswith(place)
 
 
 @spec("RPC-8")
@@ -230,7 +298,7 @@ def test_a_response_has_a_result_or_an_error() -> None:
     [
         b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"m"}}',
         b'{"jsonrpc":"2.0","id":1,"result":null}',
-        b'{"jsonrpc":"2.0","id":1,"result":[]}',
+        b'{"jsonrpc":"2.0","id":1,"result":[1]}',
         b'{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"m"}}',
         b'{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":"m"}}',
         b'{"jsonrpc":"2.0","id":1,"error":{"code":1}}',
@@ -310,7 +378,7 @@ def test_a_batch_of_the_greatest_size_is_read_whole() -> None:
 def test_a_broken_member_does_not_break_its_batch() -> None:
     batch = decode(
         b'[1, [{"jsonrpc":"2.0","id":1,"method":"m"}], {}, {"jsonrpc":"2.0","id":4,"method":5},'
-        b' {"jsonrpc":"2.0","id":5,"method":"m","params":[]},'
+        b' {"jsonrpc":"2.0","id":5,"method":"m","params":[1]},'
         b' {"jsonrpc":"2.0","id":6,"method":"m"}]'
     )
     assert isinstance(batch, Batch)

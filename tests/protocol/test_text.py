@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from mcp_django.protocol.revisions import V2025_11_25
 from mcp_django.protocol.text import (
     clip,
-    csv_cell,
+    csv_line,
     did_you_mean,
     escape_invisible,
     nearest,
@@ -44,23 +45,35 @@ def test_lines_are_escaped_where_a_text_has_to_be_one_line() -> None:
     assert one_line("x" * 10, limit=10) == "x" * 10
 
 
-@pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_a_cell_is_not_a_formula(prefix: str) -> None:
-    assert csv_cell(f"{prefix}1") == f"'{prefix}1"
+@pytest.mark.parametrize("blank", ["", " ", "\xa0", "\u3000", "\u200b", "\ufeff", " \t "])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+def test_a_cell_is_not_a_formula(sign: str, blank: str) -> None:
+    assert csv_line([f"{blank}{sign}1"]) == f'"\'{blank}{sign}1"\r\n'
+
+
+@pytest.mark.parametrize("character", ["\t", "\r", "\n"])
+def test_a_cell_begins_no_other_cell(character: str) -> None:
+    assert csv_line([f"{character}1"]) == f'"\'{character}1"\r\n'
+
+
+def test_a_text_stays_one_cell_where_another_separator_is_used() -> None:
+    line = csv_line(["a;=1+1\t=1+1", 'say "no"'])
+    assert next(csv.reader([line], delimiter=";")) == ['a;=1+1\t=1+1,"say ""no"""']
 
 
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
-        ("a=1", "a=1"),
-        (-1, -1),
-        (None, None),
-        ({"é": [1]}, '{"é": [1]}'),
-        (datetime(2026, 7, 28, tzinfo=UTC), "2026-07-28T00:00:00+00:00"),
+        ("a=1", '"a=1"'),
+        ("", '""'),
+        (-1, "-1"),
+        (None, '""'),
+        ({"é": [1]}, '"{""é"": [1]}"'),
+        (datetime(2026, 7, 28, tzinfo=UTC), '"2026-07-28T00:00:00+00:00"'),
     ],
 )
 def test_other_cells_are_as_they_are(value: Any, cell: Any) -> None:
-    assert csv_cell(value) == cell
+    assert csv_line([value, value]) == f"{cell},{cell}\r\n"
 
 
 def test_the_nearest_name_is_one_that_is_similar() -> None:

@@ -138,7 +138,7 @@ def test_a_uri_of_the_template_gives_its_values(
         ("shop://orders/{n}", "shop://orders/1/2"),
         ("shop://orders/{n}", "shop://orders/1?x=1"),
         ("shop://orders/{n}", "shop://orders/1#x"),
-        ("shop://orders/{n}", "SHOP://orders/1"),
+        ("shop://orders/{n}", "SHOP://Orders/1"),
         ("shop://orders/{n}", " shop://orders/1"),
         ("shop://orders/{n}", ""),
         ("shop://orders/{n}", "shop://orders/%00"),

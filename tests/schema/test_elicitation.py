@@ -144,6 +144,56 @@ def test_a_field_that_may_be_left_out_is_none_then(declared: Any) -> None:
     assert read(declared, {"value": None}) is None
 
 
+@dataclass(frozen=True)
+class Remark:
+    """Optional text of each kind."""
+
+    plain: str | None = None
+    day: date | None = None
+    size: Optional[Size] = None  # noqa: UP045 - the older spelling
+    nullable: str | None = dataclasses.field(kw_only=True)
+    long: Annotated[str, Field(min_length=3)] | None = None
+    greeting: str = "Hello"
+    count: int = 3
+    answer: Literal["", "yes"] | None = None
+
+
+@spec("ASK-11")
+def test_optional_text_has_an_empty_default() -> None:
+    properties = schema_of(Remark)["properties"]
+    assert {name: one["default"] for name, one in properties.items() if "default" in one} == {
+        "plain": "",
+        "nullable": "",
+        "greeting": "Hello",
+        "count": 3,
+    }
+    assert schema_of(str)["properties"] == {"value": {"type": "string"}}
+    assert schema_of(str | None)["properties"] == {"value": {"type": "string", "default": ""}}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [Annotated[int, Field(ge=0, le=2**62)], Annotated[int, Field(le=2**62)] | None],
+)
+def test_a_large_integer_is_a_number_in_a_form(declared: Any) -> None:
+    assert schema_of(declared)["properties"]["value"]["type"] == "integer"
+    assert read(declared, {"value": 3}) == 3
+
+
+@spec("ASK-14")
+def test_text_that_was_left_empty_was_left_out() -> None:
+    empty = {"plain": "", "day": "", "size": "", "nullable": "", "long": ""}
+    assert read(Remark, empty) == read(Remark, {}) == Remark(nullable=None)
+    assert read(Remark, dict.fromkeys(schema_of(Remark)["properties"])) == Remark(nullable=None)
+    # These were filled in.
+    assert read(Remark, {"greeting": "", "answer": ""}) == Remark(
+        greeting="", answer="", nullable=None
+    )
+    assert read(str | None, {"value": ""}) is None
+    assert read(str, {"value": ""}) == ""
+    assert problem(str, {"value": None}).startswith("value: ")
+
+
 @spec("ASK-14")
 @pytest.mark.parametrize(
     ("declared", "content", "text"),

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group
 from django.test import override_settings
 from django.utils import translation
 from django.utils.translation import gettext_lazy
+from typing_extensions import TypedDict
 
 from mcp_django.schema.elicitation import build_elicitation_form
 from tests.schema.asked import problem, read, refusal, schema_of
@@ -104,6 +105,26 @@ def test_a_django_form_comes_back_valid() -> None:
     )
 
 
+class RemarkForm(forms.Form):
+    plain = forms.CharField(required=False)
+    greeting = forms.CharField(required=False, initial="Hello")
+    mail = forms.EmailField(required=False)
+    day = forms.DateField(required=False)
+    number = forms.IntegerField(required=False)
+
+
+@spec("ASK-11", "ASK-14")
+def test_optional_text_of_a_django_form_may_be_left_empty() -> None:
+    properties = schema_of(RemarkForm)["properties"]
+    assert properties["plain"] == {"type": "string", "default": ""}
+    assert "default" not in properties["mail"]
+    left_out = {"plain": "", "greeting": "Hello", "mail": "", "day": None, "number": None}
+    texts = {"plain": "", "mail": "", "day": ""}
+    for answer in ({}, texts, dict.fromkeys(left_out)):
+        assert read(RemarkForm, answer).cleaned_data == left_out
+    assert read(RemarkForm, {"greeting": ""}).cleaned_data["greeting"] == ""
+
+
 @pytest.mark.django_db
 def test_a_row_is_chosen_by_its_key() -> None:
     group = Group.objects.create(name="a")
@@ -190,3 +211,53 @@ def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(
     found = refusal(schema)
     assert found.startswith("The form's schema is not valid: ")
     assert text in found
+
+
+@spec("ASK-14")
+@pytest.mark.usefixtures("engine")
+def test_null_in_an_optional_field_of_a_schema_by_hand_leaves_it_out() -> None:
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"a": text, "b": text}, "required": ["b"]}
+    assert schema_of(schema) == schema
+    assert read(schema, {"a": None, "b": "x"}) == {"b": "x"}
+    assert read(schema, {"a": "", "b": "x"}) == {"a": "", "b": "x"}
+    assert problem(schema, {"b": None}).startswith("b")
+
+
+# Names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("due date", "due_date"),
+        ("due-date", "due_date"),
+        ("1st", "field_1st"),
+        ("class", "class_"),
+        ("größe", "gr_e"),
+        ("a__b", "a_b"),
+        ("?", "field_"),
+    ],
+)
+def test_a_name_that_clients_change_is_warned_of_once(
+    name: str, better: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_hand = {"type": "object", "properties": {name: {"type": "string"}}}
+    typed = TypedDict(f"Odd{len(better)}{ord(name[0])}", {name: str})  # type: ignore[misc]
+    form = type("OddNames", (forms.Form,), {name: forms.CharField()})
+    for declared in (by_hand, typed, form):
+        caplog.clear()
+        for _ in range(2):
+            build_elicitation_form(declared)
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert f"has the field {name!r}." in record.message
+        assert f"Name the field {better!r}," in record.message
+        # The form is asked all the same.
+        assert name in schema_of(declared)["properties"]
+
+
+def test_a_name_that_clients_keep_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("due_date", "dueDate", "_a", "class_", "x1"):
+        build_elicitation_form({"type": "object", "properties": {name: {"type": "string"}}})
+    assert not caplog.records

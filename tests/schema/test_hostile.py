@@ -43,6 +43,20 @@ def test_nesting_within_the_limit_is_read() -> None:
     assert JSONSchemaArguments({"type": "object"}).parse(nested(MAX_DEPTH - 1))
 
 
+@pytest.mark.parametrize(
+    "value", ["[" * 500, [[], {}] * 200, {"a": ["b"] * 3, "c": "{" * 500}], ids=type
+)
+def test_many_brackets_are_no_depth(value: object) -> None:
+    raw = json.dumps({"name": value}).encode()
+    assert JSONSchemaArguments({"type": "object"}).parse(raw) == {"name": value}
+
+
+@pytest.mark.parametrize("raw", [b'"' + b"[" * 500 + b'"', b"[" + b"[]," * 200 + b"[]]"])
+def test_arguments_of_many_brackets_that_are_no_object_are_refused(raw: bytes) -> None:
+    text = refusal(JSONSchemaArguments({"type": "object"}), raw)
+    assert "the arguments must be an object" in text
+
+
 @spec("OUT-8")
 def test_patterns_of_the_author_are_not_run_on_the_names_of_the_caller() -> None:
     pytest.importorskip("jsonschema")

@@ -22,8 +22,9 @@ from django.utils.functional import Promise
 from pydantic import BaseModel, ConfigDict, HttpUrl, PastDate, RootModel, field_serializer
 
 from mcp_django.protocol.content import Text
-from mcp_django.schema.portable import lint
-from mcp_django.schema.signature import OutputMismatch, TypedOutput, output_adapter
+from mcp_django.schema.arguments import OutputMismatch
+from mcp_django.schema.portable import LARGE_INTEGER, lint
+from mcp_django.schema.signature import TypedOutput, output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Takings
 from tests.spec import spec
 
@@ -63,7 +64,7 @@ def test_a_dataclass_is_written_as_its_schema_says():
     assert adapter.json_schema == {
         "type": "object",
         "properties": {
-            "orders": {"type": "integer"},
+            "orders": LARGE_INTEGER,
             "total": {"type": "string", "description": "Must be a decimal number."},
             "day": {
                 "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],

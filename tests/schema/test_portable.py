@@ -153,7 +153,7 @@ def test_a_rewrite_says_the_same_in_portable_words(before, after):
         ({"type": "string", "default": None}, TEXT),
         ({"default": None},) * 2,
         (True, {}),
-        (False, False),
+        (False, {"not": {}}),
     ],
 )
 def test_null_disappears_where_leaving_the_member_out_says_the_same(before, after):
