@@ -1,4 +1,4 @@
-"""Where several workers keep what they share: PostgreSQL and Redis, local unless told otherwise."""
+"""The database servers and the Redis of this machine, or those that environment variables name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 DATABASE_SERVER = "postgres://postgres@127.0.0.1:5432"
 REDIS = "redis://127.0.0.1:6379/0"
+MARIADB = "mysql://root@127.0.0.1:3306"
 
 
 def database_url(port: int) -> str:
@@ -23,11 +24,17 @@ def redis_url() -> str:
     return os.environ.get("MCP_TEST_REDIS_URL") or REDIS
 
 
+def mariadb_url() -> str:
+    """The MariaDB server: told, or the one of this machine."""
+    return os.environ.get("MCP_TEST_MARIADB_URL") or MARIADB
+
+
 def database(url: str) -> dict[str, Any]:
     """A database as Django's settings describe one."""
     parts = urlsplit(url)
+    kind = "mysql" if parts.scheme == "mysql" else "postgresql"
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": f"django.db.backends.{kind}",
         "NAME": parts.path.lstrip("/"),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
@@ -46,16 +53,21 @@ def channel_layer(url: str, *, prefix: str) -> dict[str, Any]:
 
 def why_missing() -> str | None:
     """Why several workers have nothing to share here, or None when they have."""
-    servers = {
-        "PostgreSQL": (urlsplit(database_url(0)), 5432),
-        "Redis": (urlsplit(redis_url()), 6379),
-    }
-    for name, (parts, usual) in servers.items():
-        place = (parts.hostname or "", parts.port or usual)
-        with closing(socket.socket()) as probe:
-            probe.settimeout(5)
-            if probe.connect_ex(place) != 0:
-                return f"{name} does not answer at {place[0]}:{place[1]}"
+    return _silence("PostgreSQL", database_url(0), 5432) or _silence("Redis", redis_url(), 6379)
+
+
+def why_no_mariadb() -> str | None:
+    """Why there is no MariaDB server here, or None when there is one."""
+    return _silence("MariaDB", mariadb_url(), 3306)
+
+
+def _silence(name: str, url: str, usual: int) -> str | None:
+    parts = urlsplit(url)
+    place = (parts.hostname or "", parts.port or usual)
+    with closing(socket.socket()) as probe:
+        probe.settimeout(5)
+        if probe.connect_ex(place) != 0:
+            return f"{name} does not answer at {place[0]}:{place[1]}"
     return None
 
 

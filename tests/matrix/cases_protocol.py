@@ -52,7 +52,7 @@ METHODS = {
     ),
     "listen to nothing": Case(method="subscriptions/listen", mounts=(*HTTP, "stdio")),
     "params is a list": Case(
-        raw=b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}',
+        raw=b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[1]}',
     ),
     "id is a text": Case(
         raw=b'{"jsonrpc":"2.0","id":"a","method":"ping"}',

@@ -109,11 +109,12 @@ CATALOG = {
         f"{method}, first page": _listing(method, server="pages", callers=("anonymous", "member"))
         for method in LISTS
     },
-    **{f"{method}, next page": _next_page(method) for method in LISTS},
+    # The others are in one page.
+    "resources/list, next page": _next_page("resources/list"),
     "cursor of another list": Case(
         method="prompts/list",
         params=lambda first: {"cursor": first["result"]["nextCursor"]},
-        first=_listing("tools/list", server="pages"),
+        first=_listing("resources/list", server="pages"),
         server="pages",
         callers=("anonymous",),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_django import MCPServer
+from mcp_django import Context, Image, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from tests.interop.session_site import HANDSHAKES
 from tests.interop.session_site.components import declare
@@ -20,5 +20,14 @@ class Dated(MCPServer):
 dated = {version: Dated(version, permission=AllowAny) for version in HANDSHAKES}
 # Of these each is in one place, so that what changes in one place is told there alone.
 raw, view, old = (MCPServer(name, permission=AllowAny) for name in ("raw", "view", "old"))
+pictures = MCPServer("pictures", permission=AllowAny)
 for server in (*dated.values(), raw, view, old):
     declare(server)
+
+
+@pictures.tool
+def picture(ctx: Context, announced: bool = False) -> Image:
+    """A picture of 1.5 MB, announced by progress if that is wanted."""
+    if announced:
+        ctx.report_progress(1)
+    return Image(b"\x89PNG" + b"x" * 1_500_000)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tests.interop.session_site.mcp import dated, old, view
+from tests.interop.session_site.mcp import dated, old, pictures, view
 
 urlpatterns = [
     *(path(f"lane/{version}/mcp", server.urls) for version, server in dated.items()),
     path("lane/old/mcp", old.urls),
     path("view/mcp", view.urls),
+    path("pictures/mcp", pictures.urls),
 ]

@@ -1,0 +1,12 @@
+"""The application that has the model."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class SchemaSiteConfig(AppConfig):
+    """A label of its own."""
+
+    name = "tests.interop.schema_site"
+    label = "schema_site"
