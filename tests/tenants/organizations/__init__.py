@@ -1,0 +1,1 @@
+"""The tenants of the site that uses django-tenants."""

@@ -1,0 +1,19 @@
+"""Tenants, each with a schema, and their host names."""
+
+from __future__ import annotations
+
+from django_tenants.models import DomainMixin, TenantMixin
+
+
+class Organization(TenantMixin):
+    """A tenant."""
+
+    class Meta:
+        app_label = "organizations"
+
+
+class Domain(DomainMixin):
+    """A host name of a tenant."""
+
+    class Meta:
+        app_label = "organizations"
