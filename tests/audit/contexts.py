@@ -1,0 +1,22 @@
+"""The setting ``AUDIT_CONTEXT`` for a package that mcp_django does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.http import HttpRequest
+from easyaudit.middleware.easyaudit import clear_request, get_current_request, set_current_user
+
+
+@contextmanager
+def easy_audit_context(user: Any, request: HttpRequest | None) -> Iterator[None]:
+    """Let django-easy-audit find the caller, also where its middleware is not open."""
+    is_open = get_current_request() is not None
+    set_current_user(user)
+    try:
+        yield
+    finally:
+        if not is_open:
+            clear_request()
