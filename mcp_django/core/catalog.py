@@ -23,6 +23,7 @@ from mcp_django.core.resource import (
     find_skills,
 )
 from mcp_django.core.tool import Tool
+from mcp_django.protocol.uritemplate import lower_scheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class Catalog:
 
     def find_template(self, template: str) -> ResourceTemplate | None:
         """Return the resource template with this URI template or alias."""
+        template = lower_scheme(template)
         return self.templates.get(template) or self._find_by_alias("resource template", template)
 
     def _find_by_alias(self, kind: str, name: str) -> Any:
@@ -113,11 +115,12 @@ class Catalog:
     def find_resource(self, uri: str) -> tuple[ReadableComponent, dict[str, str]] | None:
         """Return the resource or template that serves a URI, with the template's variables.
 
-        A fixed resource takes precedence over a template, and the most specific template wins. A
-        disabled component keeps its URIs: otherwise another template that matches them would serve
-        them, perhaps with a weaker permission.
+        The scheme of the URI may be in any case. A fixed resource takes precedence over a template,
+        and the most specific template wins. A disabled component keeps its URIs: otherwise another
+        template that matches them would serve them, perhaps with a weaker permission.
         """
         every = self.declared_catalog or self
+        uri = lower_scheme(uri)
         found = _match_uri(uri, every.resources, every.templates, every.aliases)
         if found is None:
             return None
@@ -210,7 +213,7 @@ class Server(Protocol):
 
     @property
     def page_size(self) -> int:
-        """The number of entries per page of a list."""
+        """The number of resources per page of their list."""
 
     def identity(self) -> dict[str, Any]:
         """Return ``serverInfo``: name, version and the optional members."""

@@ -28,7 +28,7 @@ from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
 from mcp_django.schema.django_forms import FormArguments
-from mcp_django.schema.portable import portable_output
+from mcp_django.schema.portable import SchemaSource, portable_output
 from mcp_django.schema.signature import (
     OutputAdapter,
     SignatureArguments,
@@ -299,7 +299,7 @@ class TrustedOutput:
     """The output of generated tools, which conforms to its schema and is not validated again."""
 
     def __init__(self, schema: Schema) -> None:
-        self.json_schema = portable_output(schema)
+        self.json_schema = portable_output(schema, SchemaSource.COLUMNS)
 
     def dump(self, value: Any) -> Any:
         """Return the value, which is plain JSON."""

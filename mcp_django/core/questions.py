@@ -283,7 +283,7 @@ class ListRoots(Question):
 
 def _parse_root(data: Any) -> Root:
     uri = data.get("uri") if isinstance(data, Mapping) else None
-    if not isinstance(uri, str) or not uri.startswith("file://"):
+    if not isinstance(uri, str) or not uri.lower().startswith("file://"):
         raise MalformedAnswer("each root must have a uri that begins with file://")
     try:
         urlsplit(uri)

@@ -17,10 +17,17 @@ from django.db.models import Model
 
 from mcp_django.core import declare
 from mcp_django.core.component import Completion, Component, Prompt
-from mcp_django.core.resource import Resource, ResourceTemplate, UIResource, build_app_page
+from mcp_django.core.resource import (
+    READABLE_KINDS,
+    Resource,
+    ResourceTemplate,
+    UIResource,
+    build_app_page,
+)
 from mcp_django.core.tool import UI, ApprovalMode, TaskAsking, TaskSupport, Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.protocol.content import Annotations, Icon
+from mcp_django.protocol.uritemplate import lower_scheme
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,11 +87,14 @@ class Registry:
 
     def find_by_name(self, kind: str, name: str) -> Component | None:
         """Return the component of a kind with this name, URI or alias."""
+        if kind in READABLE_KINDS:
+            name = lower_scheme(name)
         found: Component | None = self._tables().get(kind, {}).get(name)
         return found or self._aliases.get((kind, name))
 
     def uris_of(self, uri: str) -> Iterator[str]:
         """Yield a URI and the former URIs (aliases) of the same resource."""
+        uri = lower_scheme(uri)
         yield uri
         if (resource := self.resources.get(uri)) is not None:
             yield from resource.aliases
@@ -409,7 +419,10 @@ def _completion_target(
         *registry.templates.values(),
     ]
     for component in candidates:
-        if ref in (component.callable, component.key):
+        key = (
+            lower_scheme(ref) if isinstance(ref, str) and component.kind in READABLE_KINDS else ref
+        )
+        if key in (component.callable, component.key):
             return component
     raise NotRegistered(
         f"No prompt or resource template {ref!r} is registered on this server; declare it "

@@ -23,8 +23,11 @@ from mcp_django.core.component import Component, inspect_function
 from mcp_django.core.context import Context
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool, default_app_uri
 from mcp_django.protocol.content import Annotations, ResourceContents
-from mcp_django.protocol.uritemplate import URITemplate, check_uri
+from mcp_django.protocol.uritemplate import URITemplate, check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource
+
+READABLE_KINDS = ("resource", "resource template")
+"""The kinds of components whose keys and aliases are URIs or URI templates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class ReadableComponent(Component):
 
     def __post_init__(self) -> None:
         super(ReadableComponent, self).__post_init__()
+        object.__setattr__(self, "aliases", tuple(map(lower_scheme, self.aliases)))
         self.require(
             isinstance(self.cache_ttl, timedelta),
             f"cache_ttl is {self.cache_ttl!r}; write timedelta(seconds=…).",
@@ -59,7 +63,7 @@ class ReadableComponent(Component):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource(ReadableComponent):
-    """A resource with a fixed URI."""
+    """A resource with a fixed URI, whose scheme is kept in lower case."""
 
     kind: ClassVar[str] = "resource"
 
@@ -67,6 +71,7 @@ class Resource(ReadableComponent):
     size: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", lower_scheme(self.uri))
         super(Resource, self).__post_init__()
         for uri in (self.uri, *self.aliases):
             try:

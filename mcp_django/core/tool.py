@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.core.component import Component
 from mcp_django.protocol.headers import HeaderParameter, header_parameters
-from mcp_django.protocol.uritemplate import check_uri
+from mcp_django.protocol.uritemplate import check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.signature import OutputAdapter
 
@@ -133,6 +133,16 @@ class Tool(Component):
         }
         return {name: value for name, value in hints.items() if value is not None}
 
+    @property
+    def client_changes(self) -> list[str]:
+        """What was changed in the published schemas so that all known clients accept them."""
+        sources = {"input": self.arguments, "output": self.output}
+        return [
+            f"{direction}: {change}"
+            for direction, source in sources.items()
+            for change in getattr(getattr(source, "json_schema", None), "changes", ())
+        ]
+
     def arguments_for(self, principal: Any) -> ArgumentSource:
         """Return the arguments that a caller may send; with ``None``, those of all callers.
 
@@ -211,6 +221,8 @@ class UI:
 
     def __post_init__(self) -> None:
         _require(_is_text(self.template), f"{self.template!r} is not the name of a template")
+        if isinstance(self.uri, str):
+            object.__setattr__(self, "uri", lower_scheme(self.uri))
         _check_uri(self.uri)
         self._normalize_choices("visibility", get_args(Audience))
         self._normalize_choices("allow", FEATURES)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.core.signing import BadSignature, Signer as DjangoSigner
 
+from mcp_django.auth.authentication import refresh_principal
 from mcp_django.auth.credentials import SECRET_HEADERS
+from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.core.component import Component
@@ -23,6 +26,7 @@ from mcp_django.core.context import (
 )
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.execution.call_record import CallRecord
+from mcp_django.execution.threads import SINGLE_CLIENT_TRANSPORTS
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
@@ -38,10 +42,15 @@ if TYPE_CHECKING:
     from mcp_django.execution.interaction import Interaction
     from mcp_django.execution.plan import Plan
     from mcp_django.execution.quotas import UsageBatch
+    from mcp_django.execution.subscribed_resources import SubscribedResources
 
 
-def _no_request() -> None:
+def _no_request(principal: Principal) -> None:
     return None
+
+
+def _same_process() -> str:
+    return "local"
 
 
 def _no_result(value: Any) -> Result:
@@ -77,13 +86,24 @@ class Call:
     origin: str = "client"
     acting_user: str = ""
     transport: str = ""
-    build_request: Callable[[], HttpRequest | None] = _no_request
+    build_request: Callable[[Principal], HttpRequest | None] = _no_request
     """Builds the request as components see it, without credentials; ``None`` without HTTP."""
+    find_source: Callable[[], str | None] = _same_process
+    """Finds what limits count an anonymous caller by (``limits.limit_source``); ``None`` if it is
+    unknown."""
     catalog: Catalog | None = None
     """The components, of which one call sees one state. A transport that authorized the caller
     with this catalog sets it; otherwise the admission does."""
     name: str = ""
     """The name or URI of the component, where the transport knows it already."""
+    confirm_caller: Callable[[Principal], Principal | None] = refresh_principal
+    """Returns the caller as it is now, ``None`` if its credential is not valid any more. On an
+    event loop it raises ``SynchronousOnlyOperation`` if that needs a query."""
+    created_at: float = field(default_factory=monotonic)
+    asks_again: bool = False
+    """Whether the call waits after its admission, so that it has to ask again before it begins."""
+    has_begun: bool = False
+    """Whether the function has begun, perhaps to run again with the answers of the client."""
     usage_batch: UsageBatch | None = None
     """Counts the uses of several requests together; ``None`` counts each use immediately."""
     record: CallRecord = field(default_factory=CallRecord)
@@ -121,6 +141,9 @@ class Call:
     """Whether the call must become a task, since its client accepts no other result."""
     timeout_seconds: float | None = None
     """The time limit; ``None`` means that of the component, or else of the settings."""
+    stream: ResponseStream | None = None
+    """The server-sent events that may answer the request; ``None`` for one document, and where
+    messages are not events."""
     encoded: tuple[Result, bytes] | None = None
     """The last result that was encoded, and its JSON."""
     _request: HttpRequest | None = field(default=None, init=False)
@@ -141,8 +164,27 @@ class Call:
         It has no credentials and no cookies.
         """
         if self._request is None:
-            self._request = self.build_request()
+            self._request = self.build_request(self.principal)
         return self._request
+
+    def confirm(self, principal: Principal) -> None:
+        """Continue as the caller as it is now, whose rights may have changed."""
+        self.principal, self._request = principal, None
+
+    @property
+    def network(self) -> str | None:
+        """What limits count an anonymous caller by, empty if it is unknown.
+
+        ``None`` for an authenticated caller.
+        """
+        return None if self.principal.is_authenticated else self.find_source() or ""
+
+    @property
+    def thread_key(self) -> ShareKey:
+        """Whose share of the threads the call uses; ``None`` for a process's only client."""
+        if self.transport in SINGLE_CLIENT_TRANSPORTS:
+            return None
+        return share_of(self.principal, self.find_source)
 
     @property
     def revision(self) -> Revision:
@@ -189,7 +231,8 @@ class Call:
             origin=self.origin,
             acting_user=self.acting_user,
             transport=self.transport,
-            build_request=self.http_request,
+            build_request=lambda _: self.http_request(),
+            find_source=self.find_source,
             catalog=self.catalog,
         )
 
@@ -216,12 +259,20 @@ class Call:
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class ResponseStream:
+    """The state of a stream of server-sent events."""
+
+    has_begun: bool = False
+    """Whether a message or a keep-alive is sent before the response, which is an event then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """The part of a ``subscriptions/listen`` that the server honors."""
 
     kinds: frozenset[str]
-    uris: tuple[str, ...]
+    resources: SubscribedResources
     tasks: tuple[str, ...] = ()
 
 

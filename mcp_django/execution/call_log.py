@@ -24,7 +24,7 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 from django.dispatch import Signal
 
-from mcp_django.auth.limits import PerMinute
+from mcp_django.auth.limits import PerMinute, ShareKey
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
@@ -33,7 +33,7 @@ from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotF
 from mcp_django.execution import call_record
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.call_record import COMPONENT_METHODS, CallOutcome, CallRecord, columns
-from mcp_django.execution.results import encode_result
+from mcp_django.execution.results import encode_result, is_too_large
 from mcp_django.execution.threads import BoundedPool, get_pool, run_with_request_signals
 from mcp_django.protocol.envelope import Envelope, error_revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
@@ -164,6 +164,7 @@ def _outcome_of_exception(call: Call, exc: BaseException) -> CallOutcome:
 OK = CallOutcome("ok")
 ASKED = CallOutcome("asked")
 NOT_ENCODED = CallOutcome("failed", None, "the result cannot be encoded as JSON")
+TOO_LARGE = CallOutcome("failed", None, "the result is larger than MAX_EVENT_BYTES")
 
 
 def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
@@ -177,15 +178,18 @@ def _outcome_of_return(call: Call, result: Result) -> CallOutcome | None:
     if is_asking and not call.revision.stateless:
         record.pause()
         return None
-    is_encoded = True
+    is_encoded, is_large = True, False
     try:
         record.size = len(encode_result(call, result))
+        is_large = is_too_large(call, record.size)
     except (TypeError, ValueError):
         is_encoded = False
     if outcome is not None or is_asking:
         return outcome or ASKED
     if not is_encoded:
         outcome = NOT_ENCODED
+    elif is_large:
+        outcome = TOO_LARGE
     elif result.get("isError"):
         outcome = record.error_outcome or CallOutcome("error")
     else:
@@ -444,7 +448,7 @@ async def run_or_log_busy(
     message: object,
     *,
     transport: str,
-    key: str | None,
+    key: ShareKey,
     session_revision: Revision | None = None,
 ) -> T:
     """Return the result of the work, run in a thread; log the request if the pool is full.

@@ -50,6 +50,7 @@ from mcp_django.protocol.errors import capabilities_declaration, declares_capabi
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.projection import find_inexpressible
 from mcp_django.schema.values import sorted_members
+from mcp_django.tenants import current_schema, thread_context
 
 # Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
@@ -103,7 +104,7 @@ class Interaction:
         self._client = _ClientCapabilities(call, component)
         self._envelope, self._principal = call.envelope, call.principal
         self._revision = call.revision
-        self._names = (call.principal.key, call.server.name, call.request.method, component.key)
+        self._names = _names_of(call, component)
         if not self._revision.stateless:
             # These members have no meaning there: answers are messages of their own.
             retry_params = RetryParams()
@@ -215,7 +216,8 @@ class Interaction:
             self._drop_from(position)
         for key in self._keys(position, question):
             if key in self._responses:
-                return decode_answer(key, self._responses[key])
+                answer = decode_answer(key, self._responses[key])
+                return answer if self._revision.stateless else _with_objects(question, answer)
         return None
 
     def _has_changed(self, position: int, question: Question) -> bool:
@@ -342,6 +344,24 @@ class Interaction:
             hears_logs=envelope.log_level is not None,
         )
         return self._port
+
+
+def _with_objects(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with empty objects in place of the empty arrays that PHP clients send.
+
+    They stand for a form whose fields are all left empty, and for a model's use of a tool without
+    arguments.
+    """
+    content = answer.get("content")
+    if question.method == "elicitation/create":
+        return {**answer, "content": {}} if content == [] else answer
+    if question.method != "sampling/createMessage":
+        return answer
+    blocks = [
+        {**one, "input": {}} if isinstance(one, dict) and one.get("input") == [] else one
+        for one in (content if isinstance(content, list) else [content])
+    ]
+    return {**answer, "content": blocks if isinstance(content, list) else blocks[0]}
 
 
 # Capabilities of the client -----------------------------------------------------------------------
@@ -542,8 +562,16 @@ def state_subject(call: Call, component: Component, arguments: bytes) -> str:
 
     Numbers are parsed as decimals: as floats, two amounts could be equal, and some not finite.
     """
+    return _digest_of(_names_of(call, component), arguments)
+
+
+def _names_of(call: Call, component: Component) -> tuple[str, ...]:
+    """Return whose call of what it is, and of which tenant."""
     names = (call.principal.key, call.server.name, call.request.method, component.key)
-    return _digest_of(names, arguments)
+    request = call.http_request() if thread_context() else None
+    if request is None:
+        return names
+    return (*names, request.get_host(), request.path, current_schema())
 
 
 def _digest_of(names: Sequence[str], arguments: bytes) -> str:

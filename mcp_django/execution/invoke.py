@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, partial
+from time import monotonic
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -27,21 +28,43 @@ from asgiref.sync import (
     async_to_sync,
     sync_to_async,
 )
+from django.core.exceptions import SynchronousOnlyOperation
+from django.core.signals import setting_changed
+from django.db import InterfaceError, OperationalError
+from django.dispatch import receiver
+from django.utils import timezone
 
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.limits import ShareKey
+from mcp_django.auth.permissions import needs_only_account, parse_permissions
 from mcp_django.conf import get_settings
-from mcp_django.core.context import ClientPort
-from mcp_django.exceptions import InputRequired, TooManyTasks
+from mcp_django.core.context import Cancellation, ClientPort
+from mcp_django.exceptions import (
+    AccessRefused,
+    AuthenticationRequired,
+    AuthenticationUnavailable,
+    Busy,
+    Forbidden,
+    InputRequired,
+    InternalError,
+    InvalidRequest,
+    MCPError,
+    TooManyTasks,
+    Unauthorized,
+)
 from mcp_django.execution import threads
+from mcp_django.execution.audit import (
+    AuditFailed,
+    audit_context,
+    has_audit_packages,
+    keep_revision,
+)
 from mcp_django.execution.call import Call
-from mcp_django.execution.call_log import alog_call, atraced, traced
+from mcp_django.execution.call_log import alog_call, atraced, end_rejected_with_span, traced
+from mcp_django.execution.policy import authorize, authorize_connection
 from mcp_django.execution.query_limits import limit_queries as limited, limit_shared_thread
 from mcp_django.execution.results import CallTimedOut, failure_from, wrap_abort
-from mcp_django.execution.threads import (
-    SINGLE_CLIENT_TRANSPORTS,
-    get_pool,
-    run_with_request_signals,
-)
+from mcp_django.execution.threads import get_pool, run_in_this_thread, run_with_request_signals
+from mcp_django.tenants import thread_context
 
 if TYPE_CHECKING:
     from mcp_django.execution.approval_guard import ApprovalGuard
@@ -59,29 +82,35 @@ def run(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
+    _begin(call)
     return traced(call, partial(_run, call, port))
 
 
 def _run(
-    call: Call, port: ClientPort | None = None, *, is_interrupted: bool = False
+    call: Call, port: ClientPort | None = None, *, stop: Cancellation | None = None
 ) -> dict[str, Any]:
     try:
-        return run_unlogged(call, port, is_interrupted=is_interrupted)
+        return run_unlogged(call, port, stop=stop)
     except InputRequired:
         return _input_required_result(call)
 
 
-def run_until_cancelled(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
-    """Do the same as ``run``, and interrupt an async function if the client cancels the call.
+def run_until_cancelled(
+    call: Call, port: ClientPort | None = None, *, stop: Cancellation | None = None
+) -> dict[str, Any]:
+    """Do the same as ``run``, and interrupt an async function that is cancelled.
+
+    ``stop`` is cancelled for that, by default with the call: by its client.
 
     Raises:
         CancelledError: the function was interrupted.
     """
-    return traced(call, partial(_run, call, port, is_interrupted=True))
+    _begin(call)
+    return traced(call, partial(_run, call, port, stop=stop or call.cancellation))
 
 
 def run_unlogged(
-    call: Call, port: ClientPort | None = None, *, is_interrupted: bool = False
+    call: Call, port: ClientPort | None = None, *, stop: Cancellation | None = None
 ) -> dict[str, Any]:
     """Run the function without a call record, and let ``InputRequired`` propagate.
 
@@ -93,37 +122,49 @@ def run_unlogged(
     """
     approval_guard = call.approval_guard
     if approval_guard is None:
-        return _perform(call, port, is_interrupted=is_interrupted)
+        return _perform(call, port, stop)
     try:
         approval_guard.require(call)
     except Exception as exc:  # noqa: BLE001 - a dry run of the site's own function
         return _error_result(call, exc)
     try:
-        return _perform(call, port, is_interrupted=is_interrupted)
+        return _perform(call, port, stop)
     except InputRequired:
         if not _starts_task(call):
             approval_guard.release()
         raise
 
 
-def _perform(call: Call, port: ClientPort | None, *, is_interrupted: bool) -> dict[str, Any]:
+def _perform(call: Call, port: ClientPort | None, stop: Cancellation | None) -> dict[str, Any]:
     if not call.component.function.is_async:
         return _to_result(call, partial(_call_function, call, port))
-    acall = _acall_until_cancelled if is_interrupted else _acall_alone
+    acall = partial(_acall_in_thread, call, port, stop)
     try:
         with (
+            _audited(call),
             limited(call.component, call.record),
             threads.roll_back_left_open(),
         ):
-            result: dict[str, Any] = async_to_sync(acall)(call, port)
-    except threads.TransactionLeftOpen as exc:
+            if not needs_thread():
+                return async_to_sync(acall)()
+            context = copy_context()
+            try:
+                # A client that leaves cancels its call, but not in a session.
+                is_stateless = call.revision.stateless
+                return run_in_this_thread(acall, context=context, ends_with_request=is_stateless)
+            finally:
+                keep_revision(context)
+    except (AuditFailed, threads.TransactionLeftOpen) as exc:
         return _error_result(call, exc)
-    return result
+
+
+def _audited(call: Call) -> AbstractContextManager[None]:
+    return audit_context(call) if has_audit_packages() else nullcontext()
 
 
 def _call_function(call: Call, port: ClientPort | None) -> dict[str, Any]:
     component, entry = call.component, call.record
-    with limited(component, entry), threads.component_transactions(component):
+    with _audited(call), limited(component, entry), threads.component_transactions(component):
         value = _bind(call, port)()
         if call.interaction is not None:
             _reraise_input_required(call, call.interaction)
@@ -167,6 +208,7 @@ async def arun(
     Raises:
         MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
+    await _abegin(call, own_thread=own_thread)
     work = partial(_arun, call, port, own_thread=own_thread)
     log = alog_call if call.record.operation is None else atraced
     return await log(call, work, own_thread=own_thread)
@@ -189,7 +231,7 @@ async def _arun(call: Call, port: ClientPort | None, *, own_thread: bool) -> dic
                 return await _acall(call, port, context)
         thread = LeasedThread(
             partial(limited, call.component, call.record),
-            partial(_thread_share_key, call.transport, call.principal),
+            lambda: call.thread_key,
         )
         context.run(thread.enter)
         try:
@@ -223,7 +265,9 @@ async def _run_guard_work(work: Callable[[], T], *, own_thread: bool) -> T:
     return await get_pool("short").run(partial(run_with_request_signals, work))
 
 
-async def _acall_until_cancelled(call: Call, port: ClientPort | None) -> dict[str, Any]:
+async def _acall_in_thread(
+    call: Call, port: ClientPort | None, stop: Cancellation | None
+) -> dict[str, Any]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -232,12 +276,13 @@ async def _acall_until_cancelled(call: Call, port: ClientPort | None) -> dict[st
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
-    call.cancellation.add_callback(interrupt)
-    return await _acall(call, port, copy_context())
-
-
-async def _acall_alone(call: Call, port: ClientPort | None) -> dict[str, Any]:
-    return await _acall(call, port, copy_context())
+    if stop is not None:
+        stop.add_callback(interrupt)
+    context = copy_context()
+    try:
+        return await _acall(call, port, context)
+    finally:
+        keep_revision(context)
 
 
 async def _acall(call: Call, port: ClientPort | None, context: Context) -> dict[str, Any]:
@@ -306,7 +351,7 @@ def time_limit(call: Call) -> float:
 
 
 async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dict[str, Any]:
-    """Run the function from the event loop: an async one here, a sync one in a tool thread.
+    """Run the function from the event loop: a coroutine here, any other in a tool thread.
 
     A thread cannot be interrupted. After the time limit the caller gets an error, the flag
     ``ctx.cancelled`` is set, and what the thread returns later is dropped.
@@ -315,23 +360,43 @@ async def run_from_event_loop(call: Call, port: ClientPort | None = None) -> dic
         Busy: no thread became free in time.
         MCPError: the call ends with a JSON-RPC error.
     """
-    if call.component.function.is_async:
+    if runs_as_coroutine(call):
         return await arun(call, port)
     return await atraced(call, partial(_in_tool_thread, call, port), runs_here=False)
 
 
 async def _in_tool_thread(call: Call, port: ClientPort | None) -> dict[str, Any]:
-    work = partial(run_with_request_signals, partial(run, call, port))
-    running = get_pool("tool").run(work, key=_thread_share_key(call.transport, call.principal))
+    stop = Cancellation()
+    work = partial(run_after_wait, call, partial(run_until_cancelled, call, port, stop=stop))
+    running = get_pool("tool").run(work, key=call.thread_key)
     try:
         return await asyncio.wait_for(running, time_limit(call))
     except TimeoutError:
         return _timeout_result(call)
+    except asyncio.CancelledError:
+        # An async function in the thread can be interrupted.
+        stop.cancel()
+        raise
 
 
-def _thread_share_key(transport: str, principal: Principal) -> str | None:
-    """Return whose share of the threads a call uses; ``None`` for a process's only client."""
-    return None if transport in SINGLE_CLIENT_TRANSPORTS else principal.user_key
+def runs_as_coroutine(call: Call) -> bool:
+    """Return whether the function runs on the event loop, and not in a thread."""
+    return call.component.function.is_async and not needs_thread()
+
+
+@cache
+def needs_thread() -> bool:
+    """Return whether async functions run in a thread too, on an event loop of their own there.
+
+    Their database calls run in that thread, where middleware and other packages of the site have
+    set whose rows they may see.
+    """
+    return bool(thread_context()) or has_audit_packages()
+
+
+@receiver(setting_changed, dispatch_uid="mcp_django.invoke")
+def _setting_changed(**kwargs: Any) -> None:
+    needs_thread.cache_clear()
 
 
 async def timeout_result(call: Call) -> dict[str, Any]:
@@ -340,6 +405,9 @@ async def timeout_result(call: Call) -> dict[str, Any]:
     Raises:
         MCPError: the call ends with a JSON-RPC error.
     """
+    if thread_context():
+        # The thread logs the call when it ends: receivers of its signals need the tenant too.
+        return _timeout_result(call)
 
     async def end_call() -> dict[str, Any]:
         return _timeout_result(call)
@@ -364,6 +432,147 @@ def _bind(call: Call, port: ClientPort | None) -> Callable[[], Any]:
     return function.bind(dict(call.arguments), context)
 
 
+# Calls that begin late ----------------------------------------------------------------------------
+
+# What was decided when a call was admitted may have changed when the call begins: a member of a
+# batch waits for the others, a call behind a stream for its row and for a thread, a question for
+# its answer. Such a call asks again, like a new request: with what is cached of its caller.
+
+# A call that begins later than this after its admission asks again, whatever it waited for.
+LATE_SECONDS = 1.0
+
+
+def run_after_wait(call: Call, work: Callable[[], T]) -> T:
+    """Run the work of a call in the thread of a pool, for which the call may have waited."""
+    call.asks_again = call.asks_again or threads.has_waited()
+    return run_with_request_signals(work)
+
+
+def _asks_again(call: Call) -> bool:
+    return call.asks_again or call.has_begun or monotonic() - call.created_at > LATE_SECONDS
+
+
+def _begin(call: Call) -> None:
+    """Begin the call, if it still may, in this thread.
+
+    Raises:
+        MCPError: it may not, and its record is ended.
+    """
+    if _asks_again(call):
+        try:
+            _check_again(call)
+        except MCPError as exc:
+            end_rejected_with_span(call.record, exc)
+            raise
+    call.has_begun = True
+
+
+async def _abegin(call: Call, *, own_thread: bool) -> None:
+    """Do the same on an event loop."""
+    if _asks_again(call) and not _is_unchanged(call):
+        check = partial(_check_again, call)
+        try:
+            if own_thread:
+                ask = partial(run_with_request_signals, check)
+                await get_pool("short").run(ask, key=call.thread_key)
+            else:
+                await sync_to_async(check)()
+        except MCPError as exc:
+            end_rejected_with_span(call.record, exc)
+            raise
+    call.has_begun = True
+
+
+def _is_overdue(call: Call) -> bool:
+    """Return whether the call has waited for its turn as long as a call may run."""
+    return not call.has_begun and monotonic() - call.created_at > get_settings().call_timeout
+
+
+def _is_unchanged(call: Call) -> bool:
+    """Return whether nothing has changed on which the admission depended; on an event loop."""
+    plan, server, principal = call.plan, call.server, call.principal
+    catalog = server.fresh_catalog()
+    if plan is None or plan.where != "loop" or catalog is not call.catalog or _is_overdue(call):
+        return False
+    assert catalog is not None
+    guards = (*parse_permissions(server.permission), *catalog.extra_permissions)
+    if not all(map(needs_only_account, guards)):
+        return False
+    try:
+        current = call.confirm_caller(principal)
+    except SynchronousOnlyOperation:
+        return False
+    return current is not None and (
+        (current.account, current.scopes) == (principal.account, principal.scopes)
+    )
+
+
+def _check_again(call: Call) -> None:
+    """Check that the call may begin; its caller is the current one from now on.
+
+    Raises:
+        Busy: it has waited too long, or the database or the issuer of its credential is
+            unavailable.
+        Unauthorized: the credential is not valid any more.
+        Forbidden: the caller may not use the server or the component any more.
+        MCPError: the component is not available any more.
+    """
+    if _is_overdue(call):
+        seconds = get_settings().call_timeout
+        raise Busy(
+            f"The call waited for its turn longer than {seconds:g} seconds and did not run; "
+            "send it again, with fewer others.",
+            data={"retryAfter": 1},
+        )
+    try:
+        _authorize_again(call)
+    except MCPError:
+        raise
+    except AuthenticationUnavailable as exc:
+        raise Busy(exc.message, data={"retryAfter": exc.retry_after}) from exc
+    except AccessRefused as exc:
+        is_unknown = isinstance(exc, AuthenticationRequired)
+        data = {"scopes": list(exc.scopes)} if exc.scopes else None
+        raise (Unauthorized if is_unknown else Forbidden)(exc.message, data=data) from exc
+    except (InterfaceError, OperationalError) as exc:
+        logger.warning("A call could not be authorized again (%s).", exc)
+        raise Busy("The database is unavailable; try again in a moment.") from exc
+    except Exception as exc:
+        # For example from a permission of the site.
+        logger.exception("Authorizing a call again failed.")
+        raise InternalError("The request failed because of a server error.") from exc
+
+
+def _authorize_again(call: Call) -> None:
+    server, principal = call.server, call.principal
+    expires = principal.expires_at
+    # A call that has begun in time goes on after the credential expires.
+    if not call.has_begun or expires is None or expires > timezone.now():
+        current = call.confirm_caller(principal)
+        if current is None:
+            raise AuthenticationRequired(
+                "The token is unknown, expired or revoked.", error="invalid_token"
+            )
+        principal = current
+        call.confirm(current)
+    server.refresh()
+    authorize_connection(server, principal)
+    plan, catalog = call.plan, server.catalog
+    if plan is None:
+        # A task is prepared right before it begins.
+        return
+    component = plan.component
+    if catalog is not call.catalog:
+        component = plan.method.find(catalog, call.name)
+    siblings = plan.method.siblings(catalog)
+    is_authorized = authorize(principal, component, siblings=siblings, call_record=call.record)
+    if component is None or not is_authorized:
+        raise plan.method.unknown(call)
+    approval = getattr(component, "approval", "")
+    if approval and approval != getattr(call.component, "approval", ""):
+        raise InvalidRequest(f"The {component} requires approval now; call it again.")
+
+
 # Threads of async functions -----------------------------------------------------------------------
 
 
@@ -379,7 +588,7 @@ class LeasedThread(Executor):
     """
 
     around: Callable[[], AbstractContextManager[None]] = nullcontext
-    key: Callable[[], str | None] = lambda: None
+    key: Callable[[], ShareKey] = lambda: None
     is_over: bool = False
     """Whether the call is over, so that nothing may be submitted any more."""
     is_taken: bool = False
@@ -488,8 +697,11 @@ async def run_stepped(
             waiting = awaitable.send(None) if context is None else context.run(awaitable.send, None)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+        rest: Awaitable[T] = _resume(awaitable, waiting, context)
+        # The rest may last for hours, and what was waited for first may be a body of megabytes.
+        del waiting
         async with guard():
-            return await _resume(awaitable, waiting, context)
+            return await rest
     finally:
         awaitable.close()
 

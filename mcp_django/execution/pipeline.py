@@ -89,7 +89,8 @@ def runs_on_loop(call: Call) -> bool:
     if not call.name:
         # Requests of a session name the component only in their parameters.
         try:
-            params = read_params(call.request.params, method.params)
+            lenient = not call.envelope.revision.stateless
+            params = read_params(call.request.params, method.params, lenient=lenient)
         except InvalidParams:
             # The admission rejects it.
             return True

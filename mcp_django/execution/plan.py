@@ -258,7 +258,9 @@ def admit_component(method: ComponentMethod, call: Call) -> Answer:
         InvalidParams: the parameters are malformed.
         MCPError, AccessRefused: a step rejects the call.
     """
-    params: Any = read_params(call.request.params, method.params)
+    params: Any = read_params(
+        call.request.params, method.params, lenient=not call.envelope.revision.stateless
+    )
     name = getattr(params, method.name_parameter)
     plan = call.plan
     if plan is None or name != call.name:

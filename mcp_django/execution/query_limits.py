@@ -2,9 +2,8 @@
 
 The call of a component that is declared ``read_only`` is limited: its statements, the rows that
 it fetches and the time that the database takes are counted against ``MCP_DJANGO["LIMITS"]``, and
-PostgreSQL and SQLite reject its writes. MySQL and Oracle can be made read-only only at the start of
-a transaction, so there use is counted but writes are not rejected. For a call that does not use
-the database no connection is opened.
+PostgreSQL, MariaDB, MySQL and SQLite reject its writes. On other databases use is counted but
+writes are not rejected. For a call that does not use the database no connection is opened.
 
 The limits apply in the thread whose connections the call uses, from its start to its end. Nested
 calls share them.
@@ -20,7 +19,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -127,15 +127,13 @@ class _LimitedCall:
                 _ConnectionMonitor(kind(connection, self.usage.limits), self.usage)
             )
         for watch in self._monitors:
-            watch.enforcement.connection.execute_wrappers.append(watch)
+            watch.attach()
         defer_after_commit()
 
     def end(self, *, succeeded: bool) -> None:
         """Restore the state of every connection, including its transaction, as before the call."""
         for watch in self._monitors:
-            wrappers = watch.enforcement.connection.execute_wrappers
-            if watch in wrappers:
-                wrappers.remove(watch)
+            watch.detach()
         with ExitStack() as stack:
             # Runs last, even after a failure.
             stack.callback(end_deferral, succeeded=succeeded)
@@ -149,6 +147,13 @@ Execute = Callable[[str, Any, bool, dict[str, Any]], Any]
 
 # Django's statements to enter and leave an ``atomic`` block; they are not counted.
 BLOCK_STATEMENTS = ("BEGIN", "SAVEPOINT ", "RELEASE ", "ROLLBACK TO ")
+# Methods of cursors that run statements without Django's ``execute_wrappers``: of Django and the
+# drivers, psycopg, psycopg2 and SQLite.
+CURSOR_FACTORIES = ("make_cursor", "make_debug_cursor")
+UNWRAPPED_METHODS = (
+    *("callproc", "stream", "copy", "copy_expert", "copy_from", "copy_to"),
+    "executescript",
+)
 
 
 class _ConnectionMonitor:
@@ -161,6 +166,28 @@ class _ConnectionMonitor:
         self._has_ended = False
         connection = enforcement.connection
         self._hooks_before = connection.run_on_commit if connection.connection is None else None
+        self._factories: dict[str, Any] = {}
+
+    def attach(self) -> None:
+        """Monitor the statements of the connection, also those of ``callproc`` and its like."""
+        connection = self.enforcement.connection
+        connection.execute_wrappers.append(self)
+        for name in CURSOR_FACTORIES:
+            factory = partial(self._make_cursor, getattr(connection, name))
+            self._factories[name] = (factory, vars(connection).get(name))
+            setattr(connection, name, factory)
+
+    def detach(self) -> None:
+        """Leave the connection's next cursors and statements alone."""
+        connection = self.enforcement.connection
+        if self in connection.execute_wrappers:
+            connection.execute_wrappers.remove(self)
+        for name, (factory, before) in self._factories.items():
+            # Another package may have replaced it meanwhile.
+            if vars(connection).get(name) is factory:
+                delattr(connection, name)
+                if before is not None:
+                    setattr(connection, name, before)
 
     def __call__(
         self,
@@ -176,12 +203,17 @@ class _ConnectionMonitor:
             LimitReached: a limit is reached.
             WriteRefused: the statement writes.
         """
-        if self._is_enforcing or self._is_connecting:
-            # A savepoint for our own statements, if autocommit is off; or the site's statements for
-            # each new connection, whose effect must outlast the call.
+        if self._is_enforcing or self._is_connecting or self._has_ended:
+            # A savepoint for our own statements, if autocommit is off; the site's statements for
+            # each new connection, whose effect must outlast the call; or a cursor that outlasts it.
             return execute(sql, params, many, context)
-        # psycopg has objects for composed statements.
-        text = sql if isinstance(sql, str) else str(sql)
+        if isinstance(sql, bytes | bytearray):
+            text = sql.decode("latin-1")
+        elif hasattr(sql, "as_string"):
+            # A composed statement of psycopg.
+            text = sql.as_string(self.enforcement.connection.connection)
+        else:
+            text = sql if isinstance(sql, str) else str(sql)
         if not text.startswith(BLOCK_STATEMENTS):
             self._usage.add_statement(text)
         wanted = self._enforce(text)
@@ -234,11 +266,39 @@ class _ConnectionMonitor:
         hooks = self._hooks_before
         return hooks is not None and self.enforcement.connection.run_on_commit is hooks
 
+    def _make_cursor(self, factory: Callable[[Any], Any], raw: Any) -> Any:
+        cursor = factory(raw)
+        for name in UNWRAPPED_METHODS:
+            if hasattr(cursor, name):
+                method = getattr(cursor, name)
+                setattr(cursor, name, partial(self._run_unwrapped, cursor, name, method))
+        return cursor
+
+    def _run_unwrapped(
+        self, cursor: Any, name: str, method: Callable[..., Any], /, *args: Any, **options: Any
+    ) -> Any:
+        """Run one of ``UNWRAPPED_METHODS`` as a statement.
+
+        Raises:
+            LimitReached: a limit is reached.
+            MultipleStatements: SQLite's ``executescript`` commits before it begins.
+            WriteRefused: the statement writes.
+        """
+        if name == "executescript" and not self._has_ended:
+            raise MultipleStatements
+        subject = str(next(iter([*args, *options.values()]), ""))
+        sql = f"CALL {subject}" if name == "callproc" else subject
+        context = {"connection": self.enforcement.connection, "cursor": cursor}
+        many = False
+        return self(lambda *_: method(*args, **options), sql, None, many, context)
+
     def _enforce(self, sql: str) -> str:
         self._is_enforcing = True
         try:
             with self.enforcement.connection.wrap_database_errors:
                 return self.enforcement.prepare_statement(sql)
+        except _NotReading as exc:
+            raise WriteRefused(self._usage.component, sql) from exc
         finally:
             self._is_enforcing = False
 
@@ -428,6 +488,10 @@ def _find_table(pattern: re.Pattern[str], sql: str) -> str:
 ErrorKind = Literal["write", "time"]
 
 
+class _NotReading(Exception):
+    """A statement is not run, because it may write and the database would not reject it."""
+
+
 class _Enforcement:
     """One connection of a limited call; ``depth`` is its number of open ``atomic`` blocks before.
 
@@ -453,6 +517,15 @@ class _Enforcement:
 
     def end(self, *, succeeded: bool) -> None:
         """Restore the connection; does nothing if it was never limited."""
+
+    def _run(self, sql: str) -> Any:
+        """Run SQL on the driver's cursor: Django's would refuse it after an error, and count it.
+
+        Return the first row of a ``SELECT`` on MariaDB and MySQL.
+        """
+        with closing(self.connection.connection.cursor()) as cursor:
+            cursor.execute(sql)
+            return cursor.fetchone() if self.connection.vendor == "mysql" else None
 
     def _restore_needs_rollback(self) -> None:
         """Restore ``needs_rollback``: a rejected statement must not roll back an outer block."""
@@ -486,6 +559,13 @@ THEN current_setting('statement_timeout') ELSE '{ms}' END, true)
 
 # Keywords of statements that end the transaction, for strings of several statements.
 ENDS_TRANSACTION = re.compile(r"\b(commit|rollback|abort|end|prepare)\b", re.IGNORECASE)
+# A statement that ends the transaction, of PostgreSQL and SQLite. After comments that are nested,
+# as in PostgreSQL, the keyword may be anywhere.
+_TRANSACTION_END = re.compile(
+    r"\A(?:[\s;]|--[^\r\n]*|/\*(?:(?!/\*|\*/).)*\*/)*+(?:/\*.*)?"
+    r"\b(?:commit|rollback(?!\s+to\b)|abort|end|prepare)\b",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 class MultipleStatements(ToolError):
@@ -522,6 +602,8 @@ class _PostgreSQL(_Enforcement):
             self._begin_savepoint()
         elif is_idle:
             self._begin_block()
+        if self._savepoint and _TRANSACTION_END.match(sql):
+            raise _NotReading
         return sql
 
     def classify_error(self, exc: Exception) -> ErrorKind | None:
@@ -574,11 +656,6 @@ class _PostgreSQL(_Enforcement):
             transaction.set_rollback(True, using=alias)
         block.__exit__(None, None, None)
 
-    def _run(self, sql: str) -> None:
-        """Run SQL on the driver's cursor: Django's would refuse it after an error, and count it."""
-        with closing(self.connection.connection.cursor()) as cursor:
-            cursor.execute(sql)
-
 
 # SQLite -------------------------------------------------------------------------------------------
 
@@ -600,6 +677,7 @@ class _SQLite(_Enforcement):
     """An SQLite connection."""
 
     _raw: Any = None
+    _is_in_transaction = False
     _was_query_only = 0
     _deadline: float | None = None
 
@@ -615,6 +693,8 @@ class _SQLite(_Enforcement):
         raw = self.connection.connection
         if raw is not self._raw:
             self._enforce_on(raw)
+        if self._is_in_transaction and _TRANSACTION_END.match(sql):
+            raise _NotReading
         # BEGIN IMMEDIATE takes a write lock, which a reader does not need and cannot get.
         return "BEGIN" if sql.startswith("BEGIN") else sql
 
@@ -634,6 +714,7 @@ class _SQLite(_Enforcement):
 
     def _enforce_on(self, raw: Any) -> None:
         self._release()
+        self._is_in_transaction = raw.in_transaction
         cursor = raw.cursor()
         # The site may have set a row factory on the connection.
         cursor.row_factory = None
@@ -659,9 +740,143 @@ class _SQLite(_Enforcement):
         return self._deadline is not None and time.monotonic() > self._deadline
 
 
-# MySQL and Oracle can be made read-only only at the start of a transaction, and it cannot be told
-# whether one has started; their use is only counted.
+# MariaDB and MySQL --------------------------------------------------------------------------------
+
+# A transaction can be made read-only only before it begins, so the session is told to begin
+# read-only ones. Within a transaction that had begun before the call, as that of a tool that writes
+# and reads a resource, the database rejects nothing: statements are rejected by their first word,
+# and what a function called by a statement writes is rolled back to a savepoint.
+
+# The variables of a session for read-only transactions and for the time limit of a statement, and
+# the time units in a second. MySQL limits only SELECT.
+MARIADB_VARIABLES = ("tx_read_only", "max_statement_time", 1.0)
+MYSQL_VARIABLES = ("transaction_read_only", "max_execution_time", 1000)
+TRANSACTION_IN_PROGRESS = 1568
+MYSQL_ERROR_KINDS: dict[object, ErrorKind] = {1792: "write", 1969: "time", 3024: "time"}
+
+_FIRST_WORD = re.compile(r"\A(?:[\s(]|/\*.*?\*/|(?:#|--(?=\s))[^\n]*(?:\n|\Z))*(\w+)", re.DOTALL)
+READING_WORDS = frozenset(
+    {"SELECT", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "WITH", "VALUES", "TABLE"}
+)
+# What writes although it begins with one of those words: locks and ``WITH … UPDATE`` too.
+_WRITES = re.compile(
+    r"(?<![`.])\b(?:UPDATE|DELETE|INSERT|REPLACE\s+INTO)\b|\bSHARE\s+MODE\b|\bFOR\s+SHARE\b",
+    re.IGNORECASE,
+)
+# What else may run in a transaction in progress, from its first word on: of SET, only what neither
+# commits nor changes privileges. No other assignment may follow a comma.
+_USER_VARIABLE = r"@[\w$.]+\s*:?=[^,]*"
+_SESSION_VARIABLE = r"(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?"
+_KEEPS_TRANSACTION = re.compile(
+    rf"SAVEPOINT\b|RELEASE\b|ROLLBACK\s+TO\b|SET\s+(?:{_USER_VARIABLE}(?:,\s*{_USER_VARIABLE})*"
+    rf"|NAMES\b[^,]*|{_SESSION_VARIABLE}(?:time_zone|group_concat_max_len)\s*:?=[^,]*)\Z",
+    re.IGNORECASE,
+)
+# What SET and START must not change: it makes a transaction writable, or ends or begins one later,
+# or changes the server.
+_TRANSACTION_VARIABLE = re.compile(
+    r"read_only|\bwrite\b|autocommit|completion_type|\bglobal\b|\bpersist", re.IGNORECASE
+)
+# Statements whose text is not known, and those whose effect on the session outlasts the call.
+REFUSED_WORDS = frozenset({"PREPARE", "EXECUTE", "XA", "USE", "LOCK", "FLUSH", "BACKUP"})
+EXECUTED_COMMENT = re.compile(r"/\*M?!")
+
+
+class _MySQL(_Enforcement):
+    """A MariaDB or MySQL connection, with mysqlclient or PyMySQL."""
+
+    _raw: Any = None
+    _savepoint = ""
+    _restoring_sql = ""
+
+    def prepare_statement(self, sql: str) -> str:
+        """Make transactions read-only at the first statement on each driver connection.
+
+        Raises:
+            MultipleStatements: the string has several statements, and one may do more than read.
+            ToolError: the statement could make transactions writable, or outlast the call.
+        """
+        # As for PostgreSQL, quotes are not parsed.
+        _first, *others = sql.rstrip("; \n\t").split(";")
+        if any(_find_first_word(other)[0] not in READING_WORDS for other in others):
+            raise MultipleStatements
+        word, statement = _find_first_word(sql)
+        is_setting = word in {"SET", "START", ""} and _TRANSACTION_VARIABLE.search(sql)
+        if is_setting or word in REFUSED_WORDS or EXECUTED_COMMENT.search(sql):
+            raise ToolError(
+                "A read-only call must not make its transactions writable, or change its "
+                f"connection or the server, as {word or 'this statement'} does."
+            )
+        raw = self.connection.connection
+        if raw is not self._raw:
+            self._enforce_on(raw)
+        reads = word in READING_WORDS and not _WRITES.search(sql)
+        if self._savepoint and not reads and not _KEEPS_TRANSACTION.match(statement):
+            raise _NotReading
+        return sql
+
+    def classify_error(self, exc: Exception) -> ErrorKind | None:
+        """Compare the server's error codes, since the messages are translated."""
+        code = exc.args[0] if exc.args else None
+        return MYSQL_ERROR_KINDS.get(code) if isinstance(code, int) else None
+
+    def end(self, *, succeeded: bool) -> None:
+        """Restore the session's variables and the transaction, so that it can write again."""
+        raw, self._raw = self._raw, None
+        if raw is None or raw is not self.connection.connection:
+            return
+        try:
+            with self.connection.wrap_database_errors:
+                if self._savepoint:
+                    self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
+                    self._run(f"RELEASE SAVEPOINT {self._savepoint}")
+                else:
+                    self._end_transaction()
+                self._run(self._restoring_sql)
+        except Error:
+            # The connection is lost, or the outer transaction. The next call needs a new one.
+            with suppress(Error):
+                self.connection.close()
+        else:
+            self._restore_needs_rollback()
+
+    def _enforce_on(self, raw: Any) -> None:
+        self._raw, self._savepoint = raw, ""
+        is_mariadb = self.connection.mysql_is_mariadb  # type: ignore[attr-defined]
+        read_only, timeout, units = MARIADB_VARIABLES if is_mariadb else MYSQL_VARIABLES
+        before = self._run(f"SELECT @@session.{read_only}, @@session.{timeout}")
+        seconds = type(units)(self.limits.seconds * units)
+        # Zero means no limit; a shorter one of the site is kept.
+        seconds = min(before[1] or seconds, seconds or units)
+        self._restoring_sql = "SET SESSION {0} = {2}, {1} = {3}".format(read_only, timeout, *before)
+        try:
+            self._run("SET TRANSACTION READ ONLY")
+        except Exception as exc:
+            if exc.args[:1] != (TRANSACTION_IN_PROGRESS,):
+                raise
+            # Random, so that a statement of the site cannot release it.
+            self._savepoint = f"mcp_django_{secrets.token_hex(8)}"
+            self._run(f"SAVEPOINT {self._savepoint}")
+        self._run(f"SET SESSION {read_only} = 1, {timeout} = {seconds}")
+
+    def _end_transaction(self) -> None:
+        """End a transaction that the call began, and that an outer block would continue."""
+        self._run("ROLLBACK")
+        for name in self.connection.savepoint_ids[: max(0, self.depth - 1)]:
+            if name:
+                self._run(self.connection.ops.savepoint_create_sql(name))
+
+
+def _find_first_word(sql: str) -> tuple[str, str]:
+    """Return the first word after comments, in upper case, and the statement from there on."""
+    match = _FIRST_WORD.match(sql)
+    return (match[1].upper(), sql[match.start(1) :]) if match else ("", "")
+
+
+# Other databases are only counted: Oracle, for one, can be made read-only only at the start of a
+# transaction, and it cannot be told whether one has started.
 ENFORCEMENT_BY_VENDOR: dict[str, type[_Enforcement]] = {
     "postgresql": _PostgreSQL,
+    "mysql": _MySQL,
     "sqlite": _SQLite,
 }

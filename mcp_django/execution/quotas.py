@@ -16,7 +16,7 @@ from typing import Any
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
-from mcp_django.auth.limits import UNKNOWN_FACTOR, anonymous_network
+from mcp_django.auth.limits import UNKNOWN_FACTOR
 from mcp_django.conf import Rate, get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import TooManyRequests
@@ -149,7 +149,7 @@ def _counted_subject(call: Call, rate: Rate) -> str:
         return rate.of
     principal = call.principal
     # All callers with an unknown address share one count.
-    network = anonymous_network(principal, call.http_request)
+    network = call.network
     if network is not None:
         return f"{rate.of} at {network}"
     return f"{rate.of} {principal.user_key if rate.of == 'user' else principal.key}"

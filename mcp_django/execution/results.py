@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -61,9 +62,9 @@ from mcp_django.protocol.content import (
 from mcp_django.protocol.errors import URLElicitationRequired
 from mcp_django.protocol.headers import JSON
 from mcp_django.protocol.revisions import Revision
-from mcp_django.schema.arguments import ValidationProblem
-from mcp_django.schema.signature import OutputMismatch, TypedOutput
-from mcp_django.schema.values import jsonable
+from mcp_django.schema.arguments import OutputMismatch, ValidationProblem
+from mcp_django.schema.signature import TypedOutput
+from mcp_django.schema.values import exact_integers, jsonable
 from mcp_django.signals import component_failed
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _explicit_result(tool: Tool, value: ToolResult) -> dict[str, Any]:
             path="structured", message="missing, and the tool declares an output"
         )
         raise OutputMismatch([problem])
-    dump = jsonable if tool.output is None else tool.output.dump
+    dump = _plain if tool.output is None else tool.output.dump
     result["structuredContent"] = dump(result["structuredContent"])
     if not result["content"]:
         result["content"] = [Text(to_text(result["structuredContent"])).to_wire()]
@@ -131,12 +132,16 @@ def _blocks(value: Any) -> list[Any]:
         return [Text(cut_text(value))]
     if _is_content(value):
         return [Text(cut_text(v)) if isinstance(v, str) else v for v in value]
-    plain = jsonable(value)
+    plain = _plain(value)
     if isinstance(plain, str):
         # A date, an amount or a lazy translation needs no quotes as text.
         return [Text(cut_text(plain))]
     _, text, note = cut_structure(plain)
     return [Text(text), *([Text(note)] if note else [])]
+
+
+def _plain(value: Any) -> Any:
+    return exact_integers(jsonable(value))
 
 
 def _is_content(value: Any) -> bool:
@@ -171,7 +176,7 @@ def resource_contents(component: ReadableComponent, value: Any) -> list[Resource
     if isinstance(value, (str, bytes)):
         return [ResourceContents(value)]
     mime_type = component.mime_type or JSON
-    return [ResourceContents(to_text(jsonable(value)), mime_type=mime_type)]
+    return [ResourceContents(to_text(_plain(value)), mime_type=mime_type)]
 
 
 def _all_contents(values: Iterable[Any]) -> bool:
@@ -352,11 +357,16 @@ def _log_bug(component: Component, exc: Exception) -> str:
 def encode_response(call: Call, result: Result) -> bytes:
     """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
+    A result of a tool that is too large for an event is replaced by one that says so.
+
     Raises:
-        InternalError: the site's function returned something that cannot be encoded as JSON.
+        InternalError: the site's function returned something that cannot be encoded as JSON, or
+            another result is too large for an event.
     """
     try:
         body = encode_result(call, result)
+        if call.stream is not None and is_too_large(call, len(body)):
+            body = _encode_too_large(call, result, len(body))
         return jsonrpc.RESULT % (jsonrpc.encode_id(call.request.id), body)
     except (TypeError, ValueError) as exc:
         # From the site's function: a lone surrogate in a text, an object in a block's meta.
@@ -384,6 +394,48 @@ def encode_result(call: Call, result: Result) -> bytes:
     body = jsonrpc.encode(projected)
     call.encoded = result, body
     return body
+
+
+# The fields of an event beside its data, the id of the request among it.
+EVENT_ROOM = 1024
+
+
+def is_too_large(call: Call, size: int) -> bool:
+    """Return whether a message of so many bytes is too large for an event of the call's stream.
+
+    Never as one JSON document, and on transports whose messages are not events.
+    """
+    return call.stream is not None and call.stream.has_begun and size > largest_message()
+
+
+def largest_message() -> float:
+    """Return how many bytes a message in an event may have."""
+    limit = get_settings().max_event_bytes
+    return math.inf if limit is None else limit - EVENT_ROOM
+
+
+def _encode_too_large(call: Call, result: Result, size: int) -> bytes:
+    limit = get_settings().max_event_bytes
+    logger.warning(
+        "The result of %s on server %r has %d bytes, and was replaced by an error: an event has at "
+        "most %d (MAX_EVENT_BYTES). Return a ResourceLink instead of the content, or raise the "
+        "setting if your clients accept larger events.",
+        f"{call.request.method} {call.name}".strip(),
+        call.server.name,
+        size,
+        limit,
+    )
+    text = (
+        f"The result has {size} bytes; at most {limit} can be sent on a stream. Make the request "
+        "more specific, or send it again without a progress token and a log level, so that it is "
+        "answered without a stream."
+    )
+    if call.request.method not in ("tools/call", "tasks/result"):
+        raise InternalError(text)
+    error = tool_error(text)
+    if call.request.method == "tasks/result" and "_meta" in result:
+        error["_meta"] = result["_meta"]
+    return encode_result(call, error)
 
 
 def _output_schema(call: Call) -> Mapping[str, Any] | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from mcp_django.auth.limits import anonymous_network
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.context import CurrentTask
@@ -36,7 +35,9 @@ from mcp_django.execution.call import Call, RetryParams, Step, run_steps
 from mcp_django.execution.interaction import Interaction, capability_result
 from mcp_django.protocol.envelope import trim_capabilities, trim_client_info
 from mcp_django.protocol.errors import TASKS, declares_extension, extension_declaration
+from mcp_django.protocol.jsonrpc import is_empty_array
 from mcp_django.storage import task_rows
+from mcp_django.tenants import refuse_elsewhere, thread_context
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -49,7 +50,7 @@ TaskMode: TypeAlias = Literal["", "task", "handle"]
 
 def has_task_tools(catalog: Catalog) -> bool:
     """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
-    return any(tool.task for tool in catalog.tools.values())
+    return not thread_context() and any(tool.task for tool in catalog.tools.values())
 
 
 def declares_tasks(call: Call) -> bool:
@@ -62,9 +63,13 @@ def _task_mode(call: Call, tool: Tool, *, is_requested: bool) -> TaskMode:
 
     Raises:
         MethodNotFound: 2025-11-25, and the client requests a task from a tool without tasks, or no
-            task from one that requires it.
+            task from one that requires it; or the site has no tasks.
         MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
+    if tool.task and (refusal := refuse_elsewhere("Tasks are")):
+        if is_requested or tool.task == "required":
+            raise MethodNotFound(refusal)
+        return ""
     if not tool.task:
         if is_requested and has_task_tools(call.server.catalog):
             raise MethodNotFound(
@@ -216,7 +221,8 @@ def _plan_task(call: Call) -> TaskPlan | None:
 def _requested_ttl(task_param: msgspec.Raw) -> timedelta | None:
     """Return the requested lifetime; ``_allowed_ttl`` limits it."""
     try:
-        ttl = msgspec.json.decode(task_param, type=_TaskRequest).ttl
+        task = b"{}" if is_empty_array(bytes(task_param)) else task_param
+        ttl = msgspec.json.decode(task, type=_TaskRequest).ttl
         if ttl is not None and ttl <= 0:
             raise InvalidParams("params.task.ttl must be greater than 0 (milliseconds).")
         return None if ttl is None else timedelta(milliseconds=ttl)
@@ -260,7 +266,7 @@ def _create_task(
         arguments=raw,
         principal=call.principal,
         user=task_runs.user_row(call.principal),
-        network=anonymous_network(call.principal, call.http_request),
+        network=call.network,
         capabilities=trim_capabilities(envelope.client_capabilities),
         client_info=trim_client_info(envelope.client_info or {}),
         trace=envelope.trace,

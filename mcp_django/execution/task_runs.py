@@ -364,6 +364,7 @@ def caller_details(call: Call) -> dict[str, Any]:
     expires = principal.expires_at
     return {
         **{name: getattr(principal, name) for name in PRINCIPAL_FIELDS},
+        "claims": storable(dict(principal.claims)),
         "expires_at": expires.isoformat() if expires is not None else None,
         "origin": call.origin,
         "acting": call.acting_user,

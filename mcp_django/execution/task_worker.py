@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from mcp_django.auth.limits import Member
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy, MCPDjangoError
 from mcp_django.execution import task_runs
@@ -81,10 +82,13 @@ def _run_in_thread(pk: str, run: int) -> None:
     task_run = task_runs.take_lease(pk, run)
     if task_run is None:
         return
-    # All clients of a user share one limit: the key is the user's part, before "@".
-    caller, _, _ = task_run.row.principal.partition("@")
+    row = task_run.row
+    # All clients of a user share one limit: the key is the user's part, before "@". Only anonymous
+    # callers have a network.
+    caller, _, _ = row.principal.partition("@")
+    key = Member(caller, row.network) if row.network else caller
     try:
-        get_pool("task").submit(partial(_perform_logged, task_run), key=caller)
+        get_pool("task").submit(partial(_perform_logged, task_run), key=key)
     except Busy:
         task_run.stop_renewal()
         raise TaskNotAccepted(

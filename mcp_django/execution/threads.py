@@ -1,10 +1,13 @@
 """Thread pools of a process, and the transactions around a component's function.
 
 The pool "tool" (tool threads) runs the site's functions, "task" runs tasks, and "short" (short-task
-threads) runs short database work, so a list or a sign-in never waits behind a slow tool. A full
-pool queues a bounded number of calls for a bounded time and then rejects them as busy. One caller
-gets at most half of the tool threads and half of the queue, all anonymous callers count as one
-caller, and waiting callers take turns.
+threads) runs short database work, so a list or a sign-in never waits behind a slow tool. The pool
+"stream" (stream threads) checks with the functions of templates which rows subscribers may read: a
+change of one row may have many subscribers, for whom no call should have to wait. A full pool
+queues a bounded number of calls for a bounded time and then rejects them as busy. One caller gets
+at most half of the tool threads and half of the queue, and waiting callers take turns. All
+anonymous callers together count as one caller, in which addresses are members: one address gets at
+most half of what they have together, and waiting addresses take turns among themselves.
 
 A process creates a pool when it first needs it; a forked process begins with none. The threads
 start on demand and end with the process, which waits at most ``DRAIN_SECONDS`` for running work.
@@ -19,19 +22,22 @@ import atexit
 import contextvars
 import logging
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
+from asgiref.sync import AsyncToSync, SyncToAsync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished, request_started, setting_changed
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
 
+from mcp_django.auth.limits import Member, ShareKey
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import Busy
@@ -55,6 +61,9 @@ SINGLE_CLIENT_TRANSPORTS = frozenset({"stdio", "memory"})
 SHORT_TASK_THREADS = 2
 # After a restart many clients reconnect together, with short requests first.
 SHORT_TASK_QUEUE = 1024
+# One caller uses two of them, one anonymous address one.
+STREAM_THREADS = 4
+STREAM_QUEUE = 1024
 # Each queued task has a row and a lease.
 TASK_QUEUE = 1000
 
@@ -65,6 +74,12 @@ class BoundedPool:
     ``share`` is how many threads one caller may use simultaneously, by default half of all, and
     ``queue_share`` is how many calls of one caller may wait. ``key`` identifies the caller. Work
     without a key is the process's own, and no caller's limits apply to it.
+
+    The key of one of several callers that count as one is a ``Member``: what the members of its
+    group have together is limited like a single caller, and the group has one turn among the
+    callers. ``member_share`` and ``member_queue_share`` are the limits of one member, by default
+    half of the group's, and its members take turns within the turns of the group. The name of the
+    group alone is the key of a member without limits of its own.
     """
 
     def __init__(
@@ -81,24 +96,29 @@ class BoundedPool:
         if share is not None:
             self.sizes["share"] = share
         self.queue_seconds = queue_seconds
-        self.share = max(1, threads // 2) if share is None else share
-        self.queue_share = max(1, queue // 2)
+        self.share = _half(threads) if share is None else share
+        self.member_share = _half(self.share) if share is None else share
+        self.queue_share = _half(queue)
+        self.member_queue_share = _half(self.queue_share)
         self._threads = threads
-        self._capacity = threads + queue
+        self._queue = queue
         # Protects all of the following. A thread is idle only if no waiting job may begin.
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
-        # By caller, in the order of their turns.
-        self._waiting: OrderedDict[str | None, deque[_Job]] = OrderedDict()
-        self._running: Counter[str | None] = Counter()
+        # By caller or group, in the order of their turns: its jobs by key, in that order as well.
+        self._waiting: OrderedDict[str | None, dict[ShareKey, deque[_Job]]] = OrderedDict()
+        self._waiting_count = 0
+        # How many jobs run and wait by key; that of a group is the sum of its members.
+        self._running: dict[ShareKey, int] = {}
+        self._queued: dict[ShareKey, int] = {}
         # The last one that became idle is the first to work again, so that few stay busy.
         self._idle: list[_Worker] = []
-        self._job_count = self._thread_count = 0
+        self._thread_count = 0
         self._is_closed = False
 
     # For callers ----------------------------------------------------------------------------------
 
-    async def run(self, function: Callable[[], T], *, key: str | None = None) -> T:
+    async def run(self, function: Callable[[], T], *, key: ShareKey = None) -> T:
         """Run a function in a thread, with the current context variables, and return its result.
 
         Raises:
@@ -111,7 +131,7 @@ class BoundedPool:
         finally:
             job.end()
 
-    def begin(self, function: Callable[[], T], *, key: str | None = None) -> LoopJob[T]:
+    def begin(self, function: Callable[[], T], *, key: ShareKey = None) -> LoopJob[T]:
         """Do the same as ``run``, but return the job, whose ``waiter`` to await and then ``end``.
 
         Raises:
@@ -119,11 +139,11 @@ class BoundedPool:
         """
         job = LoopJob(self, key, function)
         self._enqueue(job)
-        if not job.is_taken:
+        if job.is_waiting:
             job.limit_wait()
         return job
 
-    def submit(self, function: Callable[[], T], *, key: str | None = None) -> Future[T]:
+    def submit(self, function: Callable[[], T], *, key: ShareKey = None) -> Future[T]:
         """Queue a function and return its future; if cancelled before it begins, it never runs.
 
         Raises:
@@ -133,6 +153,25 @@ class BoundedPool:
         self._enqueue(job)
         job.future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
         return job.future
+
+    def run_from_thread(self, function: Callable[[], T], *, key: ShareKey = None) -> T:
+        """Do the same as ``run`` from a thread, without its context variables.
+
+        Raises:
+            Busy: see ``run``.
+        """
+        future = self.submit(function, key=key)
+        wait([future], timeout=self.queue_seconds)
+        # One that has begun cannot be cancelled.
+        if not future.done() and future.cancel():
+            raise self.busy_error()
+        return future.result()
+
+    def share_of(self, key: ShareKey) -> int:
+        """Return how many threads the caller may use simultaneously."""
+        if key is None:
+            return self._threads
+        return self.member_share if isinstance(key, Member) else self.share
 
     def close(self, *, seconds: float | None = None) -> bool:
         """Accept no more work and wait for the threads to end; return whether they have."""
@@ -150,26 +189,50 @@ class BoundedPool:
     # The queue ------------------------------------------------------------------------------------
 
     def _enqueue(self, job: _Job) -> None:
-        key = job.key
         with self._lock:
-            mine = self._waiting.get(key)
-            is_full = self._job_count >= self._capacity
-            if key is not None:
-                held = self._running[key] + (len(mine) if mine is not None else 0)
-                is_full = is_full or held >= self.share + self.queue_share
-            if is_full or self._is_closed:
+            if self._is_closed:
                 raise self.busy_error()
-            worker = self._free_worker() if self._may_begin(key) else None
-            self._job_count += 1
+            worker = self._free_worker() if self._may_begin(job.key) else None
             if worker is not None:
                 self._hand_over(job, worker)
-            elif mine is not None:
-                mine.append(job)
+            elif self._may_wait(job.key):
+                self._add_waiting(job)
             else:
-                self._waiting[key] = deque((job,))
+                raise self.busy_error()
 
-    def _may_begin(self, key: str | None) -> bool:
-        return key is None or self._running[key] < self.share
+    def _may_begin(self, key: ShareKey) -> bool:
+        if isinstance(key, Member):
+            running = self._running.get
+            return running(key, 0) < self.member_share and running(key.group, 0) < self.share
+        return key is None or self._running.get(key, 0) < self.share
+
+    def _may_wait(self, key: ShareKey) -> bool:
+        if self._waiting_count >= self._queue:
+            return False
+        if isinstance(key, Member):
+            queued = self._queued.get
+            is_full = queued(key, 0) >= self.member_queue_share
+            return not is_full and queued(key.group, 0) < self.queue_share
+        return key is None or self._queued.get(key, 0) < self.queue_share
+
+    def _add_waiting(self, job: _Job) -> None:
+        key = job.key
+        group = key.group if isinstance(key, Member) else key
+        queues = self._waiting.get(group)
+        if queues is None:
+            self._waiting[group] = {key: deque((job,))}
+        elif (queue := queues.get(key)) is None:
+            queues[key] = deque((job,))
+        else:
+            queue.append(job)
+        self._waiting_count += 1
+        _count(self._queued, key)
+        job.is_waiting = job.has_waited = True
+
+    def _note_left(self, job: _Job) -> None:
+        self._waiting_count -= 1
+        _uncount(self._queued, job.key)
+        job.is_waiting = False
 
     def _free_worker(self) -> _Worker | None:
         if self._idle:
@@ -183,41 +246,51 @@ class BoundedPool:
         return worker
 
     def _hand_over(self, job: _Job, worker: _Worker) -> None:
-        self._running[job.key] += 1
-        job.is_taken = True
+        _count(self._running, job.key)
         worker.job = job
         worker.wake.release()
 
-    def _begin_next(self, worker: _Worker | None) -> bool:
-        """Begin the first job of the first caller whose share of threads is not used up."""
-        if worker is None:
-            return False
-        for key, mine in self._waiting.items():
-            if self._may_begin(key):
-                self._hand_over(mine.popleft(), worker)
-                if mine:
-                    self._waiting.move_to_end(key)
-                else:
-                    del self._waiting[key]
-                return True
-        return False
+    def _next_in_turn(self) -> tuple[str | None, ShareKey] | None:
+        """Return the caller and the key whose turn it is; ``None`` if no waiting job may begin."""
+        running, share, member_share = self._running.get, self.share, self.member_share
+        for group, queues in self._waiting.items():
+            if group is None or running(group, 0) < share:
+                for key in queues:
+                    if not isinstance(key, Member) or running(key, 0) < member_share:
+                        return group, key
+        return None
 
-    def _release_key(self, key: str | None) -> None:
-        self._running[key] -= 1
-        if not self._running[key]:
-            del self._running[key]
+    def _begin_next(self, turn: tuple[str | None, ShareKey], worker: _Worker) -> None:
+        """Begin the first job of a key; its next turn, and its group's, comes after all others."""
+        group, key = turn
+        queues = self._waiting[group]
+        queue = queues[key]
+        job = queue.popleft()
+        self._note_left(job)
+        self._hand_over(job, worker)
+        if len(queues) > 1:
+            del queues[key]
+            if queue:
+                queues[key] = queue
+        elif not queue:
+            del self._waiting[group]
+            return
+        self._waiting.move_to_end(group)
 
     def _withdraw(self, job: _Job) -> bool:
         """Remove a job from the queue; return ``False`` if a thread has taken it already."""
         with self._lock:
-            mine = self._waiting.get(job.key)
-            if job.is_taken or mine is None:
+            if not job.is_waiting:
                 return False
-            job.is_taken = True
-            mine.remove(job)
-            if not mine:
-                del self._waiting[job.key]
-            self._job_count -= 1
+            key = job.key
+            group = key.group if isinstance(key, Member) else key
+            queues = self._waiting[group]
+            queues[key].remove(job)
+            if not queues[key]:
+                del queues[key]
+            if not queues:
+                del self._waiting[group]
+            self._note_left(job)
             return True
 
     def busy_error(self) -> Busy:
@@ -233,60 +306,91 @@ class BoundedPool:
         keep_connections()
         while (job := worker.wait_for_job()) is not None:
             _current.job = job
-            caller = None
+            requeued_for = result = failure = None
             try:
-                job.run()
+                result = job.function()
             except _Requeue as exc:
-                caller = exc.key
-            except BaseException:
-                logger.exception("The result of a job could not be delivered to its caller.")
-            finally:
-                _current.job = None
-                with self._lock:
-                    self._release_key(job.key)
-                    self._job_count -= 1
-                if caller is not None:
-                    self._requeue(job, caller)
-                del job
-                self._find_job(worker)
+                requeued_for = exc.key
+            except BaseException as exc:  # noqa: BLE001 - delivered to the caller
+                failure = exc
+            _current.job = None
+            # Before its caller learns of the result: the caller may send its next job at once.
+            self._end_job(job, worker, requeued_for)
+            if requeued_for is None:
+                try:
+                    job.deliver(result, failure)
+                except BaseException:
+                    logger.exception("The result of a job could not be delivered to its caller.")
+            del job, result, failure
         close_kept_connections()
         with self._lock:
             self._thread_count -= 1
             self._ended.notify_all()
 
-    def _find_job(self, worker: _Worker) -> None:
+    def _end_job(self, job: _Job, worker: _Worker, requeued_for: ShareKey) -> None:
         """Give the thread its next job, or let it wait for one; if the pool is closed, it ends."""
+        if requeued_for is not None:
+            with self._lock:
+                _uncount(self._running, job.key)
+            self._requeue(job, requeued_for)
         with self._lock:
-            if self._begin_next(worker):
-                return
-            if self._is_closed:
+            if requeued_for is None:
+                _uncount(self._running, job.key)
+            if (turn := self._next_in_turn()) is not None:
+                self._begin_next(turn, worker)
+            elif self._is_closed:
                 worker.wake.release()
             else:
                 self._idle.append(worker)
 
-    def _requeue(self, job: _Job, key: str) -> None:
+    def _requeue(self, job: _Job, key: ShareKey) -> None:
         try:
             if job.is_abandoned:
                 raise self.busy_error()
-            job.key, job.is_taken = key, False
+            job.key = key
             self._enqueue(job)
             job.wait_again()
         except Busy as exc:
-            job.is_taken = True
             job.deliver(None, exc)
 
-    def _reassign(self, job: _Job, key: str) -> None:
+    def _reassign(self, job: _Job, key: ShareKey) -> None:
         with self._lock:
             if key == job.key:
                 return
+            # Both may be members of one group.
+            _uncount(self._running, job.key)
             if not self._may_begin(key):
+                _count(self._running, job.key)
                 raise _Requeue(key)
-            self._release_key(job.key)
-            self._running[key] += 1
+            _count(self._running, key)
             job.key = key
             # A job with the previous key may have waited for this thread's place.
-            if any(map(self._may_begin, self._waiting)):
-                self._begin_next(self._free_worker())
+            turn = self._next_in_turn()
+            if turn is not None and (worker := self._free_worker()) is not None:
+                self._begin_next(turn, worker)
+
+
+def _half(number: int) -> int:
+    """Return half of a number, at least 1."""
+    return max(1, number // 2)
+
+
+def _count(counts: dict[ShareKey, int], key: ShareKey) -> None:
+    """Count a job for a key, and for its group."""
+    counts[key] = counts.get(key, 0) + 1
+    if isinstance(key, Member):
+        counts[key.group] = counts.get(key.group, 0) + 1
+
+
+def _uncount(counts: dict[ShareKey, int], key: ShareKey) -> None:
+    """Undo ``_count``; a key without jobs is forgotten."""
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+    if isinstance(key, Member):
+        _uncount(counts, key.group)
 
 
 class _Worker:
@@ -316,28 +420,17 @@ class _Worker:
 class _Job(ABC):
     """One function that waits for a thread or runs in one.
 
-    ``is_taken`` is set under the lock of the pool: by the thread that takes the job, or when the
-    job is withdrawn. ``is_abandoned`` is set when its caller does not wait any more.
+    ``is_waiting`` is set under the lock of the pool while the job is in its queue, and
+    ``has_waited`` once it was. ``is_abandoned`` is set when its caller does not wait any more.
     """
 
-    __slots__ = ("function", "is_abandoned", "is_taken", "key", "pool")
+    __slots__ = ("function", "has_waited", "is_abandoned", "is_waiting", "key", "pool")
 
-    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], Any]) -> None:
+    def __init__(self, pool: BoundedPool, key: ShareKey, function: Callable[[], Any]) -> None:
         self.pool = pool
         self.key = key
         self.function = function
-        self.is_taken = self.is_abandoned = False
-
-    def run(self) -> None:
-        """Run the function, and deliver its result or exception to the caller."""
-        try:
-            result = self.function()
-        except _Requeue:
-            raise
-        except BaseException as exc:  # noqa: BLE001 - delivered to the caller
-            self.deliver(None, exc)
-        else:
-            self.deliver(result, None)
+        self.is_waiting = self.has_waited = self.is_abandoned = False
 
     @abstractmethod
     def deliver(self, result: Any, exc: BaseException | None) -> None:
@@ -353,7 +446,7 @@ class LoopJob(_Job, Generic[T]):
 
     __slots__ = ("_loop", "_timer", "_until", "waiter")
 
-    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], T]) -> None:
+    def __init__(self, pool: BoundedPool, key: ShareKey, function: Callable[[], T]) -> None:
         super().__init__(pool, key, partial(contextvars.copy_context().run, function))
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + pool.queue_seconds
@@ -365,7 +458,7 @@ class LoopJob(_Job, Generic[T]):
         if self._timer is not None:
             self._timer.cancel()
         self.is_abandoned = True
-        if not self.is_taken:
+        if self.is_waiting:
             self.pool._withdraw(self)
 
     def deliver(self, result: Any, exc: BaseException | None) -> None:
@@ -393,7 +486,7 @@ class _FutureJob(_Job, Generic[T]):
 
     __slots__ = ("future",)
 
-    def __init__(self, pool: BoundedPool, key: str | None, function: Callable[[], T]) -> None:
+    def __init__(self, pool: BoundedPool, key: ShareKey, function: Callable[[], T]) -> None:
         self.future: Future[T] = Future()
         super().__init__(pool, key, partial(self._run_if_wanted, function))
 
@@ -422,7 +515,7 @@ class _Requeue(BaseException):
     A ``BaseException``, so that the site's code does not catch it.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: ShareKey) -> None:
         self.key = key
 
 
@@ -433,7 +526,7 @@ class _CurrentJob(threading.local):
 _current = _CurrentJob()
 
 
-def count_job_for(key: str) -> None:
+def count_job_for(key: str | Member) -> None:
     """Count the current job of this thread for this caller, instead of for its previous key.
 
     The caller is often known only after a query in a thread. If the caller's share of threads is
@@ -445,7 +538,13 @@ def count_job_for(key: str) -> None:
         job.pool._reassign(job, key)
 
 
-def get_pool(name: Literal["tool", "short", "task"]) -> BoundedPool:
+def has_waited() -> bool:
+    """Return whether the current job of this thread waited in a queue before it began."""
+    job = _current.job
+    return job is not None and job.has_waited
+
+
+def get_pool(name: Literal["tool", "short", "stream", "task"]) -> BoundedPool:
     """Return a pool of this process, which is created at first use."""
     found = _pools.get(name)
     if found is not None:
@@ -473,6 +572,7 @@ def _pool_sizes(name: str) -> dict[str, Any]:
             "queue": SHORT_TASK_QUEUE,
             "share": SHORT_TASK_THREADS,
         },
+        "stream": {"threads": STREAM_THREADS, "queue": STREAM_QUEUE},
         "task": {"threads": settings.task_threads, "queue": TASK_QUEUE},
     }
     return {**sizes[name], "queue_seconds": settings.queue_seconds}
@@ -543,7 +643,7 @@ class RuntimeTransaction(transaction.Atomic):
 def component_transactions(component: Component) -> Iterator[None]:
     """Open the transactions that the component needs; nested ones are savepoints."""
     with ExitStack() as stack:
-        for alias in _transaction_aliases(component):
+        for alias in transaction_aliases(component):
             stack.enter_context(transaction.atomic(using=alias))
         with roll_back_left_open():
             yield
@@ -577,7 +677,7 @@ def roll_back_left_open() -> Iterator[None]:
         raise failure
 
 
-def _transaction_aliases(component: Component) -> list[str]:
+def transaction_aliases(component: Component) -> list[str]:
     """Return the databases to open a transaction on; none for an async function.
 
     A function that asks the client gets one on the default database, since it runs again after the
@@ -707,3 +807,124 @@ def call_on_loop(function: Callable[[], object]) -> Callable[[], None]:
             loop.call_soon_threadsafe(function)
 
     return call
+
+
+# Async functions in one thread --------------------------------------------------------------------
+
+# ``asgiref`` runs the body of an async function in another thread than its database calls, so a
+# ``threading.local()`` that middleware has set is empty there: a manager or a router that reads it
+# would choose the rows of no tenant, or of all. Here one thread does both in turn, on an event loop
+# of its own for each function. A database call holds up what else the function awaits meanwhile,
+# and nothing else.
+
+if sys.platform == "win32":
+    _BaseLoop = asyncio.ProactorEventLoop
+else:
+    _BaseLoop = asyncio.SelectorEventLoop
+
+
+def run_in_this_thread(
+    function: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    context: contextvars.Context,
+    ends_with_request: bool,
+) -> T:
+    """Run a coroutine and its thread-sensitive work in this thread, which has no running loop.
+
+    The coroutine runs in ``context``, which has its changes afterwards. With ``ends_with_request``
+    it is cancelled when Django's own ASGI handler cancels the request that this thread serves,
+    because its client has left.
+
+    Raises:
+        BaseException: what the coroutine raises.
+    """
+    # What asgiref has told this thread of the loop that waits for it.
+    outer = vars(SyncToAsync.threadlocal)
+    before = dict(outer)
+    waiting = before.get("main_event_loop") if ends_with_request else None
+    # asgiref cancels its first member, which it expects to be the task of a coroutine.
+    tasks: list[Any] = before.get("task_context", [])
+    ended = waiting.create_future() if waiting is not None and not waiting.is_closed() else None
+    if ended is not None:
+        tasks.append(ended)
+    try:
+        with asyncio.Runner(loop_factory=ThreadLoop) as runner:
+            return runner.run(_run(function, ended), context=context)
+    finally:
+        if ended is not None:
+            tasks.remove(ended)
+        outer.clear()
+        outer.update(before)
+
+
+async def _run(
+    function: Callable[[], Coroutine[Any, Any, T]], ended: asyncio.Future[None] | None
+) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if ended is not None:
+        cancel = call_on_loop(task.cancel)
+        ended.add_done_callback(lambda _: cancel())
+    # A sync caller further up, or Django's handler, would run the work in its thread.
+    AsyncToSync.executors.current = None
+    entered = SyncToAsync.thread_sensitive_context.set(None)  # type: ignore[arg-type]
+    AsyncToSync.loop_thread_executors[loop] = loop  # type: ignore[assignment]
+    try:
+        return await function()
+    finally:
+        del AsyncToSync.loop_thread_executors[loop]
+        SyncToAsync.thread_sensitive_context.reset(entered)
+
+
+class ThreadLoop(_BaseLoop):
+    """An event loop that is its own executor for the thread-sensitive work of ``asgiref``.
+
+    It belongs to one run and is closed at its end, so a fork or a test has nothing of it.
+    """
+
+    _works_in: int | None = None
+    """The thread in which it runs such work at the moment."""
+
+    def _work(
+        self, future: asyncio.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if future.cancelled():
+            return
+        # Sync code may use the database, or a loop of its own, as in any thread.
+        asyncio._set_running_loop(None)
+        self._works_in = threading.get_ident()
+        try:
+            result = function(*args)
+        except StopIteration as exc:
+            # No future can have it.
+            future.set_exception(RuntimeError(f"The function raised {exc!r}."))
+        except BaseException as exc:  # noqa: BLE001 - delivered to the coroutine
+            future.set_exception(exc)
+        else:
+            future.set_result(result)
+        finally:
+            self._works_in = None
+            asyncio._set_running_loop(self)
+
+    if not TYPE_CHECKING:
+        # The signatures of the base class differ between the versions of Python.
+
+        def run_in_executor(self, executor, func, *args):
+            """Run a function in the executor, or in the loop's thread if the loop is given."""
+            if executor is not self:
+                return super().run_in_executor(executor, func, *args)
+            future = self.create_future()
+            # Not at once: between two calls, what is cancelled or late has to be noticed.
+            self.call_soon(self._work, future, func, args)
+            return future
+
+        def call_soon_threadsafe(self, callback, *args, context=None):
+            """Schedule a callback from any thread.
+
+            Raises:
+                RuntimeError: sync code that the loop runs now would wait for the callback for ever;
+                    ``async_to_sync`` then uses another loop.
+            """
+            if self._works_in == threading.get_ident():
+                raise RuntimeError("The event loop waits for the function that uses it.")
+            return super().call_soon_threadsafe(callback, *args, context=context)

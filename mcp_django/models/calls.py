@@ -7,6 +7,8 @@ import secrets
 from django.db import models
 from django.utils.translation import gettext, gettext_lazy as _
 
+from mcp_django.models.fields import ExactCharField
+
 # Needed by PostgreSQL for prefix searches in any collation; other databases ignore it.
 PREFIX_OPCLASSES = ["varchar_pattern_ops", "int8_ops"]
 
@@ -42,21 +44,21 @@ class Call(models.Model):
         COMMAND = "command", _("command")
 
     # Made by the process, which finds the row again by it and its time.
-    token = models.CharField(max_length=40, default=new_code, editable=False)
+    token = ExactCharField(max_length=40, default=new_code, editable=False)
     at = models.DateTimeField(_("time"))
-    server = models.CharField(_("server"), max_length=100)
+    server = ExactCharField(_("server"), max_length=100)
     kind = models.CharField(_("kind"), max_length=20)
-    component = models.CharField(_("component"), max_length=500)
+    component = ExactCharField(_("component"), max_length=500)
     uri = models.CharField(_("URI"), max_length=2000, blank=True)
     origin = models.CharField(_("origin"), max_length=10, choices=Origin, default=Origin.CLIENT)
-    user_key = models.CharField(_("user key"), max_length=128, db_index=True)
+    user_key = ExactCharField(_("user key"), max_length=128, db_index=True)
     user_name = models.CharField(_("user"), max_length=255, blank=True)
     acting_user = models.CharField(_("acting user"), max_length=255, blank=True)
-    client_id = models.CharField(_("client ID"), max_length=255, blank=True)
+    client_id = ExactCharField(_("client ID"), max_length=255, blank=True)
     client = models.CharField(_("client"), max_length=255, blank=True)
     revision = models.CharField(_("revision"), max_length=32, blank=True)
     transport = models.CharField(_("transport"), max_length=20, blank=True)
-    session = models.CharField(_("session"), max_length=64, blank=True)
+    session = ExactCharField(_("session"), max_length=64, blank=True)
     trace_id = models.CharField(_("trace ID"), max_length=32, blank=True)
     writes = models.BooleanField(_("may write"), default=False)
     outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome)
@@ -115,12 +117,12 @@ class Approval(models.Model):
         CALLER = "caller", _("the caller")
         STAFF = "staff", _("staff")
 
-    code = models.CharField(_("code"), max_length=32, unique=True, default=new_code, editable=False)
-    server = models.CharField(_("server"), max_length=100)
-    component = models.CharField(_("tool"), max_length=128)
+    code = ExactCharField(_("code"), max_length=32, unique=True, default=new_code, editable=False)
+    server = ExactCharField(_("server"), max_length=100)
+    component = ExactCharField(_("tool"), max_length=128)
     by = models.CharField(_("approver"), max_length=10, choices=By)
-    principal = models.CharField(_("principal"), max_length=255)
-    user_key = models.CharField(_("user key"), max_length=128, db_index=True)
+    principal = ExactCharField(_("principal"), max_length=255)
+    user_key = ExactCharField(_("user key"), max_length=128, db_index=True)
     user_name = models.CharField(_("user"), max_length=255)
     client = models.CharField(_("client"), max_length=255, blank=True)
     arguments_digest = models.CharField(_("digest of the arguments"), max_length=64)

@@ -13,6 +13,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.conf import parse_rates
+from mcp_django.models.fields import ExactCharField
 from mcp_django.models.tokens import user_foreign_key
 
 
@@ -37,7 +38,7 @@ class OverrideFields(models.Model):
 class Server(OverrideFields):
     """One ``MCPServer`` of the code, and its overrides."""
 
-    name = models.CharField(_("name"), max_length=100, unique=True)
+    name = ExactCharField(_("name"), max_length=100, unique=True)
     instructions = models.TextField(_("instructions"), blank=True)
 
     class Meta:
@@ -73,9 +74,9 @@ class Component(OverrideFields):
         CALLER = "caller", _("The caller approves each call")
         STAFF = "staff", _("Staff approve each call")
 
-    server = models.CharField(_("server"), max_length=100)
+    server = ExactCharField(_("server"), max_length=100)
     kind = models.CharField(_("kind"), max_length=20, choices=Kind)
-    key = models.CharField(_("key"), max_length=500)
+    key = ExactCharField(_("key"), max_length=500)
     description = models.TextField(_("description"), blank=True)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
     approval = models.CharField(_("approval"), max_length=10, choices=Approval, blank=True)
@@ -114,9 +115,9 @@ class Exposure(models.Model):
         VIEW = "view", _("view")
 
     kind = models.CharField(_("kind"), max_length=5, choices=Kind, editable=False)
-    server = models.CharField(_("server"), max_length=100)
-    target = models.CharField(_("target"), max_length=300)
-    name = models.CharField(_("name"), max_length=100, blank=True)
+    server = ExactCharField(_("server"), max_length=100)
+    target = ExactCharField(_("target"), max_length=300)
+    name = ExactCharField(_("name"), max_length=100, blank=True)
     is_enabled = models.BooleanField(_("enabled"), default=True)
     options = models.JSONField(_("options"), default=dict, blank=True)
     groups = models.JSONField(_("groups"), default=list, blank=True)
@@ -169,7 +170,7 @@ class ViewExposure(Exposure):
 class AdminText(models.Model):
     """The fields that prompts and skills written in the admin have in common."""
 
-    server = models.CharField(_("server"), max_length=100)
+    server = ExactCharField(_("server"), max_length=100)
     is_enabled = models.BooleanField(_("enabled"), default=True)
     groups = models.JSONField(_("groups"), default=list, blank=True)
     permissions = models.JSONField(_("permissions"), default=list, blank=True)
@@ -201,7 +202,7 @@ class AdminTextVersion(models.Model):
 class PromptText(AdminText):
     """A prompt that is written in the admin; it equals its newest version."""
 
-    name = models.CharField(_("name"), max_length=128)
+    name = ExactCharField(_("name"), max_length=128)
     title = models.CharField(_("title"), max_length=200, blank=True)
     description = models.TextField(_("description"), blank=True)
     # Dictionaries with the keys name, description, required and choices.
@@ -240,7 +241,7 @@ class Skill(AdminText):
     ``supporting_files`` contains the other files, each below a line with its name.
     """
 
-    name = models.CharField(_("name"), max_length=64)
+    name = ExactCharField(_("name"), max_length=64)
     description = models.TextField(_("description"))
     license = models.CharField(_("license"), max_length=200, blank=True)
     compatibility = models.CharField(_("compatibility"), max_length=500, blank=True)

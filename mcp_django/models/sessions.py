@@ -14,6 +14,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy as _
 
+from mcp_django.models.fields import ExactCharField
 from mcp_django.models.tokens import user_foreign_key
 
 
@@ -25,11 +26,11 @@ class Session(models.Model):
     """
 
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
-    server = models.CharField(_("server"), max_length=100)
-    principal = models.CharField(_("principal"), max_length=255)
+    server = ExactCharField(_("server"), max_length=100)
+    principal = ExactCharField(_("principal"), max_length=255)
     user = user_foreign_key(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
-    network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
+    network = ExactCharField(_("network"), max_length=32, blank=True, editable=False)
     protocol_version = models.CharField(_("revision"), max_length=32)
     client_info = models.JSONField(_("client"), default=dict)
     capabilities = models.JSONField(_("client capabilities"), default=dict)
@@ -86,7 +87,7 @@ class Inbox(models.Model):
 
     session = models.ForeignKey(Session, models.CASCADE, related_name="+")
     kind = models.CharField(max_length=8, choices=Kind)
-    ref = models.CharField(max_length=255)
+    ref = ExactCharField(max_length=255)
     payload = models.TextField(default="")
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.models.calls import new_code
+from mcp_django.models.fields import ExactCharField
 from mcp_django.models.tokens import user_foreign_key
 from mcp_django.protocol.jsonrpc import encode
 
@@ -66,20 +67,20 @@ class Task(models.Model):
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
 
-    task_id = models.CharField(
+    task_id = ExactCharField(
         _("id"), max_length=64, primary_key=True, default=new_task_id, editable=False
     )
-    server = models.CharField(_("server"), max_length=100)
-    tool = models.CharField(_("tool"), max_length=128)
+    server = ExactCharField(_("server"), max_length=100)
+    tool = ExactCharField(_("tool"), max_length=128)
     arguments = models.TextField(_("arguments"), default="{}")
 
     # The caller, for the worker.
-    principal = models.CharField(_("principal"), max_length=255)
+    principal = ExactCharField(_("principal"), max_length=255)
     user = user_foreign_key(null=True, blank=True)
     # A digest of the network, by which limits count anonymous callers.
-    network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
-    client_id = models.CharField(_("client ID"), max_length=255, blank=True)
-    backend = models.CharField(_("backend"), max_length=255, blank=True)
+    network = ExactCharField(_("network"), max_length=32, blank=True, editable=False)
+    client_id = ExactCharField(_("client ID"), max_length=255, blank=True)
+    backend = ExactCharField(_("backend"), max_length=255, blank=True)
     scopes = JSONText(_("scopes"), null=True)
     caller = JSONText(_("caller"), default=dict)
 
@@ -149,7 +150,7 @@ class Task(models.Model):
 class Lease(models.Model):
     """A lease: an exclusive right until a point in time, for cleanup or one-time confirmations."""
 
-    name = models.CharField(max_length=100, primary_key=True)
+    name = ExactCharField(max_length=100, primary_key=True)
     until = models.DateTimeField(db_index=True)
 
     class Meta:
@@ -168,8 +169,8 @@ class Attachment(models.Model):
     process of the site can serve; it is valid for one user in one session.
     """
 
-    code = models.CharField(max_length=32, unique=True, default=new_code, editable=False)
-    owner = models.CharField(max_length=64)
+    code = ExactCharField(max_length=32, unique=True, default=new_code, editable=False)
+    owner = ExactCharField(max_length=64)
     media_type = models.CharField(max_length=100)
     name = models.CharField(max_length=200)
     content = models.BinaryField()

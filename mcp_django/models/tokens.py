@@ -20,6 +20,8 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy as _
 from django.views.decorators.debug import sensitive_variables
 
+from mcp_django.models.fields import ExactCharField
+
 TOKEN_PREFIX = "mcp_"
 
 
@@ -196,8 +198,8 @@ class AuthEvent(models.Model):
     at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)
     user = user_foreign_key(models.SET_NULL, null=True, blank=True)
     username = models.CharField(_("username at the time"), max_length=150, blank=True)
-    client_id = models.CharField(_("client"), max_length=255, blank=True)
-    server = models.CharField(_("server"), max_length=100, blank=True)
+    client_id = ExactCharField(_("client"), max_length=255, blank=True)
+    server = ExactCharField(_("server"), max_length=100, blank=True)
     address = models.GenericIPAddressField(_("address"), null=True, blank=True)
     details = models.JSONField(_("details"), default=dict, blank=True)
 
@@ -224,8 +226,8 @@ class AuthEvent(models.Model):
 class ExternalIdentity(models.Model):
     """Maps a subject of another issuer to a user of this site."""
 
-    issuer = models.CharField(_("issuer"), max_length=255)
-    subject = models.CharField(_("subject"), max_length=255)
+    issuer = ExactCharField(_("issuer"), max_length=255)
+    subject = ExactCharField(_("subject"), max_length=255)
     user = user_foreign_key()
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)

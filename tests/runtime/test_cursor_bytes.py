@@ -30,10 +30,11 @@ def _fixed_key() -> Iterator[None]:
         yield
 
 
+@override_settings(MCP_DJANGO={"MAX_EVENT_BYTES": 65_536})
 def test_the_cursor_of_a_list_of_components() -> None:
-    server = open_to_all(page_size=1)
+    server = open_to_all()
     for name in ("a", "b"):
-        server.tool(name)(lambda: "")
+        server.tool(name, description="x" * 40_000)(lambda: "")
     assert MCPClient(server=server).request("tools/list")["nextCursor"] == (
         "WyIzZDYxYjJjZDMxMWM1ODVmIixbImEiXV0=:4P6o-JjpZHLnDqRnOSxK-Bn-mJhY4r5WZR2oG-UTKW4"
     )

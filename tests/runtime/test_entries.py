@@ -120,7 +120,7 @@ def test_a_cursor_of_what_is_gone_or_strange_is_refused() -> None:
     listing(server, "a", numbered("a", [1, 2, 3]))
     client = MCPClient(server=server)
     cursor = client.request("resources/list")["nextCursor"]
-    for changed in (cursor[:-1], "x" + cursor, cursor.swapcase(), "", "W10="):
+    for changed in (cursor[:-1], "x" + cursor, cursor.swapcase(), "W10="):
         refused(client, changed)
     scope = "inline:resources/list:anonymous"
     for key in ([], ["x://a/{v}"], ["x://b/{v}", None], ["x://a/{v}", 5], [5, None], [[], None]):

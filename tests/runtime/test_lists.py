@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated, IsStaff
 from mcp_django.auth.principal import Principal
 from mcp_django.protocol.errors import INVALID_PARAMS
+from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import open_to_all, person
 from tests.spec import spec
@@ -25,12 +28,32 @@ LISTS = {
 NAMES = ["a", "b", "c", "d", "e"]
 
 
+@pytest.fixture(autouse=True)
+def _short_pages(settings: Any) -> None:
+    """Two of the components below fit into a page: it has 61,440 bytes."""
+    settings.MCP_DJANGO = {"MAX_EVENT_BYTES": 65_536}
+
+
 def fill(server: MCPServer, name: str, **options: Any) -> None:
     """One component of every kind."""
+    options = {"description": "x" * 25_000, **options}
     server.tool(name, **options)(lambda: "x")
     server.resource(f"x://{name}", **options)(lambda: "x")
     server.resource(f"x://{name}/{{v}}", **options)(lambda v: "x")
     server.prompt(name, **options)(lambda: "x")
+
+
+def fill_many(server: MCPServer, number: int, **options: Any) -> None:
+    """So many components of every kind, of which one is declared."""
+    fill(server, "0000", **options)
+    for place in range(1, number):
+        name = f"{place:04}"
+        server.tools[name] = replace(server.tools["0000"], name=name)
+        server.prompts[name] = replace(server.prompts["0000"], name=name)
+        resource, template = server.resources["x://0000"], server.templates["x://0000/{v}"]
+        server.resources[f"x://{name}"] = replace(resource, uri=f"x://{name}")
+        uri = URITemplate(f"x://{name}/{{v}}")
+        server.templates[uri.template] = replace(template, template=uri)
 
 
 def filled(**options: Any) -> MCPServer:
@@ -85,18 +108,84 @@ def test_the_setting_sizes_the_pages_of_a_server_that_does_not() -> None:
     server = open_to_all()
     for name in NAMES:
         fill(server, name)
-    assert len(MCPClient(server=server).request("tools/list")["tools"]) == 3
-    assert len(MCPClient(server=server).list_tools()) == 5
+    client = MCPClient(server=server)
+    assert len(client.request("resources/list")["resources"]) == 3
+    assert len(client.list_resources()) == 5
 
 
-@spec("PAG-4")
+class AfterNoon(BasePermission):
+    """A rule that looks at anything."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        return True
+
+
+@spec("PAG-7", "PAG-1")
+@override_settings(MCP_DJANGO={})
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (101, {}),
+        (500, {}),
+        (1000, {}),
+        (101, {"permission": [IsAuthenticated]}),
+        (101, {"permission": [AfterNoon]}),
+    ],
+)
+@pytest.mark.django_db
+def test_a_client_that_reads_one_page_sees_everything_but_resources(
+    number: int, options: dict[str, Any]
+) -> None:
+    server = open_to_all()
+    fill_many(server, number, description="Count to five.", **options)
+    client = MCPClient(server=server, user=person())
+    for _ in range(2):
+        for method in LISTS:
+            first = client.request(method)
+            seen = 100 if method == "resources/list" else number
+            assert len({*keys(first, method)}) == len(keys(first, method)) == seen
+            assert ("nextCursor" in first) == (seen < number)
+
+
+@spec("PAG-1", "PAG-2", "PAG-3")
+@override_settings(MCP_DJANGO={})
+@pytest.mark.parametrize("version", ["2026-07-28", "2025-03-26"])
+@pytest.mark.parametrize("method", ["tools/list", "resources/templates/list", "prompts/list"])
+def test_a_list_that_is_too_large_for_one_event_has_a_second_page(
+    method: str, version: str
+) -> None:
+    server = open_to_all()
+    fill_many(server, 100, description="é" * 5200)
+    client = MCPClient(server=server, protocol_version=version)
+    first, second = found = pages(client, method)
+    assert "nextCursor" not in second
+    everything = [key for page in found for key in keys(page, method)]
+    assert everything == sorted(everything)
+    assert len(set(everything)) == len(everything) == 100
+    size = len(json.dumps(first, ensure_ascii=False, separators=(",", ":")).encode())
+    assert 970_000 < size < 1024 * 1024
+    with override_settings(MCP_DJANGO={"MAX_EVENT_BYTES": None}):
+        assert len(pages(client, method)) == 1
+
+
+@override_settings(MCP_DJANGO={})
+def test_one_entry_may_be_larger_than_a_page() -> None:
+    server = open_to_all()
+    for name in NAMES:
+        server.tool(name, description="x" * (2_000_000 if name == "b" else 1))(lambda: "x")
+    found = pages(MCPClient(server=server), "tools/list")
+    assert [keys(page, "tools/list") for page in found] == [["a"], ["b"], ["c", "d", "e"]]
+
+
+@spec("PAG-6", "PAG-4")
 def test_null_is_no_cursor() -> None:
     client = MCPClient(server=filled())
-    assert client.request("tools/list", {"cursor": None}) == client.request("tools/list")
+    for absent in (None, ""):
+        assert client.request("tools/list", {"cursor": absent}) == client.request("tools/list")
 
 
 @spec("PAG-3", "PAG-4")
-@pytest.mark.parametrize("cursor", ["", "x", "a:b", "W10=:sig", 5, [], "x" * 10_000, "ü", "\x00"])
+@pytest.mark.parametrize("cursor", ["x", "a:b", "W10=:sig", 5, [], "x" * 10_000, "ü", "\x00"])
 def test_what_is_no_cursor_is_refused(cursor: Any) -> None:
     refused(MCPClient(server=filled()), "tools/list", cursor)
 
@@ -161,13 +250,6 @@ def test_changes_between_pages_neither_skip_nor_repeat(method: str) -> None:
 
 
 # Cache hints ----------------------------------------------------------------------------------
-
-
-class AfterNoon(BasePermission):
-    """A rule that looks at anything."""
-
-    def has_permission(self, principal: Principal) -> bool:
-        return True
 
 
 def hints(result: dict[str, Any]) -> tuple[int, str]:

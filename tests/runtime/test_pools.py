@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from mcp_django.auth.limits import Member
 from mcp_django.exceptions import Busy
 from mcp_django.execution import threads
 from mcp_django.execution.threads import BoundedPool, count_job_for
@@ -117,6 +118,16 @@ def test_as_many_run_at_once_as_there_are_threads(make: Any) -> None:
     together = threading.Barrier(3)
     running = [pool.submit(lambda: together.wait(PATIENCE)) for _ in range(3)]
     assert sorted(one.result(PATIENCE) for one in running) == [0, 1, 2]
+
+
+def test_a_share_is_free_when_its_caller_learns_of_the_result(make: Any) -> None:
+    pool = make(threads=2, queue=0)
+    running: list[int] = []
+    for _ in range(20):
+        job = pool.submit(lambda: None, key="alice")
+        job.add_done_callback(lambda _: running.append(pool._running.get("alice", 0)))
+        job.result(PATIENCE)
+    assert set(running) == {0}
 
 
 def test_threads_start_as_they_are_needed_and_are_used_again(make: Any) -> None:
@@ -391,3 +402,170 @@ def test_a_process_ends_when_its_calls_have_and_waits_for_no_task() -> None:
         "begun.acquire(); begun.acquire()\n"
     )
     assert said == "call\n"
+
+
+# Callers that count as one ------------------------------------------------------------------------
+
+A, B, C = (Member("strangers", name) for name in "abc")
+
+
+def assert_empty(pool: BoundedPool) -> None:
+    """Nothing is left of what ran and waited."""
+    assert pool.close(seconds=PATIENCE)
+    assert (pool._running, pool._queued, pool._waiting_count) == ({}, {}, 0)
+    assert not pool.is_crowded
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "member_share"),
+    [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 2, 1), (5, 2, 1), (7, 3, 1), (8, 4, 2), (16, 8, 4)],
+)
+def test_as_many_run_at_once_as_the_share_says(
+    size: int, share: int, member_share: int, make: Any
+) -> None:
+    pool = make(threads=size, queue=1000)
+    assert [pool.share_of(key) for key in (None, "alice", A)] == [size, share, member_share]
+    for keys, most in ((["alice"], share), ([A], member_share), ([A, B, C, "strangers"], share)):
+        works = Works(pool)
+        jobs = [works.submit(str(key), key) for key in keys for _ in range(size)]
+        works.wait_for(most)
+        # What is the process's own has the rest, so no other may begin.
+        for _ in range(size - most):
+            works.submit("own", None)
+        works.wait_for(size - most)
+        assert len(works.began) == size
+        works.let_go(len(jobs) + size - most)
+        works.wait_for(len(jobs) - most)
+    assert_empty(pool)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_as_many_wait_as_the_share_says_whoever_has_the_threads(size: int, make: Any) -> None:
+    pool = make(threads=size, queue=8)
+    works = Works(pool)
+    for _ in range(size):
+        works.submit("own", None)
+    works.wait_for(size)
+
+    def fill(key: Any) -> int:
+        count = 0
+        try:
+            while True:
+                works.submit(str(key), key)
+                count += 1
+        except Busy:
+            return count
+
+    # Half of the queue for all strangers, half of that for one of them.
+    assert [fill(key) for key in (A, B, C, "strangers", "alice", "bob", None)] == [
+        *(2, 2, 0, 0, 4, 0, 0),
+    ]
+    works.let_go(size + 8)
+    works.wait_for(8)
+    assert_empty(pool)
+
+
+def test_one_that_is_not_told_apart_has_what_all_have_together(make: Any) -> None:
+    pool = make(threads=8, queue=8)
+    works = Works(pool)
+    for _ in range(8):
+        works.submit("unknown", "strangers")
+    works.wait_for(4)
+    with pytest.raises(Busy):
+        works.submit("unknown", "strangers")
+    with pytest.raises(Busy):
+        works.submit("a", A)
+    works.let_go(8)
+    works.wait_for(4)
+    assert_empty(pool)
+
+
+def test_a_member_with_all_its_threads_leaves_the_others_theirs(make: Any) -> None:
+    pool = make(threads=8, queue=64)
+    works = Works(pool)
+    for n in range(2 + 16):
+        works.submit(f"a{n}", A)
+    works.wait_for(2)
+    with pytest.raises(Busy):
+        works.submit("a one too many", A)
+    for n in range(3):
+        works.submit(f"b{n}", B)
+    works.wait_for(2)
+    # All strangers have their half now, and a third one waits for its turn.
+    works.submit("c", C)
+    works.submit("alice", "alice")
+    works.wait_for(1)
+    # Those of one member begin in two threads, in either order.
+    assert sorted(works.began) == ["a0", "a1", "alice", "b0", "b1"]
+    works.let_go(18 + 3 + 2)
+    works.wait_for(18)
+    assert works.began.index("c") < works.began.index("a4")
+    assert_empty(pool)
+
+
+def test_members_take_turns_within_the_turns_of_all_callers(make: Any) -> None:
+    pool = make(threads=1, queue=40)
+    works = Works(pool)
+    works.submit("first", None)
+    works.wait_for(1)
+    for name, key, count in (("a", A, 4), ("alice ", "alice", 4), ("b", B, 2), ("c", C, 1)):
+        for n in range(count):
+            works.submit(f"{name}{n}", key)
+    works.let_go(12)
+    works.wait_for(11)
+    # Alice does not notice how many strangers wait.
+    assert works.began[1:] == [
+        *("a0", "alice 0", "b0", "alice 1", "c0", "alice 2", "a1", "alice 3", "b1", "a2", "a3"),
+    ]
+    assert_empty(pool)
+
+
+def test_a_member_that_is_withdrawn_leaves_its_place_to_others(make: Any) -> None:
+    pool = make(threads=1, queue=4)
+    works = Works(pool)
+    works.submit("first", None)
+    works.wait_for(1)
+    waiting = works.submit("a", A)
+    with pytest.raises(Busy):
+        works.submit("a", A)
+    assert waiting.cancel()
+    works.submit("a again", A)
+    works.submit("b", B)
+    works.let_go(3)
+    works.wait_for(2)
+    assert works.began == ["first", "a again", "b"]
+    assert_empty(pool)
+
+
+def test_work_counts_for_another_member_of_the_same_callers(make: Any) -> None:
+    pool = make(threads=4, queue=20)
+    counted, go = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        count_job_for(B)
+        counted.release()
+        assert go.wait(PATIENCE)
+
+    # All strangers have two threads, and one of them has one.
+    first = pool.submit(work, key=A)
+    assert counted.acquire(timeout=PATIENCE)
+    second = pool.submit(work, key=A)
+    other = pool.submit(lambda: "served", key=C)
+    assert other.result(PATIENCE) == "served"
+    assert not counted.acquire(blocking=False)
+    go.set()
+    for one in (first, second):
+        assert one.result(PATIENCE) is None
+    assert_empty(pool)
+
+
+def test_a_job_knows_whether_it_waited(make: Any) -> None:
+    pool = make(threads=1)
+    works = Works(pool)
+    assert pool.submit(threads.has_waited, key="a").result(PATIENCE) is False
+    works.submit("first", None)
+    works.wait_for(1)
+    waiting = pool.submit(threads.has_waited, key="a")
+    works.let_go()
+    assert waiting.result(PATIENCE) is True
+    assert threads.has_waited() is False

@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 
 from mcp_django import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, ToolResult
 from mcp_django.protocol.errors import INTERNAL_ERROR
+from mcp_django.schema.portable import LARGE_INTEGER
 from mcp_django.test import ErrorResponse
 from tests.servers import call, open_to_all, real_client
 from tests.spec import spec
@@ -266,7 +267,7 @@ class Weight(Enum):
 @pytest.mark.parametrize(
     ("function", "schema", "value", "text"),
     [
-        (how_many, {"type": "integer"}, 0, "0"),
+        (how_many, LARGE_INTEGER, 0, "0"),
         (is_open, {"type": "boolean"}, False, "false"),
         (rate, {"anyOf": [{"type": "number"}, {"type": "null"}]}, 0.5, "0.5"),
         (amount, {"type": "string", "description": "Must be a decimal number."}, "2.50", "2.50"),

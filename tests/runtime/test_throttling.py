@@ -289,6 +289,23 @@ def test_servers_and_components_are_counted_apart(settings: Any) -> None:
     assert [is_limited(MCPClient(server=one)) for one in (first, second)] == [True, True]
 
 
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
+def test_no_rate_limits_what_a_client_asks_to_find_its_way(version: str, settings: Any) -> None:
+    # One refused discovery or list moves the Python SDK to an older revision for good.
+    settings.MCP_DJANGO = {"RATE": "1/h"}
+    server = with_tool(
+        server=MCPServer("strict", permission=AllowAny, rate=["1/h", "0/d"]), rate="1/h"
+    )
+    server.resource("x://a", rate="0/d")(lambda: "")
+    server.prompt("greet", rate="0/d")(lambda: "")
+    client = MCPClient(server=server, protocol_version=version)
+    assert is_limited(client)
+    lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
+    for method in [*lists, *(["server/discover"] if version == "2026-07-28" else ["ping"])]:
+        for _ in range(3):
+            client.request(method)
+
+
 def test_of_two_limits_over_one_period_the_lower_holds() -> None:
     client = MCPClient(server=with_tool(rate=["5/h", "2/h", "3/h"]))
     assert [is_limited(client) for _ in range(3)] == [False, False, True]

@@ -6,6 +6,7 @@ All list methods share one implementation: the components that the caller may se
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -51,8 +52,14 @@ def list_page(
     member: str,
     describe: Callable[[C], dict[str, Any]],
     is_private: bool = False,
+    size: int | None = None,
 ) -> dict[str, Any]:
-    """Return one page of the components that the caller may see, sorted, with cache hints."""
+    """Return one page of the components that the caller may see, sorted, with cache hints.
+
+    It has at most ``size`` of them, by default as many as ``max_page_bytes`` allows: several
+    clients read one page of a list and never send its cursor (Kiro, Copilot CLI, Open WebUI, the
+    Vercel AI SDK).
+    """
     pager, after = open_list(call)
     key = _page_key(call, after)
     page = None if key is None else _pages.get(key)
@@ -60,13 +67,15 @@ def list_page(
         known = tuple(components)
         shown = [one for one in known if is_visible(call.principal, one)]
         left = items_after(shown, after, _by_key)
-        described = [describe(one) for one in left[: pager.size]]
-        method, revision = call.request.method, call.revision
+        described = map(describe, left[:size])
+        entries, count = encode_entries(
+            call.request.method, described, call.revision, max_bytes=max_page_bytes()
+        )
         page = _Page(
-            entries=encode_entries(method, member, described, revision),
+            entries=entries,
             # For the whole list, since it must be the same on every page.
             is_private=is_private or any(depends_on_caller(call.server, one) for one in known),
-            last=left[pager.size - 1].key if len(left) > pager.size else None,
+            last=left[count - 1].key if len(left) > count else None,
         )
         if key is not None:
             _pages.add(key, page)
@@ -76,6 +85,13 @@ def list_page(
         "cacheScope": "private" if page.is_private else "public",
     }
     return with_next_cursor(result, None if page.last is None else pager.next([page.last]))
+
+
+def max_page_bytes() -> float:
+    """Return how many bytes the entries of a page may have, so that its event is not too large."""
+    limit = get_settings().max_event_bytes
+    # The rest is for the cursor, the server's identity and the event itself.
+    return math.inf if limit is None else limit * 15 // 16
 
 
 def open_list(call: Call, *part: str) -> tuple[Pager, Position | None]:

@@ -135,7 +135,7 @@ class CompleteParams(msgspec.Struct):
 
 def complete(call: Call) -> dict[str, Any] | None:
     """Prepare the call of a completion; an argument without one has no suggestions."""
-    params = read_params(call.request.params, CompleteParams)
+    params = read_params(call.request.params, CompleteParams, lenient=not call.revision.stateless)
     target = call.component = _completion_target(call, params.ref)
     consume(call)
     known = target.arguments.json_schema.get("properties", {})

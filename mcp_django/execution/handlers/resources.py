@@ -53,7 +53,7 @@ from mcp_django.execution.policy import PermissionCache, authorize, depends_on_c
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.cursors import Position, invalid_cursor, items_after
 from mcp_django.protocol.jsonrpc import encode, read_params
-from mcp_django.protocol.uritemplate import check_uri
+from mcp_django.protocol.uritemplate import check_uri, lower_scheme
 from mcp_django.schema.arguments import InvalidArguments
 
 NOT_CACHEABLE = {"ttlMs": 0, "cacheScope": "private"}
@@ -81,6 +81,7 @@ def list_resources(call: Call) -> dict[str, Any] | None:
         describe=describe_resource,
         # For other callers, templates list entries here.
         is_private=bool(listing),
+        size=call.server.page_size,
     )
 
 
@@ -175,11 +176,25 @@ def is_readable(call: Call, uri: str) -> bool:
     For a template, only its function knows which rows the caller may read, so it runs; a fixed
     resource has no rows to check. Uses the database.
     """
-    reading = call.nested()
     try:
-        if isinstance(authorize_read(reading, uri), ResourceTemplate):
-            reading.to_result = lambda value: {}
-            invoke.run(reading)
+        component = authorize_read(call.nested(), uri)
+    except (MCPError, AccessRefused):
+        return False
+    return not isinstance(component, ResourceTemplate) or is_row_readable(call, component, uri)
+
+
+def is_row_readable(call: Call, template: ResourceTemplate, uri: str) -> bool:
+    """Return whether the function of a template returns something for this URI.
+
+    The caller has to be authorized for the template before. Uses the database.
+    """
+    reading = call.nested()
+    reading.catalog = call.server.catalog
+    reading.name, reading.component = uri, template
+    try:
+        _read_variables(reading)
+        reading.to_result = lambda value: {}
+        invoke.run(reading)
     except (MCPError, AccessRefused):
         return False
     return True
@@ -411,7 +426,7 @@ def get_skill(call: Call) -> dict[str, Any]:
     params = read_params(call.request.params, SkillParams)
     catalog = call.server.catalog
     skills = catalog.skills
-    skill = skills.entries.get(params.uri)
+    skill = skills.entries.get(lower_scheme(params.uri))
     is_authorized = authorize(call.principal, skill, siblings=catalog.resources.values())
     if skill is None or not is_authorized:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
@@ -477,7 +492,7 @@ def read_directory(call: Call) -> dict[str, Any]:
     sight = _SkillVisibility(call.principal)
     children = [
         (uri, one)
-        for uri, one in skills.directories.get(params.uri, {}).items()
+        for uri, one in skills.directories.get(lower_scheme(params.uri), {}).items()
         if any(map(sight.sees, _files_under(skills, uri, one)))
     ]
     if not children:

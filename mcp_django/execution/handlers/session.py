@@ -25,7 +25,8 @@ from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.resources import authorize_read, is_readable, not_found
 from mcp_django.execution.handlers.tasks import readable_task, task_capability
-from mcp_django.execution.policy import PermissionCache, is_visible
+from mcp_django.execution.policy import PermissionCache
+from mcp_django.execution.subscribed_resources import SubscribedResources, select_uris
 from mcp_django.execution.task_plan import declares_tasks
 from mcp_django.protocol import jsonrpc, projection
 from mcp_django.protocol.envelope import (
@@ -35,9 +36,9 @@ from mcp_django.protocol.envelope import (
 from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.revisions import HANDSHAKE, Revision, severity
-from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 from mcp_django.storage.sessions import ClientSession, TooManySubscriptions
+from mcp_django.tenants import refuse_elsewhere, why_no_streams
 
 
 class LevelParams(msgspec.Struct):
@@ -78,7 +79,8 @@ def authorize_subscription(call: Call) -> str:
     """
     if not call.can_stream:
         raise MethodNotFound(
-            "This server cannot send changes: it has no streams, since it runs under WSGI."
+            refuse_elsewhere("Subscriptions are")
+            or "This server cannot send changes: it has no streams, since it runs under WSGI."
         )
     uri = read_params(call.request.params, UriParams).uri
     # Not valid in a URI, and PostgreSQL cannot store it.
@@ -119,8 +121,7 @@ def _require_session(call: Call) -> ClientSession:
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
 
-# More URIs or tasks than this on one stream are left out of the acknowledgement.
-MAX_URIS = 1000
+# More tasks than this on one stream are left out of the acknowledgement.
 MAX_TASKS = 100
 
 
@@ -145,7 +146,7 @@ def listen(call: Call) -> Subscription:
     wanted = read_params(call.request.params, ListenParams).notifications
     available = capabilities(call.server, can_stream=call.can_stream)
     if not call.can_stream:
-        raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
+        raise MethodNotFound(why_no_streams())
     if not available:
         raise MethodNotFound("This server has no changes to listen for.")
     if wanted.task_ids and not declares_tasks(call):
@@ -161,7 +162,7 @@ def listen(call: Call) -> Subscription:
     }
     return Subscription(
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in available),
-        uris=_permitted_uris(call, wanted.resource_subscriptions[:MAX_URIS], permission_cache),
+        resources=_visible_resources(call, wanted.resource_subscriptions, permission_cache),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
@@ -170,29 +171,16 @@ def listen(call: Call) -> Subscription:
     )
 
 
-def _permitted_uris(
+def _visible_resources(
     call: Call, uris: list[str], permission_cache: PermissionCache
-) -> tuple[str, ...]:
-    """Return the URIs that the caller may subscribe to; hidden and unknown take the same time."""
-    wanted = dict.fromkeys(uris)
-    found = tuple(
-        uri for uri in wanted if may_subscribe(call, uri, permission_cache=permission_cache)
-    )
-    if len(found) < len(wanted):
-        permission_cache.check_all(call.server.catalog.readable_components())
-    return found
-
-
-def may_subscribe(call: Call, uri: str, *, permission_cache: PermissionCache | None = None) -> bool:
-    """Return whether the caller may see this resource and it allows subscriptions."""
-    try:
-        check_uri(uri)
-    except ValueError:
-        return False
-    component, _ = call.server.catalog.find_resource(uri) or (None, {})
-    if component is None or not component.subscribe:
-        return False
-    return is_visible(call.principal, component, permission_cache=permission_cache)
+) -> SubscribedResources:
+    """Return what the caller may subscribe to; hidden and unknown URIs take the same time."""
+    wanted = SubscribedResources(select_uris(uris))
+    catalog = call.server.catalog
+    visible = wanted.visible_to(call.principal, catalog, permission_cache)
+    if len(visible.uris) < len(wanted.uris):
+        permission_cache.check_all(catalog.readable_components())
+    return visible
 
 
 # ``initialize`` -----------------------------------------------------------------------------------
@@ -221,7 +209,7 @@ def negotiate(server: Server, request: Request) -> HandshakeResult:
     Raises:
         InvalidParams: no revision is requested, or the parameters are too large to be stored.
     """
-    params = read_params(request.params, InitializeParams)
+    params = read_params(request.params, InitializeParams, lenient=True)
     if is_too_deep(request.params, [params.capabilities, params.client_info]):
         raise InvalidParams(f"params are nested deeper than {MAX_DEPTH} levels")
     enabled = supported_revisions(server)
@@ -233,8 +221,24 @@ def negotiate(server: Server, request: Request) -> HandshakeResult:
         )
     revision = next((one for one in enabled if one.version == requested), enabled[0])
     return HandshakeResult(
-        revision, trim_capabilities(params.capabilities), trim_client_info(params.client_info)
+        revision,
+        trim_capabilities(_with_objects(params.capabilities)),
+        trim_client_info(params.client_info),
     )
+
+
+def _with_objects(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return capabilities with empty objects in place of the empty arrays that PHP clients send.
+
+    Two levels deep, such as ``{"elicitation": {"form": []}}``; what is deeper may be an array.
+    """
+    meant: dict[str, Any] = {}
+    for kind, declared in capabilities.items():
+        if isinstance(declared, dict):
+            meant[kind] = {name: {} if one == [] else one for name, one in declared.items()}
+        else:
+            meant[kind] = {} if declared == [] else declared
+    return meant
 
 
 def initialize_response(

@@ -6,6 +6,7 @@ a capability; both use the same tasks.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ from mcp_django.protocol.errors import TASKS, extension_declaration
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.text import clip
 from mcp_django.storage import task_rows
+from mcp_django.tenants import refuse_elsewhere
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -43,9 +45,22 @@ MAX_LISTED = 20
 # How long a request without a stream waits in its thread for the end of a task.
 WAIT_SECONDS = 10
 POLL_SECONDS = 0.1
-# How many such requests of a process wait at a time, so that threads remain for tools.
+# How many such requests of a process wait at a time, so that threads remain for tools: one of each
+# user, and one of all anonymous callers.
 MAX_WAITING = 2
-_waiting_slots = threading.BoundedSemaphore(MAX_WAITING)
+# The users whose requests wait, by key. A forked process begins with none.
+_waiting: set[str] = set()
+_waiting_lock = threading.Lock()
+
+
+def _reset_after_fork() -> None:
+    global _waiting_lock  # noqa: PLW0603 - a copied lock may be locked
+    _waiting.clear()
+    _waiting_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class TaskParams(msgspec.Struct, rename="camel"):
@@ -152,16 +167,24 @@ def task_result(call: Call) -> dict[str, Any] | TaskWait:
     Raises:
         MCPError: the call ended with this error.
         InvalidRequest: the request has no stream, and the task does not end within
-            ``WAIT_SECONDS``, or ``MAX_WAITING`` requests wait already.
+            ``WAIT_SECONDS``, or another request of the user, or ``MAX_WAITING`` in all, wait.
     """
     row = _usable_task(call)
-    if not row.is_terminal and call.can_ask:
+    if row.is_terminal:
+        return task_outcome(call, row)
+    if call.can_ask:
         return TaskWait(row.pk)
-    if not row.is_terminal and _waiting_slots.acquire(blocking=False):
+    user_key = call.principal.user_key
+    with _waiting_lock:
+        may_wait = len(_waiting) < MAX_WAITING and user_key not in _waiting
+        if may_wait:
+            _waiting.add(user_key)
+    if may_wait:
         try:
             row = wait_for_task(call)
         finally:
-            _waiting_slots.release()
+            with _waiting_lock:
+                _waiting.discard(user_key)
     return task_outcome(call, row)
 
 
@@ -235,7 +258,7 @@ def _check_support(call: Call) -> None:
 
     Raises:
         MissingCapability: the request does not declare the extension.
-        MethodNotFound: no tool runs as a task.
+        MethodNotFound: no tool runs as a task, or the site has no tasks.
     """
     if call.revision.extensions and not declares_tasks(call):
         raise MissingCapability(
@@ -243,7 +266,9 @@ def _check_support(call: Call) -> None:
             data={"requiredCapabilities": extension_declaration(TASKS)},
         )
     if not has_task_tools(call.server.catalog):
-        raise MethodNotFound("No tool of this server runs as a task.")
+        raise MethodNotFound(
+            refuse_elsewhere("Tasks are") or "No tool of this server runs as a task."
+        )
 
 
 def _own_task(call: Call) -> Task:

@@ -18,10 +18,10 @@ from mcp_django.execution.handlers.listing import common_members, list_page
 from mcp_django.execution.plan import ComponentMethod
 from mcp_django.execution.policy import is_visible
 from mcp_django.execution.quotas import consume
-from mcp_django.execution.task_plan import TaskRequestParams, task_support
+from mcp_django.execution.task_plan import TaskRequestParams, has_task_tools, task_support
 from mcp_django.protocol import headers
-from mcp_django.protocol.jsonrpc import read_params
-from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.protocol.jsonrpc import is_empty_array, read_params
+from mcp_django.schema.arguments import ArgumentSource, InvalidArguments, with_objects
 
 
 class CallParams(TaskRequestParams, kw_only=True):
@@ -36,7 +36,7 @@ def list_tools(call: Call) -> dict[str, Any]:
     catalog = call.catalog
     assert catalog is not None
     shown = partial(describe_tool, principal=call.principal, catalog=catalog)
-    if call.revision.tasks:
+    if call.revision.tasks and has_task_tools(catalog):
         shown = partial(_with_task_support, describe=shown)
     return list_page(call, catalog.tools.values(), member="tools", describe=shown)
 
@@ -95,7 +95,7 @@ def _read_arguments(call: Call) -> None:
     params: CallParams = call.params  # type: ignore[assignment]
     raw = bytes(params.arguments)
     if not raw.startswith(b"{"):
-        raw = _arguments_object(raw)
+        raw = _arguments_object(raw, is_lenient=not call.revision.stateless)
     call.raw_arguments = raw
     call.record.note_authorized(raw)
     if tool.header_parameters and call.revision.stateless and (given := call.headers) is not None:
@@ -105,19 +105,41 @@ def _read_arguments(call: Call) -> None:
     try:
         call.arguments = arguments.parse(raw)
     except InvalidArguments as exc:
-        call.record.note_invalid_arguments(exc.problems)
-        # A call with invalid arguments counts as a use too.
-        consume(call)
-        call.result = results.tool_error(str(exc))
-        return
+        invalid = exc if call.revision.stateless else _parse_with_objects(call, arguments, exc)
+        if invalid is not None:
+            call.record.note_invalid_arguments(invalid.problems)
+            # A call with invalid arguments counts as a use too.
+            consume(call)
+            call.result = results.tool_error(str(invalid))
+            return
     call.to_result = partial(results.tool_result, tool)
     call.to_error = partial(results.tool_failure, tool, call.envelope.revision)
 
 
-def _arguments_object(raw: bytes) -> bytes:
-    """Return the arguments as the JSON of an object; absent and null mean an empty object."""
+def _parse_with_objects(
+    call: Call, source: ArgumentSource, invalid: InvalidArguments
+) -> InvalidArguments | None:
+    """Parse the arguments with empty objects for empty arrays; return what is invalid then."""
+    try:
+        meant = with_objects(call.raw_arguments, source.json_schema)
+        if meant == call.raw_arguments:
+            return invalid
+        call.arguments = source.parse(meant)
+    except InvalidArguments as exc:
+        return exc
+    except (msgspec.MsgspecError, RecursionError):
+        return invalid
+    call.raw_arguments = meant
+    return None
+
+
+def _arguments_object(raw: bytes, *, is_lenient: bool) -> bytes:
+    """Return the arguments as the JSON of an object; absent and null mean an empty object.
+
+    So does an empty array if ``is_lenient``: PHP clients of handshake revisions send it.
+    """
     raw = raw.strip()
-    if raw == b"null":
+    if raw == b"null" or (is_lenient and is_empty_array(raw)):
         return b"{}"
     if not raw.startswith(b"{"):
         raise InvalidParams("params.arguments must be an object.")

@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.db.models import CharField, Func, Value
 from django.test import override_settings
+from psycopg.sql import SQL
 
 from tests.runtime.governor.reading import (
     count_names,
@@ -86,6 +87,66 @@ def test_neither_do_several_in_a_row() -> None:
         assert read(attack).is_error, first
         assert not names(), first
         assert settings() == before
+        assert still_writes()
+
+
+ENDS = [
+    "COMMIT",
+    "/* c */ END",
+    "-- x\n/* a /* b */ c */ COMMIT AND CHAIN",
+    b"COMMIT",
+    SQL("COMMIT"),
+    "ROLLBACK",
+    "ABORT",
+    "PREPARE/**/TRANSACTION 'x'",
+]
+
+
+@pytest.mark.parametrize("sql", ENDS, ids=str)
+def test_a_transaction_in_progress_goes_on(sql: Any) -> None:
+    def end_it() -> None:
+        say(sql)
+
+    with transaction.atomic():
+        Group.objects.create(name="undone")
+        assert "may only read" in read(end_it).text
+        assert names() == {"undone"}
+        transaction.set_rollback(True)
+    assert not names()
+    assert still_writes()
+
+
+def test_a_keyword_after_a_comment_ends_nothing() -> None:
+    def choose() -> str:
+        return str(fetch("/* commit */ SELECT CASE WHEN true THEN 'a' END")[0][0])
+
+    with transaction.atomic():
+        Group.objects.create(name="kept")
+        assert read(choose).text == "a"
+    assert names() == {"kept"}
+
+
+def test_what_runs_without_execute_is_rejected_too(is_inside: bool) -> None:
+    say(f"CREATE FUNCTION pg_temp.writing() RETURNS void LANGUAGE sql AS $$ {WRITE} $$")
+
+    def call_procedure() -> None:
+        with connection.cursor() as cursor:
+            cursor.callproc(SQL("pg_temp.writing"))
+
+    def copy() -> None:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy("COPY auth_group (name) FROM STDIN") as rows,
+        ):
+            rows.write_row(["written"])
+
+    def stream() -> None:
+        with connection.cursor() as cursor:
+            list(cursor.stream(f"{WRITE} RETURNING id"))
+
+    for function in (call_procedure, copy, stream):
+        assert read(function).is_error
+        assert not names()
         assert still_writes()
 
 

@@ -17,9 +17,13 @@ TOLD = (
     "tool 'write_name' may only read data, but tried to write. Nothing was changed. This is a "
     "server error. The error was logged."
 )
-# It never ends by itself, on either database, before its first row or after it.
+# It does not end in time on any database, before its first row or after it. MariaDB ends the
+# recursion after a thousand rows.
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-SLOW = (f"{ENDLESS} SELECT count(*) FROM c", f"{ENDLESS} SELECT x FROM c WHERE x = 1 OR x < 0")
+SLOW = (
+    f"{ENDLESS} SELECT count(*) FROM c, c AS d, c AS e",
+    f"{ENDLESS} SELECT c.x FROM c, c AS d, c AS e WHERE c.x + d.x + e.x = 3 OR c.x < 0",
+)
 
 
 def read(function: Callable[..., Any], /, **options: Any) -> CallResult:
@@ -62,7 +66,7 @@ def fetch(sql: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def say(sql: str) -> None:
+def say(sql: Any) -> None:
     """Run a statement that has no rows."""
     with connection.cursor() as cursor:
         cursor.execute(sql)

@@ -70,7 +70,7 @@ def by_fetchall() -> int:
 def by_fetchmany() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT name FROM auth_group")
-        return sum(len(rows) for rows in iter(lambda: cursor.fetchmany(4), []))
+        return sum(len(rows) for rows in iter(lambda: list(cursor.fetchmany(4)), []))
 
 
 def by_fetchone() -> int:
@@ -87,7 +87,9 @@ def by_looping() -> int:
 
 def by_what_execute_returns() -> int:
     with connection.cursor() as cursor:
-        found = cursor.execute("SELECT name FROM auth_group") or cursor
+        found = cursor.execute("SELECT name FROM auth_group")
+        # PostgreSQL and SQLite return the cursor, MariaDB the number of rows.
+        found = found if hasattr(found, "fetchall") else cursor
         return len(found.fetchall())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.runtime.governor.reading import (
     atomic_requests,
     count_names,
     fetch,
+    names,
     read,
     say,
     still_writes,
@@ -41,6 +43,31 @@ def test_a_statement_cannot_switch_it_off() -> None:
         assert "must not use the pragma" in read(escape).text
         assert "may only read" in read(swallow).text
         assert still_writes()
+
+
+@pytest.mark.parametrize("sql", ["COMMIT", "/* c */ END", "-- x\nROLLBACK", "; COMMIT"])
+def test_a_transaction_in_progress_goes_on(sql: str) -> None:
+    def end_it() -> None:
+        say(sql)
+
+    with transaction.atomic():
+        Group.objects.create(name="undone")
+        assert read(end_it).is_error
+        assert names() == {"undone"}
+        transaction.set_rollback(True)
+    assert not names()
+    assert still_writes()
+
+
+def test_a_script_is_refused() -> None:
+    def run_script() -> None:
+        with connection.cursor() as cursor:
+            cursor.executescript("INSERT INTO auth_group (name) VALUES ('written')")
+
+    for surroundings in (nullcontext(), transaction.atomic()):
+        with surroundings:
+            assert "one statement at a time" in read(run_script).text
+            assert still_writes()
 
 
 def test_what_the_site_switched_on_stays_on() -> None:

@@ -11,7 +11,7 @@ from tests.runtime.governor.test_limits import TOO_MANY_ROWS, TOO_MANY_STATEMENT
 
 @pytest.fixture
 def _another_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that cannot be told to be read-only, as MySQL cannot."""
+    """A database that cannot be told to be read-only, as Oracle cannot."""
     monkeypatch.setattr(query_limits, "ENFORCEMENT_BY_VENDOR", {})
 
 

@@ -1,0 +1,167 @@
+"""The resources that one stream subscribes to, and which of them its caller may read.
+
+The client chooses how many URIs there are and how long they are, so nothing is repeated for each
+of them on a timer. A URI is resolved once for each catalog. Permissions are checked for each
+resource or template. Whether the caller may read a row is known only to the function of its
+template, which runs for a URI when the answer matters: when it is acknowledged, and when the
+resource has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import monotonic
+
+from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Catalog
+from mcp_django.core.resource import ReadableComponent, ResourceTemplate
+from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.call import Call
+from mcp_django.execution.handlers.resources import find_readable, is_row_readable
+from mcp_django.execution.policy import PermissionCache, authorize, is_visible
+from mcp_django.protocol.uritemplate import lower_scheme
+from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS
+
+# How long the rows of one stream are checked at a time; then the streams of others have their turn.
+ROWS_SECONDS = 1.0
+
+
+class SubscribedResources:
+    """The resources of one stream; ``older`` is what the stream subscribed to before.
+
+    Its stream owns it, and calls one method at a time. What is known of the URIs in ``older`` is
+    taken over. ``uris`` are those with their schemes in lower case.
+    """
+
+    def __init__(self, uris: Iterable[str], older: SubscribedResources | None = None) -> None:
+        self.spellings: dict[str, str] = {}
+        """Each URI as the client wrote it, which it compares with the notifications."""
+        for uri in uris:
+            self.spellings.setdefault(lower_scheme(uri), uri)
+        self.uris = tuple(self.spellings)
+        self._catalog: Catalog | None = None
+        self._components: Mapping[str, ReadableComponent | None] = {}
+        """What serves each URI; ``None`` for one that cannot be subscribed to."""
+        self._permitted: frozenset[int] = frozenset()
+        """The components that the caller may read, by identity: the catalog keeps them alive."""
+        self._rows: dict[str, bool] = {}
+        """Whether the caller may read the row of a URI, as last checked."""
+        if older is not None:
+            self._catalog, self._permitted = older._catalog, older._permitted
+            self._components = {
+                uri: older._components[uri] for uri in self.uris if uri in older._components
+            }
+            self._rows = {uri: older._rows[uri] for uri in self.uris if uri in older._rows}
+
+    def visible_to(
+        self, principal: Principal, catalog: Catalog, permission_cache: PermissionCache
+    ) -> SubscribedResources:
+        """Return those that the caller may know of and that allow subscriptions."""
+        self._resolve(catalog)
+        self._permitted = frozenset(
+            key
+            for key, component in self._distinct().items()
+            if is_visible(principal, component, permission_cache=permission_cache)
+        )
+        permitted = filter(self._is_permitted, self.uris)
+        return SubscribedResources(map(self.spellings.__getitem__, permitted), self)
+
+    def needs_authorization(self, catalog: Catalog) -> bool:
+        """Return whether ``authorize`` has to be called: a URI is new, or the catalog changed."""
+        return catalog is not self._catalog or len(self._components) < len(self.uris)
+
+    def authorize(self, call: Call) -> None:
+        """Check the permissions of the caller again, once for each resource or template.
+
+        For a thread: it may query the database.
+        """
+        self._resolve(call.server.catalog)
+        cache = PermissionCache(call.principal)
+        self._permitted = frozenset(
+            key
+            for key, component in self._distinct().items()
+            if _may_use(call.principal, component, cache)
+        )
+
+    def forget_rows(self) -> None:
+        """Forget which rows the caller may read, so that they are checked before they matter."""
+        self._rows = {}
+
+    def unchecked(self, uris: Iterable[str]) -> list[str]:
+        """Return those of these URIs whose rows have to be checked before ``covers`` is known."""
+        return [
+            uri
+            for uri in uris
+            if uri not in self._rows
+            and isinstance(self._components.get(uri), ResourceTemplate)
+            and self._is_permitted(uri)
+        ]
+
+    def check_rows(self, call: Call, uris: Iterable[str]) -> None:
+        """Check with the functions of templates whether the caller may read these URIs now.
+
+        At least the first one is checked, and no other after ``ROWS_SECONDS``. For a thread: the
+        site's functions run.
+        """
+        cache = PermissionCache(call.principal)
+        until = monotonic() + ROWS_SECONDS
+        for number, uri in enumerate(uris):
+            if number and monotonic() >= until:
+                return
+            template = self._components.get(uri)
+            self._rows[uri] = (
+                isinstance(template, ResourceTemplate)
+                and _may_use(call.principal, template, cache)
+                and is_row_readable(call, template, uri)
+            )
+
+    def covers(self, uri: str) -> bool:
+        """Return whether the caller may be notified of a change, as last checked."""
+        if not self._is_permitted(uri):
+            return False
+        is_row = isinstance(self._components[uri], ResourceTemplate)
+        return not is_row or self._rows.get(uri, False)
+
+    def _resolve(self, catalog: Catalog) -> None:
+        known = self._components if catalog is self._catalog else {}
+        self._components = {
+            uri: known[uri] if uri in known else _find(catalog, uri) for uri in self.uris
+        }
+        self._catalog = catalog
+
+    def _distinct(self) -> dict[int, ReadableComponent]:
+        return {id(one): one for one in self._components.values() if one is not None}
+
+    def _is_permitted(self, uri: str) -> bool:
+        return id(self._components.get(uri)) in self._permitted
+
+
+def _find(catalog: Catalog, uri: str) -> ReadableComponent | None:
+    component = find_readable(catalog, uri)
+    return component if component is not None and component.subscribe else None
+
+
+def _may_use(
+    principal: Principal, component: ReadableComponent, permission_cache: PermissionCache
+) -> bool:
+    try:
+        return authorize(principal, component, permission_cache=permission_cache)
+    except (AccessRefused, MCPError):
+        return False
+
+
+def select_uris(uris: Iterable[str]) -> list[str]:
+    """Return those URIs that one stream may subscribe to: as many as a session may.
+
+    A URI that does not fit into what is left of ``MAX_SUBSCRIBED_CHARACTERS`` is left out, and
+    shorter ones after it are not: a session refuses single subscriptions in the same way.
+    """
+    selected: dict[str, None] = {}
+    size = 0
+    for uri in uris:
+        if len(selected) >= MAX_SUBSCRIPTIONS:
+            break
+        if uri not in selected and size + len(uri) <= MAX_SUBSCRIBED_CHARACTERS:
+            selected[uri] = None
+            size += len(uri)
+    return list(selected)
