@@ -62,9 +62,9 @@ class MCPServer:
     the tools of registered models require an additional scope, ``shop:read`` or ``shop:write``,
     with the label of the model's app or the given string as the prefix. ``resource_url`` is the
     URL that tokens are issued for, needed if the URLconf of this site does not contain the
-    endpoint. ``page_size`` is the number of entries per page of a list. If more than ``generic``
-    models are registered, one generic set of tools replaces the per-model tools (``True``:
-    always, ``False``, the default: never). ``upstream`` names a provider of
+    endpoint. ``page_size`` is the number of resources per page of their list. If more than
+    ``generic`` models are registered, one generic set of tools replaces the per-model tools
+    (``True``: always, ``False``, the default: never). ``upstream`` names a provider of
     ``OAUTH["UPSTREAM"]`` that users must connect before a client gets a token for this server.
     ``rate`` contains the rate limits of the whole server. ``log_arguments`` adds the values of
     arguments to the call log. Both override the settings of the same name.
@@ -290,7 +290,7 @@ class MCPServer:
 
     @property
     def page_size(self) -> int:
-        """The number of entries per page of a list."""
+        """The number of resources per page of their list."""
         return self._page_size or get_settings().page_size
 
     @property

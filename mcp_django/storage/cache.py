@@ -29,13 +29,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from asgiref.sync import async_to_sync
-from django.apps import apps
 from django.core.signals import setting_changed
 from django.db import Error
 from django.dispatch import receiver
@@ -44,7 +43,6 @@ from django.utils.asyncio import async_unsafe
 from mcp_django.conf import get_settings
 from mcp_django.storage.databases import (
     IDLE_SECONDS,
-    TENANT_APPS,
     close_kept_connections,
     has_kept_connections,
     has_open_transaction,
@@ -58,6 +56,7 @@ from mcp_django.storage.inbox import has_other_workers, is_registered
 from mcp_django.storage.pubsub import get_hub, notify_other_processes, shared_layer
 from mcp_django.storage.versions import TAGS
 from mcp_django.storage.writer import LoopResults, busy_error, set_outcome
+from mcp_django.tenants import thread_context
 
 logger = logging.getLogger("mcp_django")
 
@@ -88,21 +87,16 @@ MAX_WAITING: Final = 10_000
 
 def confirm_seconds() -> float:
     """Return how long a value may be used; 0 if each request asks."""
-    return 0 if _has_tenants() else wanted_seconds()
+    return 0 if thread_context() else wanted_seconds()
 
 
 def wanted_seconds() -> float:
-    """Return ``CONFIRM_SECONDS``, which is not used if an app chooses the tenant of connections."""
+    """Return ``CONFIRM_SECONDS``, which is not used on sites with tenants."""
     wanted = get_settings().confirm_seconds
     if wanted is not None:
         return wanted
     # What a test changes by ``update()`` counts at once.
     return 0 if is_under_test() else 1
-
-
-@cache
-def _has_tenants() -> bool:
-    return any(map(apps.is_installed, TENANT_APPS))
 
 
 class Confirmed(NamedTuple, Generic[V]):
@@ -506,7 +500,6 @@ async def _running_loop() -> asyncio.AbstractEventLoop:
 @receiver(setting_changed, dispatch_uid="mcp_django.cache")
 def _setting_changed(*, setting: str, **kwargs: Any) -> None:
     if setting in ("MCP_DJANGO", "INSTALLED_APPS"):
-        _has_tenants.cache_clear()
         clear_caches()
 
 

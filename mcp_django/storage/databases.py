@@ -58,6 +58,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
 
 from mcp_django.conf import get_settings
+from mcp_django.tenants import thread_context
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -510,13 +511,15 @@ def _keep(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 def is_keepable(database: Mapping[str, Any]) -> bool:
     """Return whether threads of this package keep connections to a database open.
 
-    Not with ``KEEP_CONNECTIONS`` at ``False``, not if the site keeps them by itself
+    Not with ``KEEP_CONNECTIONS`` at ``False``, not on a site with tenants, whose next request would
+    find the tenant of the last one, not if the site keeps them by itself
     (``CONN_MAX_AGE``, a connection pool), and not with ``AUTOCOMMIT`` at ``False``, where an open
     connection may hold a transaction.
     """
     wanted = get_settings().keep_connections
     return (
         (not is_under_test() if wanted is None else wanted)
+        and not thread_context()
         and database["CONN_MAX_AGE"] == 0
         and database["AUTOCOMMIT"]
         and not database["OPTIONS"].get("pool")
@@ -526,11 +529,6 @@ def is_keepable(database: Mapping[str, Any]) -> bool:
 def is_under_test() -> bool:
     """Return whether a test runner has prepared the process."""
     return hasattr(mail, "outbox")
-
-
-# Each of these apps sets the schema or the tenant of a connection for the rest of its session, so
-# what a thread of this package reads would be that of any tenant.
-TENANT_APPS = ("django_tenants", "django_pgschemas", "tenant_schemas")
 
 
 # The storage thread -------------------------------------------------------------------------------

@@ -218,6 +218,10 @@ class Hub:
         self._listeners: dict[TopicKey, set[Listener]] = {}
         self._numbered: dict[str, TopicKey] = {}
         """The numbered topics that have listeners, by the digests of their rows."""
+        self._unnumbered: dict[TopicKey, None] = {}
+        """The others, of which a stream has a few; only these are gone through at each poll."""
+        self._kinds: Counter[str] = Counter()
+        """How many topics of each kind have listeners."""
         self._versions: dict[TopicKey, int] = {}
         """The last seen version of each topic, or its number if it is numbered."""
         self._preparing: Counter[TopicKey] = Counter()
@@ -250,8 +254,11 @@ class Hub:
         for topic in kept:
             if topic not in self._listeners:
                 self._listeners[topic] = set()
+                self._kinds[topic.kind] += 1
                 if topic.is_numbered:
                     self._numbered[topic.digest] = topic
+                else:
+                    self._unnumbered[topic] = None
             self._listeners[topic].add(listener)
         if kept and self._supervisor is None:
             self._supervisor = self._loop.create_task(self._supervise())
@@ -267,8 +274,11 @@ class Hub:
         listeners.discard(listener)
         if not listeners and self._listeners.pop(topic, None) is not None:
             self._versions.pop(topic, None)
+            self._kinds[topic.kind] -= 1
             if topic.is_numbered:
                 del self._numbered[topic.digest]
+            else:
+                del self._unnumbered[topic]
         if not self._listeners and self._supervisor is not None:
             self._supervisor.cancel()
             self._supervisor = None
@@ -428,7 +438,7 @@ class Hub:
     async def _write_heartbeats(self) -> None:
         while True:
             # Only the streams of sessions could be closed as lost by another process.
-            if any(topic.kind in ("session", "standing") for topic in self._listeners):
+            if self._kinds["session"] or self._kinds["standing"]:
                 await self._query(inbox.ensure_heartbeat)
             # After a failure, write the heartbeat as soon as the database is available again.
             await asyncio.sleep(
@@ -462,7 +472,7 @@ class Hub:
             await asyncio.sleep(poll_seconds())
             if self._numbered:
                 await self.poll_numbered()
-            versioned = [one for one in self._listeners if one.has_version and not one.is_numbered]
+            versioned = [one for one in self._unnumbered if one.has_version]
             await self._compare_versions([topic for topic in versioned if not topic.is_revocation])
             await self._compare_callers([topic for topic in versioned if topic.is_revocation])
             await self._poll_inbox()
@@ -477,7 +487,7 @@ class Hub:
             self._revoked_version = version or 0
 
     async def _poll_inbox(self) -> None:
-        sessions = {int(topic.uri): topic for topic in self._listeners if topic.kind == "session"}
+        sessions = {int(topic.uri): topic for topic in self._unnumbered if topic.kind == "session"}
         if not sessions:
             return
         for pk in await self._query(partial(inbox.sessions_with_messages, sessions)) or ():

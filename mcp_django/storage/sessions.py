@@ -40,6 +40,7 @@ from mcp_django.protocol.envelope import Envelope, read_handshake_meta
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
+from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, forget, list_delay
 from mcp_django.storage.cleanup import GRACE_SECONDS
 from mcp_django.storage.databases import (
@@ -513,7 +514,7 @@ def add_subscription(session_pk: int, uri: str) -> bool:
     Raises:
         TooManySubscriptions: the session has the maximum number.
     """
-    digest = _digest(uri)
+    digest = _digest(lower_scheme(uri))
     found = rows(tables.Subscription)
     mine = found.filter(session=session_pk)
     if mine.filter(digest=digest).exists():
@@ -529,7 +530,11 @@ def add_subscription(session_pk: int, uri: str) -> bool:
 
 def remove_subscription(session_pk: int, uri: str) -> bool:
     """Delete a subscription; return whether there was one."""
-    ended, _ = rows(tables.Subscription).filter(session=session_pk, digest=_digest(uri)).delete()
+    ended, _ = (
+        rows(tables.Subscription)
+        .filter(session=session_pk, digest=_digest(lower_scheme(uri)))
+        .delete()
+    )
     return bool(ended)
 
 
@@ -559,7 +564,7 @@ def _digest(text: str) -> str:
 # Sessions in memory -------------------------------------------------------------------------------
 
 
-def _do_nothing() -> None:
+def _do_nothing(uris: Collection[str]) -> None:
     return None
 
 
@@ -573,21 +578,34 @@ class MemorySession(ClientSession):
     log_level: str | None = None
     digest: str = ""
     uris: dict[str, None] = field(default_factory=dict)
-    on_change: Callable[[], None] = _do_nothing
-    """Called, in any thread, when the subscriptions change."""
+    on_change: Callable[[Collection[str]], object] = _do_nothing
+    """Called, in any thread, with the new subscriptions when the subscriptions have changed."""
+    hold: Callable[[Collection[str]], object] = _do_nothing
+    """Called, in any thread, with all subscriptions before they change; it may refuse them."""
 
     def set_log_level(self, level: str) -> None:
         """Store the log level of all calls that follow."""
         self.log_level = level
 
     def subscribe(self, uri: str) -> None:
-        """Notify the client of changes of a resource from now on."""
-        if len(self.uris) >= MAX_SUBSCRIPTIONS and uri not in self.uris:
-            raise TooManySubscriptions
-        self.uris[uri] = None
-        self.on_change()
+        """Notify the client of changes of a resource from now on.
+
+        Raises:
+            TooManySubscriptions: the session has the maximum number.
+        """
+        uris = [*self.uris]
+        if lower_scheme(uri) not in map(lower_scheme, uris):
+            size = sum(map(len, uris)) + len(uri)
+            if len(uris) >= MAX_SUBSCRIPTIONS or size > MAX_SUBSCRIBED_CHARACTERS:
+                raise TooManySubscriptions
+            self.hold([*uris, uri])
+            self.uris[uri] = None
+        self.on_change([uri])
 
     def unsubscribe(self, uri: str) -> None:
         """Stop notifying the client of changes of a resource."""
-        self.uris.pop(uri, None)
-        self.on_change()
+        for known in [*self.uris]:
+            if lower_scheme(known) == lower_scheme(uri):
+                del self.uris[known]
+        self.hold([*self.uris])
+        self.on_change([])

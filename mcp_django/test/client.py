@@ -296,7 +296,7 @@ class MCPClient(_TaskMethods):
         if not isinstance(opened, Call):
             result_of(opened)
             raise TypeError("The server answered subscriptions/listen without a stream.")
-        place = listen_stream.acquire_stream_slot(opened.principal, opened.http_request)
+        place = listen_stream.acquire_listen_slot(opened)
         stream = listen_stream.subscription_events(opened, place)
         try:
             yield _messages(stream)

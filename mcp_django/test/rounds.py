@@ -283,11 +283,13 @@ class _WriteRecorder:
     def _record(
         self,
         execute: Callable[..., Any],
-        sql: str,
+        sql: Any,
         params: Any,
         many: bool,  # noqa: FBT001 - Django's signature
         context: Any,
     ) -> Any:
-        if _WRITE.match(sql) and not _OWN.search(sql):
-            self.statements.append(sql)
+        # psycopg and MySQL drivers take bytes, and psycopg has objects for composed statements.
+        text = sql.decode("latin-1") if isinstance(sql, bytes) else str(sql)
+        if _WRITE.match(text) and not _OWN.search(text):
+            self.statements.append(text)
         return execute(sql, params, many, context)

@@ -11,14 +11,22 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from mcp_django.conf import get_settings
 from mcp_django.core.context import Cancellation
-from mcp_django.exceptions import InternalError, InvalidRequest, MCPError, RequestCancelled
+from mcp_django.exceptions import (
+    AccessRefused,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    MCPError,
+    RequestCancelled,
+    Unauthorized,
+)
 from mcp_django.execution import invoke
 from mcp_django.execution.call import Call, Result
 from mcp_django.execution.invoke import time_limit
@@ -29,16 +37,17 @@ from mcp_django.execution.threads import (
     get_pool,
     run_with_request_signals,
 )
-from mcp_django.protocol import jsonrpc
 from mcp_django.transports import drain, listen
 from mcp_django.transports.cancellation import cancellation_poller
 from mcp_django.transports.client_requests import ClientAnswers, ask_client
 from mcp_django.transports.exchange import (
+    BASE_HEADERS,
     Message,
     Pending,
     Reply,
     Stream,
     Work,
+    access_reply,
     error_reply,
 )
 from mcp_django.transports.outgoing import (
@@ -49,6 +58,7 @@ from mcp_django.transports.outgoing import (
     Outgoing,
     StreamPort,
     encode_events,
+    encode_message,
 )
 
 T = TypeVar("T")
@@ -61,9 +71,7 @@ def run_work(work: Work) -> Reply | Pending:
     """Run a call in this thread and return its reply, or the stream on which it continues."""
     call = work.call
     try:
-        if call.revision.stateless:
-            return _answered(work, invoke.run(call))
-        with cancellation_poller.poll_during(call):
+        with nullcontext() if call.revision.stateless else cancellation_poller.poll_during(call):
             result = invoke.run_until_cancelled(call)
         return _answered(work, result)
     except MCPError as exc:
@@ -79,9 +87,8 @@ async def arun_work(work: Work) -> Reply | Stream:
     call = work.call
     if not call.envelope.revision.stateless:
         return await _arun_in_session(work)
-    is_async = call.component.function.is_async
     try:
-        result = await (invoke.arun if is_async else invoke.run_from_event_loop)(call)
+        result = await (invoke.arun if work.is_async else invoke.run_from_event_loop)(call)
         return Reply(status=200, headers=work.headers, body=encode_response(call, result))
     except MCPError as exc:
         return _failed(work, exc)
@@ -138,7 +145,11 @@ def _failed(work: Work, exc: MCPError) -> Reply:
     call = work.call
     if _is_cancelled(work):
         exc = RequestCancelled()
-    reply = error_reply(exc, call.request.id, call.revision)
+    if isinstance(exc, (Unauthorized, Forbidden)) and isinstance(exc.__cause__, AccessRefused):
+        # As if it had come now: clients get a new token after a 401 with a challenge.
+        reply = access_reply(exc.__cause__)
+    else:
+        reply = error_reply(exc, call.request.id, call.revision)
     extra = tuple(pair for pair in work.headers if pair not in reply.headers)
     return replace(reply, headers=(*reply.headers, *extra))
 
@@ -156,10 +167,37 @@ def _cancelled(work: Work) -> Reply:
 
 # Calls answered with a stream ---------------------------------------------------------------------
 
+# How long a client waits for the first byte of a call that sends no messages yet.
+START_SECONDS = 5
+
 
 def stream(call: Call) -> AsyncGenerator[bytes, None]:
     """Return a call's messages as server-sent events: its notifications, then its response."""
     return encode_events(call, messages(call))
+
+
+async def stream_or_reply(call: Call) -> AsyncGenerator[bytes, None] | Reply:
+    """Run a call; return its reply if it ends in time without a message before, else its events.
+
+    A document may have any size, and an event may not.
+    """
+    said = messages(call, start_seconds=min(START_SECONDS, get_settings().keepalive_seconds))
+    try:
+        first = await anext(said)
+    except MCPError as exc:
+        return _failed(Work(call=call, headers=BASE_HEADERS), exc)
+    if first.is_response:
+        await said.aclose()
+        return Reply(status=200, headers=BASE_HEADERS, body=first.body)
+
+    async def begun() -> Messages:
+        async with aclosing(said):
+            yield KEEPALIVE
+            yield first
+            async for message in said:
+                yield message
+
+    return encode_events(call, begun())
 
 
 async def messages(
@@ -167,12 +205,14 @@ async def messages(
     *,
     answers: ClientAnswers | None = None,
     first: Result | None = None,
+    start_seconds: float = 0,
 ) -> Messages:
     """Run a call and yield its messages as they are sent.
 
     ``answers`` receives the responses of a client of a handshake revision to the call's client
     requests (elicitation, sampling, roots). ``first`` is the result of a call that already ran
-    and returned its first client requests.
+    and returned its first client requests. The stream begins at once, or with ``start_seconds``
+    when that time is over or there is a message.
 
     Closing the generator cancels the call, as a client does by closing the response stream: an
     async function is cancelled; for a synchronous one ``ctx.cancelled`` is set and its result is
@@ -183,35 +223,45 @@ async def messages(
     """
     mailbox = Mailbox()
     revoked = asyncio.Event()
-    # Proxies and hosts time out on a stream whose first byte is late.
-    yield KEEPALIVE
-    running = asyncio.ensure_future(_run_to_response(call, mailbox, answers, first))
+    if not start_seconds:
+        _note_begun(call)
+        # Proxies and hosts time out on a stream whose first byte is late.
+        yield KEEPALIVE
+    running = asyncio.ensure_future(_run_to_result(call, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
     try:
         with (
             drain.cancel_at_drain_deadline(running),
             _cancel_on_revocation(call, revoked, running),
         ):
+            patience = start_seconds or get_settings().keepalive_seconds
             while not running.done():
-                if not await mailbox.wait(get_settings().keepalive_seconds):
+                if not await mailbox.wait(patience):
+                    _note_begun(call)
                     yield KEEPALIVE
+                patience = get_settings().keepalive_seconds
                 for message in mailbox.take():
-                    yield _outgoing(message)
+                    yield _outgoing(call, message)
         for message in mailbox.take():
-            yield _outgoing(message)
+            yield _outgoing(call, message)
         if running.cancelled() and revoked.is_set():
             raise InvalidRequest("Your access was revoked; the call was cancelled.")
         if running.cancelled():
             raise InternalError("The server is shutting down; send the request again.")
-        yield Outgoing(running.result(), is_response=True)
+        yield Outgoing(encode_response(call, running.result()), is_response=True)
     finally:
         call.cancellation.expire()
         running.cancel()
 
 
+def _note_begun(call: Call) -> None:
+    if call.stream is not None:
+        call.stream.has_begun = True
+
+
 @contextmanager
 def _cancel_on_revocation(
-    call: Call, revoked: asyncio.Event, running: asyncio.Future[bytes]
+    call: Call, revoked: asyncio.Event, running: asyncio.Future[Result]
 ) -> Iterator[None]:
     """Cancel the call if the caller's access is revoked, but not if the credential expires."""
 
@@ -229,12 +279,12 @@ def _cancel_on_revocation(
         yield
 
 
-async def _run_to_response(
+async def _run_to_result(
     call: Call,
     mailbox: Mailbox,
     answers: ClientAnswers | None,
     first: Result | None,
-) -> bytes:
+) -> Result:
     port = StreamPort(call, mailbox)
     result = first or await invoke.run_from_event_loop(call, port)
     while answers is not None and result.get("resultType") == "input_required":
@@ -243,13 +293,13 @@ async def _run_to_response(
         asked = result["inputRequests"]
         interaction.resume(await ask_client(call, asked, answers, mailbox.put))
         result = await invoke.run_from_event_loop(call, port)
-    return encode_response(call, result)
+    return result
 
 
-def _outgoing(message: Any) -> Outgoing:
+def _outgoing(call: Call, message: Any) -> Outgoing:
     if isinstance(message, CloseStream):
         return Outgoing(b"", reconnect_seconds=message.seconds)
-    return Outgoing(jsonrpc.encode(message))
+    return encode_message(call, message)
 
 
 # Deadlines of work in threads ---------------------------------------------------------------------

@@ -26,17 +26,17 @@ from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch, set_script_prefix
 
-from mcp_django.auth.limits import presumed_caller
+from mcp_django.auth.limits import Member, share_of, source_of_headers
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.execution import call_log
-from mcp_django.execution.pipeline import WORK_METHODS
 from mcp_django.execution.threads import get_pool, run_with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.headers import Headers
-from mcp_django.protocol.jsonrpc import Request, request_id_of
+from mcp_django.protocol.jsonrpc import request_id_of
 from mcp_django.storage.cache import receive_forgotten
+from mcp_django.tenants import refuse_elsewhere, thread_context
 from mcp_django.transports.answer import InFlight, arun_work, run_work, wait_until_deadline
 from mcp_django.transports.drain import is_draining
 from mcp_django.transports.exchange import (
@@ -52,6 +52,7 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
     error_reply,
+    jsonrpc_error_reply,
 )
 from mcp_django.transports.http import (
     BodyReader,
@@ -59,6 +60,7 @@ from mcp_django.transports.http import (
     ask_ahead,
     ask_and_serve,
     parse_request,
+    pool_of,
     serve_in_thread,
     serve_on_loop,
 )
@@ -89,7 +91,7 @@ class FastASGIHandler(BaseHandler):
         exchange = exchange_of(scope, view)
         in_flight = InFlight(view=view, cancellation=exchange.cancellation)
         reader = BodyReader(view.mcp_server, scope, exchange, receive)
-        caller = presumed_caller(exchange.headers)
+        caller = exchange.presumed_share()
         try:
             in_flight.refusal = await reader.read()
             if in_flight.refusal is not None:
@@ -105,30 +107,42 @@ class FastASGIHandler(BaseHandler):
             in_flight.work = None
 
     async def _answer(
-        self, scope: Scope, exchange: Exchange, caller: str, in_flight: InFlight, send: Send
+        self,
+        scope: Scope,
+        exchange: Exchange,
+        caller: str | Member,
+        in_flight: InFlight,
+        send: Send,
     ) -> None:
-        body = exchange.body if in_flight.refusal is None else b""
-        message = await _decoded(body)
-        in_flight.body, in_flight.message = body, message
-        work = partial(self._respond, scope, body, in_flight)
-        pool = get_pool(_pool_of(message))
-        if pool.is_crowded:
-            await ask_ahead(in_flight.view.mcp_server, exchange)
-        try:
-            job = pool.begin(work, key=caller)
-            response = await wait_until_deadline(in_flight, job)
-        except Busy as exc:
-            # The server is not known here: middleware may change the URLconf.
-            call_log.log_rejected(None, message, exc, transport="http")
-            response = error_reply(exc, request_id_of(message))
+        response = await self._response_in_thread(scope, exchange, caller, in_flight)
         if isinstance(response, Reply):
             await send_reply(response, send)
         elif isinstance(response, DeferredResponse):
             await self._send_deferred(response, send)
         elif isinstance(response, EventStreamResponse):
+            # The stream may last for hours, and the body may be megabytes.
+            exchange.body, in_flight.body, in_flight.message = b"", b"", None
             await self._send_events(response, send)
         else:
             await send_reply(_to_reply(response), send)
+
+    async def _response_in_thread(
+        self, scope: Scope, exchange: Exchange, caller: str | Member, in_flight: InFlight
+    ) -> HttpResponseBase | Reply:
+        body = exchange.body if in_flight.refusal is None else b""
+        message = await _decoded(body)
+        in_flight.body, in_flight.message = body, message
+        work = partial(self._respond, scope, body, in_flight)
+        pool = get_pool(pool_of(message, exchange))
+        if pool.is_crowded:
+            await ask_ahead(in_flight.view.mcp_server, exchange)
+        try:
+            job = pool.begin(work, key=caller)
+            return await wait_until_deadline(in_flight, job)
+        except Busy as exc:
+            # The server is not known here: middleware may change the URLconf.
+            call_log.log_rejected(None, message, exc, transport="http")
+            return error_reply(exc, request_id_of(message))
 
     def _respond(self, scope: Scope, body: bytes, in_flight: InFlight) -> HttpResponseBase:
         """Run Django's middleware and the view in this thread, with the request signals."""
@@ -174,20 +188,14 @@ class FastASGIHandler(BaseHandler):
 
     async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
         """Send the stream's own events; an iterator that middleware put around them is unused."""
-        stream = response.stream
-        await _send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
+        stream = replace(response.stream, headers=tuple(_header_list(response)))
+        await _send_stream(stream, send)
 
 
 async def _decoded(body: bytes) -> Message:
     if len(body) > MAX_INLINE_BYTES:
         return await asyncio.to_thread(jsonrpc.decode, body)
     return jsonrpc.decode(body)
-
-
-def _pool_of(message: Message) -> Any:
-    """Return the name of the thread pool for a message."""
-    works = isinstance(message, Request) and message.method in WORK_METHODS
-    return "tool" if works else "short"
 
 
 def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
@@ -272,9 +280,16 @@ def exchange_of(scope: Scope, view: Any = None) -> Exchange:
         path=scope["path"],
         endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
         build_request=partial(_build_request, scope, view),
-        can_stream=True,
+        find_source=partial(_source_of, scope, headers),
+        can_stream=not thread_context(),
         cancellation=Cancellation(),
     )
+
+
+def _source_of(scope: Scope, headers: Headers) -> str | None:
+    # As Django derives REMOTE_ADDR; a socket without addresses has none.
+    client = scope.get("client")
+    return source_of_headers(headers, client[0] if client else "")
 
 
 def _scheme_of(scope: Scope, headers: Headers) -> str:
@@ -302,9 +317,16 @@ def _build_request(scope: Scope, view: Any, body: bytes) -> ASGIRequest:
     return request
 
 
+# What answers without the site's middleware: the raw mount and the consumer.
+OPEN_MOUNTS = "Mounts without the site's middleware (mcp.asgi, MCPConsumer) are"
+
+
 async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
     """Process one request, on the event loop or in a thread, and send its answer over ASGI."""
     received: ParsedRequest | Reply
+    if thread_context() and exchange.endpoint != "health":
+        await send_reply(jsonrpc_error_reply(501, refuse_elsewhere(OPEN_MOUNTS)), send)
+        return
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(parse_request, server, exchange)
     elif exchange.is_usual:
@@ -325,6 +347,8 @@ async def send_response(server: Server, exchange: Exchange, send: Send) -> None:
         outcome = await arun_work(outcome)
     elif isinstance(outcome, Pending):
         outcome = await outcome.asettle()
+    # A stream may last for hours, and the message may be megabytes.
+    del received
     if isinstance(outcome, Stream):
         await _send_stream(outcome, send)
     else:
@@ -336,7 +360,10 @@ async def _serve_in_thread(received: ParsedRequest) -> Outcome:
     exchange, principal = received.exchange, received.principal
     in_flight = InFlight(cancellation=exchange.cancellation)
     work = partial(_serve_and_run, received, in_flight)
-    caller = principal.user_key if principal else presumed_caller(exchange.headers)
+    if principal is None:
+        caller = exchange.presumed_share()
+    else:
+        caller = share_of(principal, exchange.find_source)
     try:
         job = get_pool(received.pool).begin(partial(run_with_request_signals, work), key=caller)
         return await wait_until_deadline(in_flight, job)
@@ -376,10 +403,16 @@ async def send_reply(reply: Reply, send: Send) -> None:
 
 
 async def _send_stream(stream: Stream, send: Send) -> None:
-    """Send a stream's events as they are produced."""
+    """Send a stream's events as they are produced, or the reply that it turns out to be."""
+    opened = stream.open() if stream.begin is None else await stream.begin()
+    if isinstance(opened, Reply):
+        names = {name.lower() for name, _ in (*SSE_HEADERS, *opened.headers)}
+        added = [pair for pair in stream.headers if pair[0].lower() not in names]
+        await send_reply(replace(opened, headers=(*opened.headers, *added)), send)
+        return
     headers = [*_encoded(stream.headers)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async with aclosing(stream.open()) as events:
+    async with aclosing(opened) as events:
         async for event in events:
             await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

@@ -1,7 +1,8 @@
 """Batches: several JSON-RPC messages in one request or one line (2025-03-26).
 
 All requests of a batch are admitted before one of them runs: first those that run functions, whose
-uses are counted together, then the others. The transports differ in how they reject and send.
+uses are counted together, then the others. A call asks again before it begins whether it still may
+(``execution.invoke``). The transports differ in how they reject and send.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ class BatchAdmission:
             opened: Opened | Exception = self._open_request(request, usage_batch)
         except (AccessRefused, MCPError) as exc:
             opened = exc
-        # No revision has both batches and tasks.
-        assert not isinstance(opened, Call) or opened.result is None
+        if isinstance(opened, Call):
+            # No revision has both batches and tasks.
+            assert opened.result is None
+            # Members wait for each other.
+            opened.asks_again = True
         self.outcomes[index] = opened

@@ -37,7 +37,7 @@ from mcp_django.storage.inbox import worker_id
 from mcp_django.storage.pubsub import get_hub, notify
 from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, listen
-from mcp_django.transports.outgoing import KEEPALIVE, Messages, Outgoing
+from mcp_django.transports.outgoing import KEEPALIVE, Messages, Outgoing, encode_message
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
@@ -289,6 +289,8 @@ async def task_result_messages(call: Call, *, answers: ClientAnswers | None = No
     Raises:
         MCPError: the call failed, the task no longer exists, or the client does not answer.
     """
+    if call.stream is not None:
+        call.stream.has_begun = True
     yield KEEPALIVE
     assert isinstance(call.result, TaskWait)
     waiting = _TaskResultStream(call, call.result.task_id, answers)
@@ -310,7 +312,7 @@ async def task_result_messages(call: Call, *, answers: ClientAnswers | None = No
                 waiting.notified.clear()
                 row = await run_in_short_thread(waiting.load_task)
                 for message in waiting.changes(row):
-                    yield Outgoing(jsonrpc.encode(message))
+                    yield encode_message(call, message)
                 if row.is_terminal:
                     break
                 if waiting.is_revoked:
@@ -318,11 +320,11 @@ async def task_result_messages(call: Call, *, answers: ClientAnswers | None = No
                 if draining.is_set():
                     raise InternalError("The server is shutting down; request the result again.")
                 for message in await waiting.ask(row):
-                    yield Outgoing(jsonrpc.encode(message))
+                    yield encode_message(call, message)
                 if await waiting.wait():
                     yield KEEPALIVE
         for message in await waiting.ask(row):
-            yield Outgoing(jsonrpc.encode(message))
+            yield encode_message(call, message)
         result = task_status.call_result(row, call.server, call.revision)
         yield Outgoing(encode_response(call, result), is_response=True)
     finally:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.limits import UNPROVEN
+from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
@@ -36,13 +37,8 @@ from mcp_django.execution.call import Call, TaskWait
 from mcp_django.execution.pipeline import WORK_METHODS, admit
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.quotas import UsageBatch
-from mcp_django.execution.results import encode_response
-from mcp_django.execution.threads import (
-    SINGLE_CLIENT_TRANSPORTS,
-    BoundedPool,
-    count_job_for,
-    get_pool,
-)
+from mcp_django.execution.results import encode_response, largest_message
+from mcp_django.execution.threads import BoundedPool, count_job_for, get_pool
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import error_revision_of
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, error_object
@@ -76,7 +72,9 @@ class Conversation:
     ``authorized`` is the caller that the server authorized when the channel was opened, or ``None``
     if it was rejected. ``end`` is called when the client of a session does not answer pings or
     may not stay. Without ``is_stateless_spoken``, requests with an envelope are rejected.
-    ``transport`` is the name in the call log.
+    ``transport`` is the name in the call log, ``source`` what limits count an anonymous caller by
+    (``limits.limit_source``), ``share_key`` whose share of the threads requests use until their
+    caller is looked up. ``hold`` counts the subscriptions of the session.
     """
 
     def __init__(
@@ -87,8 +85,11 @@ class Conversation:
         send: Callable[[bytes], Awaitable[None]],
         authorized: Principal | None = None,
         end: Callable[[], object] = lambda: None,
+        hold: Callable[[Collection[str]], object] = lambda uris: None,
         is_stateless_spoken: bool = True,
         transport: str = "stdio",
+        source: str | None = "local",
+        share_key: ShareKey = None,
     ) -> None:
         self._server = server
         self._transport = transport
@@ -98,13 +99,26 @@ class Conversation:
         self._open: dict[RequestId | float, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], Request] = {}
         self._local = LocalSession(
-            server, is_stateless_spoken=is_stateless_spoken, transport=transport
+            server,
+            is_stateless_spoken=is_stateless_spoken,
+            transport=transport,
+            source=source,
+            hold=hold,
         )
         self._opening = _RequestOpener(
-            server, caller, self._local, authorized=authorized, transport=transport
+            *(server, caller, self._local),
+            authorized=authorized,
+            transport=transport,
+            source=source,
+            share_key=share_key,
         )
         self._session_tasks: SessionTasks | None = None
         self._batches: set[asyncio.Task[Any]] = set()
+
+    @property
+    def open_size(self) -> int:
+        """The bytes of the parameters of all open requests; for any thread."""
+        return sum(len(request.params) for request in [*self._tasks.values()])
 
     # Incoming messages ----------------------------------------------------------------------------
 
@@ -156,7 +170,7 @@ class Conversation:
         except InvalidRequest as exc:
             await self._send_error(exc)
             return
-        entries = _BatchAnswer()
+        entries = _BatchAnswer(largest_message() if self._transport == "sse" else math.inf)
         admission: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
         begun: dict[int, tuple[Request, asyncio.Task[None]]] = {}
         for index, member in enumerate(batch.members):
@@ -273,7 +287,7 @@ class Conversation:
                 respond, client_requests.task_result_messages(opened, answers=answers)
             )
         else:
-            slot = listen.acquire_stream_slot(opened.principal, opened.http_request)
+            slot = listen.acquire_listen_slot(opened)
             farewell = b"\n" + listen.cancellation_message(opened)
             await self._send_all(
                 respond, listen.subscription_messages(opened, slot), farewell=farewell
@@ -349,12 +363,16 @@ class _RequestOpener:
         *,
         authorized: Principal | None,
         transport: str,
+        source: str | None,
+        share_key: ShareKey,
     ) -> None:
         self._server = server
         self._caller = caller
         self._session = session
         self._authorized = authorized
         self._transport = transport
+        self._find_source = lambda: source
+        self._share_key = share_key
 
     def authorize(self) -> Principal:
         """Authorize the caller again and return the principal; may query the database.
@@ -364,7 +382,7 @@ class _RequestOpener:
         """
         self._server.refresh()
         principal = self._caller.principal()
-        count_job_for(principal.user_key)
+        count_job_for(share_of(principal, self._find_source))
         authorize_connection(self._server, principal)
         return principal
 
@@ -415,14 +433,18 @@ class _RequestOpener:
             raise _internal_error(request, exc) from exc
 
     def _call_for(self, request: Request) -> Call:
-        return self._session.call_for(self.authorize(), request)
+        return self._new_call(self.authorize(), request)
+
+    def _new_call(self, principal: Principal, request: Request) -> Call:
+        call = self._session.call_for(principal, request)
+        call.find_source = self._find_source
+        return call
 
     async def _run(self, where: BoundedPool, work: Callable[[], T], message: object) -> T:
-        caller = self._authorized.user_key if self._authorized is not None else UNPROVEN
         return await call_log.run_or_log_busy(
             *(where, work, self._server, message),
             transport=self._transport,
-            key=None if self._transport in SINGLE_CLIENT_TRANSPORTS else caller,
+            key=self._share_key,
             session_revision=self._session.revision,
         )
 
@@ -442,7 +464,7 @@ class _RequestOpener:
     def _open_for(
         self, principal: Principal, request: Request, usage_batch: UsageBatch | None = None
     ) -> Opened:
-        call = self._session.call_for(principal, request)
+        call = self._new_call(principal, request)
         call.usage_batch = usage_batch
         admit(call)
         return encode_response(call, call.result) if isinstance(call.result, dict) else call
@@ -457,10 +479,12 @@ Respond = Callable[[bytes], Awaitable[None]]
 class _BatchAnswer:
     """The answer to a batch: several messages in one line or one event (2025-03-26).
 
-    It is one array with an entry for each request. The requests are served concurrently.
+    It is one array with an entry for each request, or several messages if the array would have
+    more than ``limit`` bytes. The requests are served concurrently.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
         self._entries: list[bytes] = []
         self._running: list[asyncio.Task[None]] = []
 
@@ -481,7 +505,10 @@ class _BatchAnswer:
         """Write the array when all entries are complete; write nothing if there are none."""
         if self._running:
             await asyncio.wait(self._running)
-        if self._entries:
+        if sum(len(entry) + 1 for entry in self._entries) > self._limit:
+            for entry in self._entries:
+                await write(entry)
+        elif self._entries:
             await write(b"[" + b",".join(self._entries) + b"]")
 
 

@@ -7,16 +7,17 @@ thread; a ``Stream`` is a series of events that an event loop sends.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_django.auth import security_log
-from mcp_django.auth.authentication import authenticate
+from mcp_django.auth.authentication import authenticate, confirm_principal
 from mcp_django.auth.backends import BEARER_BACKENDS
 from mcp_django.auth.challenges import build_challenge, metadata_url
 from mcp_django.auth.credentials import Credentials, without_credentials
-from mcp_django.auth.limits import UNPROVEN, presumed_caller
+from mcp_django.auth.limits import UNPROVEN, Member, presumed_caller, presumed_share
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
@@ -32,6 +33,7 @@ from mcp_django.exceptions import (
     TooManyAttempts,
 )
 from mcp_django.execution.call import Call, Result
+from mcp_django.execution.invoke import needs_thread
 from mcp_django.execution.policy import is_open
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, http_status
@@ -46,6 +48,7 @@ from mcp_django.protocol.jsonrpc import (
 )
 from mcp_django.protocol.revisions import Revision
 from mcp_django.storage.writer import RowKind, row_writer
+from mcp_django.tenants import user_middleware
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -75,6 +78,8 @@ class Exchange:
     path: str
     can_stream: bool
     build_request: Callable[[bytes], HttpRequest]
+    find_source: Callable[[], str | None]
+    """Finds what limits count the request by (``limits.limit_source``); ``None`` if unknown."""
     cancellation: Cancellation
     endpoint: Endpoint = "mcp"
     body: bytes = b""
@@ -84,12 +89,26 @@ class Exchange:
     """Whether the head of a POST is like one that was accepted before; see ``has_usual_head``."""
     django_request: HttpRequest | None = None
     """The Django request, once it is built; it has the body that the exchange had then."""
+    carry_caller: Callable[[Principal], Callable[[], HttpRequest]] | None = None
+    """Lets the request that the site's middleware keeps name the caller (``carry_caller``)."""
+    received_request: Callable[[], HttpRequest] | None = None
+    """Returns the request as middleware passed it on, once it names the caller."""
 
     def request(self) -> HttpRequest:
         """Return the Django request, which is built when it is first needed."""
         if self.django_request is None:
             self.django_request = self.build_request(self.body)
         return self.django_request
+
+    def presumed_share(self) -> str | Member:
+        """Return whose share of the threads the request uses before it is authenticated."""
+        return presumed_share(self.headers, self.find_source)
+
+    def release_body(self) -> None:
+        """Free the body, which may be megabytes, before an answer that lasts; it reads as empty."""
+        self.body, self.message = b"", None
+        request: Any = self.request()
+        request._body, request._stream = b"", BytesIO()
 
     def build_component_request(self, principal: Principal) -> HttpRequest:
         """Build the request as components see it: without credentials, the caller as its user."""
@@ -119,7 +138,7 @@ class Work:
     @property
     def is_async(self) -> bool:
         """Whether the component's function runs on the event loop."""
-        return self.call.component.function.is_async
+        return self.call.component.function.is_async and not needs_thread()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +147,8 @@ class Stream:
 
     headers: HeaderList
     open: Callable[[], AsyncGenerator[bytes, None]]
+    begin: Callable[[], Awaitable[AsyncGenerator[bytes, None] | Reply]] | None = None
+    """Starts it where the mount can wait with the head: it may turn out to be a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +318,13 @@ def authenticate_exchange(server: Server, exchange: Exchange) -> Principal:
     Raises:
         AccessRefused: the credentials are invalid, or there were too many failed attempts.
     """
-    return authenticate(server.auth, credentials_of(server, exchange))
+    principal = authenticate(server.auth, credentials_of(server, exchange))
+    if (middleware := user_middleware()) and principal.backend != "session":
+        raise AuthenticationRequired(
+            f"{middleware} takes the tenant from a user who has signed in to the site, so only its "
+            "sessions are accepted here."
+        )
+    return principal
 
 
 def credentials_of(server: Server, exchange: Exchange) -> Credentials:
@@ -305,13 +332,18 @@ def credentials_of(server: Server, exchange: Exchange) -> Credentials:
     return Credentials(
         headers=exchange.headers,
         query=exchange.query,
-        request=exchange.request,
+        request=exchange.received_request or exchange.request,
         server=server.name,
         declared_resource=server.resource_url,
         scheme=exchange.scheme,
         path=exchange.path,
         upstream=server.upstream,
     )
+
+
+def confirm_caller(server: Server, exchange: Exchange, principal: Principal) -> Principal | None:
+    """Return the caller of a request as it is now; ``None`` if it would be rejected now."""
+    return confirm_principal(principal, server.auth, credentials_of(server, exchange))
 
 
 def has_malformed_credential(server: Server, exchange: Exchange) -> bool:

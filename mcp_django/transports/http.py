@@ -24,19 +24,24 @@ from django.db import InterfaceError, OperationalError
 from mcp_django.auth.authentication import ask_for_caller, caller_key, known_caller
 from mcp_django.auth.backends import CallerKey
 from mcp_django.auth.credentials import MAX_BEARER
-from mcp_django.auth.limits import presumed_caller
+from mcp_django.auth.limits import share_of
 from mcp_django.auth.principal import Principal, anonymous_principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Catalog, Server
 from mcp_django.exceptions import AccessRefused, Busy, InsufficientScope, MCPError
 from mcp_django.execution import call_log
-from mcp_django.execution.call import Call, Subscription
+from mcp_django.execution.call import Call, ResponseStream, Subscription
 from mcp_django.execution.invoke import run_stepped
 from mcp_django.execution.pipeline import WORK_METHODS, admit, runs_on_loop
 from mcp_django.execution.plan import access_to
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
-from mcp_django.execution.threads import count_job_for, get_pool, run_with_request_signals
+from mcp_django.execution.threads import (
+    count_job_for,
+    get_pool,
+    has_waited,
+    run_with_request_signals,
+)
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import (
     Drop,
@@ -46,7 +51,7 @@ from mcp_django.protocol.envelope import (
     classify_request,
     error_revision_of,
 )
-from mcp_django.protocol.headers import EVENT_STREAM
+from mcp_django.protocol.headers import EVENT_STREAM, JSON
 from mcp_django.protocol.jsonrpc import (
     Batch,
     DecodingFailure,
@@ -58,6 +63,7 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.methods import LIST_METHODS
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache
+from mcp_django.tenants import thread_context
 from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
     BASE_HEADERS,
@@ -74,6 +80,7 @@ from mcp_django.transports.exchange import (
     accepted,
     authenticate_exchange,
     challenge_reply,
+    confirm_caller,
     credentials_of,
     error_reply,
     has_malformed_credential,
@@ -122,11 +129,18 @@ class ParsedRequest:
     @property
     def pool(self) -> Literal["tool", "short"]:
         """The name of the thread pool that serves the request."""
-        message = self.message
-        works = isinstance(message, Batch) or (
-            isinstance(message, Request) and message.method in WORK_METHODS
-        )
-        return "tool" if works else "short"
+        return pool_of(self.message, self.exchange)
+
+
+def pool_of(message: Message | None, exchange: Exchange) -> Literal["tool", "short"]:
+    """Return the name of the thread pool for a request, in which functions of the site may run."""
+    if exchange.endpoint != "mcp":
+        # What is posted to a stream of HTTP+SSE is only passed on.
+        return "short"
+    works = isinstance(message, Batch) or (
+        isinstance(message, Request) and message.method in WORK_METHODS
+    )
+    return "tool" if works else "short"
 
 
 def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
@@ -147,7 +161,7 @@ def check_request_head(server: Server, exchange: Exchange) -> Reply | None:
         and site_pages.is_browser_request(exchange.headers)
     ):
         return site_pages.render_page(server, exchange)
-    return _readable(exchange, refused)
+    return readable_reply(exchange, refused)
 
 
 def needs_authorization_first(server: Server, exchange: Exchange, size: int) -> bool:
@@ -373,10 +387,10 @@ def _refusal(received: ParsedRequest, exc: Exception) -> Reply:
 def _refuse_body(exchange: Exchange) -> Reply | None:
     """Return the reply to a body that is rejected before it is decoded, else ``None``."""
     refused = request_checks.check_body(exchange)
-    return None if refused is None else _readable(exchange, refused)
+    return None if refused is None else readable_reply(exchange, refused)
 
 
-def _readable(exchange: Exchange, refused: Reply) -> Reply:
+def readable_reply(exchange: Exchange, refused: Reply) -> Reply:
     """Add the CORS headers that let a page of an allowed origin read the error reply."""
     return replace(refused, headers=(*refused.headers, *request_checks.cors_headers(exchange)))
 
@@ -388,12 +402,15 @@ def _admit_in_thread(received: ParsedRequest) -> Outcome:
     server, exchange, call = received.server, received.exchange, received.call
     if received.refused is not None:
         raise received.refused
-    if call is None or call.catalog is not server.fresh_catalog():
+    # The caller may have lost its access while the request waited for this thread.
+    if call is None or has_waited() or call.catalog is not server.fresh_catalog():
         _authorize_caller(received)
+        assert received.principal is not None
+        if exchange.carry_caller is not None:
+            exchange.received_request = exchange.carry_caller(received.principal)
         found = _route(received)
         if isinstance(found, Handshake):
             assert isinstance(received.message, (Request, Notification, Response, Batch))
-            assert received.principal is not None
             return SessionRequest(server, exchange, received.principal).post(received.message)
         if not isinstance(found, Call):
             return found
@@ -413,7 +430,7 @@ def _authorize_caller(received: ParsedRequest) -> None:
     try:
         server.refresh()
         received.principal = authenticate_exchange(server, exchange)
-        count_job_for(received.principal.user_key)
+        count_job_for(share_of(received.principal, exchange.find_source))
         authorize_connection(server, received.principal)
         received.catalog = server.catalog
     except (AccessRefused, Busy) as exc:
@@ -465,7 +482,9 @@ def _route(received: ParsedRequest) -> Outcome | Handshake | Call:
         principal=principal,
         raw_headers=exchange.headers,
         can_stream=exchange.can_stream,
-        build_request=partial(exchange.build_component_request, principal),
+        build_request=exchange.build_component_request,
+        find_source=exchange.find_source,
+        confirm_caller=partial(confirm_caller, server, exchange),
         transport="http",
         catalog=received.catalog,
         name=route.name or "",
@@ -505,7 +524,11 @@ def _admitted(call: Call, exchange: Exchange) -> Outcome:
             component = call.component
             may_send = component.slow or component.function.context_parameter is not None
             if may_send and call.wants_stream and _can_stream(exchange):
-                return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
+                call.stream = ResponseStream()
+                # A slow call would only wait longer for its first byte.
+                may_wait = not component.slow and request_checks.accepts(exchange.headers, JSON)
+                begin = partial(answer.stream_or_reply, call) if may_wait else None
+                return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call), begin=begin)
             return Work(call=call, headers=BASE_HEADERS)
         if isinstance(call.result, Subscription):
             return _listen(call, exchange)
@@ -527,7 +550,11 @@ def _listen(call: Call, exchange: Exchange) -> Outcome:
             f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
             request_id=call.request.id,
         )
-    slot = listen.acquire_stream_slot(call.principal, call.http_request)
+    # The stream keeps only what was selected from the parameters.
+    call.request = Request(call.request.id, call.request.method)
+    exchange.release_body()
+    slot = listen.acquire_listen_slot(call)
+    call.stream = ResponseStream(has_begun=True)
     return Stream(headers=SSE_HEADERS, open=partial(listen.subscription_events, call, slot))
 
 
@@ -575,6 +602,11 @@ class BodyReader:
     _is_whole: bool = False
     _is_authorized: bool = False
     _is_late: bool = False
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether the caller can be authorized here, outside of the site's middleware."""
+        return not thread_context()
 
     async def read(self) -> Reply | None:
         """Read the body of a POST; return the reply to a request that is rejected without it.
@@ -640,7 +672,7 @@ class BodyReader:
                 return refused
         if not is_large or self._is_whole or self._is_authorized:
             return None
-        if needs_authorization_first(self.server, exchange, size):
+        if self._may_ask and needs_authorization_first(self.server, exchange, size):
             return await self._authorize()
         return None
 
@@ -650,7 +682,7 @@ class BodyReader:
         head = replace(exchange, body=b"", django_request=None)
         work = partial(run_with_request_signals, partial(reject_unauthorized, self.server, head))
         try:
-            refused = await get_pool("short").run(work, key=presumed_caller(exchange.headers))
+            refused = await get_pool("short").run(work, key=exchange.presumed_share())
         except Busy as exc:
             return error_reply(exc, None)
         self._is_authorized = refused is None
@@ -658,7 +690,7 @@ class BodyReader:
 
     def _late(self) -> Reply:
         message = f"The body was not received within {get_settings().body_seconds:g} seconds."
-        return _readable(self.exchange, jsonrpc_error_reply(408, message))
+        return readable_reply(self.exchange, jsonrpc_error_reply(408, message))
 
     def wrap_send(self, send: Send) -> Send:
         """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
@@ -666,11 +698,12 @@ class BodyReader:
         The reply itself is sent immediately. Servers close a connection whose body was not read,
         and a client that is still sending may see a reset instead of the reply (RFC 9112, section
         9.6). After a timeout the rest is not read and the connection is closed (RFC 9110, section
-        15.5.9).
+        15.5.9). It is also closed if it is unclear where the body ends (RFC 9112, section 6.1).
         """
 
         async def linger(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and self._is_late:
+            is_closing = self._is_late or request_checks.has_two_lengths(self.exchange.headers)
+            if message["type"] == "http.response.start" and is_closing:
                 message = end_connection(self.scope, message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 await send({**message, "more_body": True})

@@ -36,6 +36,7 @@ from mcp_django.exceptions import (
 from mcp_django.execution import invoke, telemetry
 from mcp_django.execution.call import (
     Call,
+    ResponseStream,
     Result,
     TaskWait,
 )
@@ -64,6 +65,7 @@ from mcp_django.storage import sessions, streams
 from mcp_django.storage.cache import seconds_until_forgotten
 from mcp_django.storage.inbox import ensure_heartbeat
 from mcp_django.storage.sessions import SessionKey, StoredSession, session_cache, session_key
+from mcp_django.tenants import refuse_tenant_users
 from mcp_django.transports import (
     answer,
     cancellation,
@@ -85,12 +87,14 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
     accepted,
+    confirm_caller,
     error_reply,
     internal_error_reply,
     json_reply,
     jsonrpc_error_reply,
 )
 from mcp_django.transports.outgoing import Messages, Outgoing, failure
+from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 
 logger = logging.getLogger("mcp_django")
 
@@ -172,6 +176,9 @@ class SessionRequest:
                 "This session is already initialized; send initialize without Mcp-Session-Id."
             )
             return error_reply(exc, request.id)
+        refusal = refuse_tenant_users("Sessions of signed-in callers are")
+        if refusal and self.principal.is_authenticated:
+            return error_reply(InvalidRequest(refusal), request.id)
         operation = telemetry.start_handshake(request, transport="http")
         try:
             with operation.activate() if operation is not None else nullcontext():
@@ -239,7 +246,9 @@ class SessionRequest:
             session=session,
             can_stream=self.exchange.can_stream,
             can_ask=self.streams_to,
-            build_request=partial(self.exchange.build_component_request, self.principal),
+            build_request=self.exchange.build_component_request,
+            find_source=self.exchange.find_source,
+            confirm_caller=partial(confirm_caller, self.server, self.exchange),
             transport="http",
         )
 
@@ -292,6 +301,8 @@ class SessionRequest:
         call: Call,
         messages: Callable[..., Messages],
     ) -> Pending:
+        call.stream = ResponseStream()
+
         def run(answers: client_requests.StoredAnswers) -> Messages:
             return messages(answers=answers)
 
@@ -349,7 +360,7 @@ class SessionRequest:
         if isinstance(session, Reply):
             return session
         ensure_heartbeat()
-        slot = listen.acquire_stream_slot(self.principal, self.exchange.request)
+        slot = acquire_stream_slot(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
             return _streaming(partial(listen.get_stream_events, self, session, slot))
@@ -455,7 +466,7 @@ def unknown_session(request_id: RequestId | None) -> Reply:
 
 
 async def _with_stream_slot(
-    slot: listen.StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
+    slot: StreamSlot, open_: Callable[[], AsyncGenerator[bytes, None]]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream; release its slot in the caller's limit when it ends."""
     try:
@@ -585,6 +596,8 @@ def _stream_all(session: StoredSession, running: list[Call], finished: list[byte
     """Return one stream for all calls; each response is an event, and the last one ends it."""
     # A client cancels single members, never the stream of the whole batch.
     batch_call = replace(running[0], cancellation=Cancellation())
+    for call in running:
+        call.stream = ResponseStream()
     run = partial(_batch_messages, running, finished)
     return _pending_stream(session, batch_call, run, answered=[call.request.id for call in running])
 
@@ -596,12 +609,12 @@ async def _batch_messages(
     for body in finished:
         yield Outgoing(body)
     said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
-    # No more threads than one caller may use, so that a batch does not make itself `Busy`.
-    threads = asyncio.Semaphore(get_pool("tool").share)
+    # No more threads than the caller may use, so that a batch does not make itself `Busy`.
+    threads = asyncio.Semaphore(get_pool("tool").share_of(running[0].thread_key))
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
-            needs = nullcontext() if call.component.function.is_async else threads
+            needs = nullcontext() if invoke.runs_as_coroutine(call) else threads
             task = group.create_task(_queue_messages(call, answers, said, needs))
             # A cancelled member gets no entry.
             call.cancellation.add_callback(call_on_loop(task.cancel))

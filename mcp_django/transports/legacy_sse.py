@@ -4,7 +4,8 @@ The session lasts as long as the stream. If a POST reaches another process than 
 stream, it is stored in the inbox, and the process with the stream serves it.
 
 Messages that a client posts faster than they are served are queued up to a limit; more are
-rejected as busy.
+rejected as busy. A POST is over when its message is queued, so what is queued and what is open are
+limited in bytes too, and a client that does not read its stream loses it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import parse_qs
 from django.db import DatabaseError
 
 from mcp_django.auth.authentication import refresh_principal
-from mcp_django.auth.limits import anonymous_network
+from mcp_django.auth.limits import anonymous_network, share_of
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
@@ -30,12 +31,13 @@ from mcp_django.execution.quotas import consume_session
 from mcp_django.execution.threads import run_in_short_thread
 from mcp_django.protocol import jsonrpc, sse
 from mcp_django.protocol.headers import EVENT_STREAM
-from mcp_django.protocol.jsonrpc import Decoded, DecodingFailure
+from mcp_django.protocol.jsonrpc import Batch, Decoded, DecodingFailure, Request
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.storage import inbox, sessions
 from mcp_django.storage.pubsub import get_hub, notify
 from mcp_django.storage.revocations import revocation_topics
 from mcp_django.storage.versions import TopicKey
+from mcp_django.tenants import why_no_streams
 from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
@@ -49,18 +51,16 @@ from mcp_django.transports.exchange import (
     error_reply,
     jsonrpc_error_reply,
 )
-from mcp_django.transports.listen import (
-    StreamSlot,
-    acquire_stream_slot,
-    seconds_left,
-    seconds_until_recheck,
-)
+from mcp_django.transports.listen import seconds_left, seconds_until_recheck
+from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 
 logger = logging.getLogger("mcp_django")
 
 SESSION = "session_id"
 # Messages queued for a client that does not read; then the sender waits.
-MAX_OUTGOING = 256
+MAX_OUTGOING = 16
+# How long it waits; then everything that is open is cancelled, and the stream ends.
+STALLED_SECONDS = 60
 
 
 def is_supported(server: Server) -> bool:
@@ -77,14 +77,13 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         TooManyStreams: the caller has reached the limit of open streams.
     """
     if not exchange.can_stream:
-        return jsonrpc_error_reply(
-            405, "Streams are not available: this site is served over WSGI, not ASGI."
-        )
+        return jsonrpc_error_reply(405, why_no_streams())
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return jsonrpc_error_reply(
             406, f"GET answers with {EVENT_STREAM}; add it to the Accept header."
         )
     network = anonymous_network(principal, exchange.request)
+    source = exchange.find_source()
     consume_session(network)
     slot = acquire_stream_slot(principal, exchange.request)
     row, plaintext = sessions.open_session(
@@ -99,7 +98,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
     endpoint = f"{_relative(exchange.path)}?{SESSION}={plaintext}"
     return Stream(
         headers=SSE_HEADERS,
-        open=lambda: _events(server, principal, row.pk, endpoint, slot),
+        open=lambda: _events(server, principal, source, row.pk, endpoint, slot),
     )
 
 
@@ -121,7 +120,7 @@ def accept_post(
             "The session does not exist or has ended; open the stream again.",
             request_id=jsonrpc.request_id_of(message),
         )
-    if not _connections.queue_message(row.pk, message):
+    if not _connections.queue_message(row.pk, message, len(exchange.body)):
         _store_for_other_process(row.pk, exchange.body)
     return accepted()
 
@@ -142,7 +141,12 @@ def _relative(path: str) -> str:
 
 
 async def _events(
-    server: Server, principal: Principal, pk: int, endpoint: str, slot: StreamSlot
+    server: Server,
+    principal: Principal,
+    source: str | None,
+    pk: int,
+    endpoint: str,
+    slot: StreamSlot,
 ) -> AsyncGenerator[bytes, None]:
     """Yield all messages for the client until it disconnects or the session ends."""
     outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_OUTGOING)
@@ -153,10 +157,28 @@ async def _events(
             outgoing.get_nowait()
         outgoing.put_nowait(None)
 
+    async def send(body: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                await outgoing.put(body)
+        except TimeoutError:
+            # The stream ends when the client reads it or has left, which may take long; until then
+            # nothing that was open may hold its result.
+            conversation.cancel_all()
+            connection.close()
+            end()
+
     # Requests with an envelope are not defined for this transport.
     caller = _StreamCaller(principal)
     conversation = Conversation(
-        server, caller, send=outgoing.put, end=end, is_stateless_spoken=False, transport="sse"
+        *(server, caller),
+        send=send,
+        end=end,
+        hold=slot.hold,
+        is_stateless_spoken=False,
+        transport="sse",
+        source=source,
+        share_key=share_of(principal, lambda: source),
     )
     may_stay = partial(caller.may_stay, server)
     revoked_topics = revocation_topics(principal.credential, principal.user)
@@ -220,7 +242,8 @@ async def _next(said: asyncio.Queue[bytes | None]) -> bytes | None:
 # Connections of this process ----------------------------------------------------------------------
 
 REF = "message"
-# Queued messages of one client; more are rejected as busy.
+# Queued messages of one client; more are rejected as busy, and so are more bytes than two bodies of
+# the maximum size.
 MAX_WAITING = 256
 # How many messages stored by other processes are fetched at once.
 FETCHED = 16
@@ -247,6 +270,40 @@ def _full() -> Busy:
     )
 
 
+class _Room:
+    """The room for the queued messages of one client; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = self._size = 0
+
+    def take(self, size: int = 0) -> bool:
+        """Return whether there is room for a message of so many bytes, and take it if so."""
+        with self._lock:
+            if self._count >= MAX_WAITING or self._size + size > _max_size():
+                return False
+            self._count += 1
+            self._size += size
+            return True
+
+    def add(self, size: int) -> None:
+        """Count the bytes of a message that was taken before its size was known."""
+        with self._lock:
+            self._size += size
+
+    def give(self, size: int = 0) -> None:
+        """Give the room of a message back."""
+        with self._lock:
+            self._count -= 1
+            self._size -= size
+
+
+def _max_size() -> int:
+    """Return how many bytes of a client may be queued, and how many may be open."""
+    most: int = 2 * get_settings().max_body_bytes
+    return most
+
+
 class _Connection:
     """A session whose stream is in this process.
 
@@ -269,9 +326,9 @@ class _Connection:
         self._conversation = conversation
         self._end = end
         self._loop = asyncio.get_running_loop()
-        self._room = threading.Semaphore(MAX_WAITING)
-        # Bounded by `_room`.
-        self._waiting: asyncio.Queue[Decoded] = asyncio.Queue()
+        self._room = _Room()
+        # Messages with their sizes, bounded by `_room`.
+        self._waiting: asyncio.Queue[tuple[Decoded, int]] = asyncio.Queue()
         self._notified = asyncio.Event()
         self._topics = [TopicKey("", "session", str(pk)), *revoked_topics]
         self._unsubscribe = get_hub().subscribe(self._topics, lambda _: self._notified.set())
@@ -283,15 +340,19 @@ class _Connection:
             task.add_done_callback(self._observe)
         _connections.add(pk, self)
 
-    def queue_message(self, message: Decoded) -> None:
-        """Queue a message; thread-safe.
+    def queue_message(self, message: Decoded, size: int) -> None:
+        """Queue a message of so many bytes; thread-safe.
 
         Raises:
-            Busy: too many messages are waiting.
+            Busy: too many messages are waiting, or open requests have too many bytes.
         """
-        if not self._room.acquire(blocking=False):
+        # Notifications and answers always pass, since an open request may wait for them.
+        opens = isinstance(message, Request | Batch)
+        if opens and self._conversation.open_size + size > _max_size():
             raise _full()
-        self._loop.call_soon_threadsafe(self._waiting.put_nowait, message)
+        if not self._room.take(size):
+            raise _full()
+        self._loop.call_soon_threadsafe(self._waiting.put_nowait, (message, size))
 
     def close(self) -> None:
         """Stop serving the session."""
@@ -308,9 +369,9 @@ class _Connection:
 
     async def _serve(self) -> None:
         while True:
-            message = await self._waiting.get()
+            message, size = await self._waiting.get()
             await self._conversation.process_message(message)
-            self._room.release()
+            self._room.give(size)
 
     async def _collect(self) -> None:
         """Fetch messages that other processes stored, and check that the session may continue."""
@@ -330,7 +391,7 @@ class _Connection:
 
     async def _fetch(self) -> None:
         room = 0
-        while room < FETCHED and self._room.acquire(blocking=False):
+        while room < FETCHED and self._room.take():
             room += 1
         if not room:
             return
@@ -339,13 +400,15 @@ class _Connection:
                 partial(inbox.take_messages, self._pk, [REF], limit=room)
             )
             for letter in letters:
-                self._waiting.put_nowait(jsonrpc.decode(letter.payload.encode()))
+                payload = letter.payload.encode()
+                self._room.add(len(payload))
+                self._waiting.put_nowait((jsonrpc.decode(payload), len(payload)))
                 room -= 1
             if letters and not room:
                 self._notified.set()
         finally:
-            if room:
-                self._room.release(room)
+            for _ in range(room):
+                self._room.give()
 
     def _may_continue(self) -> bool:
         return sessions.mark_seen(self._pk) and self._may_stay()
@@ -368,17 +431,17 @@ class _Connections:
         with self._lock:
             self._by_pk.pop(pk, None)
 
-    def queue_message(self, pk: int, message: Decoded) -> bool:
+    def queue_message(self, pk: int, message: Decoded, size: int) -> bool:
         """Queue a message if the session's stream is in this process; return whether it is.
 
         Raises:
-            Busy: too many messages of the session are waiting.
+            Busy: too many messages of the session are waiting or open.
         """
         with self._lock:
             connection = self._by_pk.get(pk)
         if connection is None:
             return False
-        connection.queue_message(message)
+        connection.queue_message(message, size)
         return True
 
 

@@ -14,12 +14,9 @@ import asyncio
 import logging
 import math
 import random
-import threading
-import weakref
 from collections import Counter, deque
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -36,24 +33,21 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, Error
-from django.http import HttpRequest
 from django.utils import timezone
 
 from mcp_django.auth.authentication import refresh_principal
-from mcp_django.auth.limits import ANONYMOUS, anonymous_network
+from mcp_django.auth.limits import ShareKey, share_of
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
-from mcp_django.core.resource import ResourceTemplate
-from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
+from mcp_django.exceptions import AccessRefused, Busy
 from mcp_django.execution import task_status
 from mcp_django.execution.call import Call, Subscription
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.resources import is_readable
-from mcp_django.execution.handlers.session import may_subscribe
 from mcp_django.execution.handlers.tasks import readable_task_after_wait
 from mcp_django.execution.policy import authorize_connection
 from mcp_django.execution.results import encode_response
+from mcp_django.execution.subscribed_resources import SubscribedResources
 from mcp_django.execution.threads import (
     get_pool,
     retry_while_busy,
@@ -79,7 +73,15 @@ from mcp_django.storage.streams import (
 from mcp_django.storage.versions import TopicKey, topic_of_get_streams
 from mcp_django.transports import drain, durable_streams
 from mcp_django.transports.durable_streams import EventId
-from mcp_django.transports.outgoing import KEEPALIVE, Mailbox, Messages, Outgoing, encode_events
+from mcp_django.transports.outgoing import (
+    KEEPALIVE,
+    Mailbox,
+    Messages,
+    Outgoing,
+    encode_events,
+    encode_message,
+)
+from mcp_django.transports.stream_slots import StreamSlot, acquire_stream_slot
 
 if TYPE_CHECKING:
     from mcp_django.transports.http_session import SessionRequest
@@ -90,69 +92,20 @@ logger = logging.getLogger("mcp_django")
 RECHECK_SECONDS = 60
 # When this check is retried if no thread was free.
 BUSY_SECONDS = 1
+# How many rows are checked at a time; then the streams of other callers have their turn.
+ROWS_AT_ONCE = 50
 # After this time a stream is closed and the client has to open a new one.
 MAX_AGE_SECONDS = 3600
 
 
-class StreamSlot:
-    """One of the open streams of a caller, counted under each of the caller's keys.
-
-    A stream calls ``release`` when it ends. For a stream that never started, the finalizer of
-    this object does.
-    """
-
-    def __init__(self, keys: Collection[str]) -> None:
-        # A finalizer runs only once: when it is called or when the object is collected.
-        self.release = weakref.finalize(self, _release_slot, keys)
-
-
-# Open streams of this process by key. A forked process inherits counts that are never released.
-_open_streams: Counter[str] = Counter()
-# Reentrant: the garbage collector may release a slot while the same thread has the lock.
-_slot_lock = threading.RLock()
-
-
-def acquire_stream_slot(
-    principal: Principal, request: Callable[[], HttpRequest | None]
-) -> StreamSlot:
-    """Count one more open stream of a caller in this process.
+def acquire_listen_slot(call: Call) -> StreamSlot:
+    """Count one more open stream of a caller: of an admitted ``subscriptions/listen``.
 
     Raises:
-        TooManyStreams: the caller has as many open streams as ``STREAMS_PER_PRINCIPAL`` or
-            ``STREAMS_PER_USER`` allows, or all callers without credentials together have reached
-            their limit.
+        TooManyStreams: the caller has reached one of the limits of its open streams.
     """
-    limits = _limits_of_streams(principal, anonymous_network(principal, request))
-    with _slot_lock:
-        for key, limit in limits.items():
-            if _open_streams[key] >= limit:
-                raise TooManyStreams(
-                    f"You have reached the limit of {limit} open streams; close one first."
-                    if key != ANONYMOUS
-                    else f"Clients without credentials have reached the limit of {limit} open "
-                    "streams; try again later.",
-                    data={"retryAfter": 1},
-                )
-        _open_streams.update(limits.keys())
-    return StreamSlot([*limits])
-
-
-def _limits_of_streams(principal: Principal, network: str | None) -> dict[str, int]:
-    settings = get_settings()
-    each = settings.streams_per_principal
-    if network is None:
-        # Without a client id, a principal has the same key as its user.
-        return {principal.user_key: settings.streams_per_user or 2 * each, principal.key: each}
-    everyone = {ANONYMOUS: settings.anonymous_factor * each}
-    return {**everyone, f"{ANONYMOUS} at {network}": each} if network else everyone
-
-
-def _release_slot(keys: Iterable[str]) -> None:
-    with _slot_lock:
-        for key in keys:
-            _open_streams[key] -= 1
-            if _open_streams[key] <= 0:
-                del _open_streams[key]
+    assert isinstance(call.result, Subscription)
+    return acquire_stream_slot(call.principal, call.http_request, uris=call.result.resources.uris)
 
 
 def subscription_events(call: Call, slot: StreamSlot) -> AsyncGenerator[bytes, None]:
@@ -174,12 +127,11 @@ async def subscription_messages(call: Call, slot: StreamSlot) -> Messages:
     unsubscribe = get_hub().subscribe(wanted, partial(put_in_time, mailbox))
     try:
         await get_hub().prepare(wanted)
-        caller = subscription.principal.user_key
-        for topic in await _lists_in_doubt(subscription.topics, caller):
+        for topic in await _lists_in_doubt(subscription.topics, call.thread_key):
             put_in_time(mailbox, topic)
         may_stay = await subscription.begin()
         with drain.idle_stream(mailbox.wake) as draining:
-            yield _outgoing(subscription.acknowledgement())
+            yield subscription.encode(subscription.acknowledgement())
             if may_stay:
                 async with aclosing(_notifications(subscription, mailbox, draining)) as told:
                     async for one in told:
@@ -199,7 +151,7 @@ def put_in_time(mailbox: Mailbox, topic: TopicKey) -> None:
         mailbox.put_once(topic)
 
 
-async def _lists_in_doubt(topics: Iterable[TopicKey], caller: str) -> list[TopicKey]:
+async def _lists_in_doubt(topics: Iterable[TopicKey], caller: ShareKey) -> list[TopicKey]:
     """Return the lists that the client may get as they were before a change that it missed."""
     delay, lists = list_delay(), [topic for topic in topics if topic.is_list]
     if not delay or not lists:
@@ -226,12 +178,12 @@ async def _notifications(
     subscription: ListenSubscription, mailbox: Mailbox, draining: asyncio.Event
 ) -> AsyncGenerator[Outgoing, None]:
     for first in await subscription.tasks_at_first():
-        yield _outgoing(first)
+        yield subscription.encode(first)
     async with aclosing(_changed_topics(subscription, mailbox, draining)) as changes:
         async for topics in changes:
             for topic in topics:
                 notice = await subscription.notification_for(topic)
-                yield KEEPALIVE if notice is None else _outgoing(notice)
+                yield KEEPALIVE if notice is None else subscription.encode(notice)
             if not topics:
                 await subscription.tasks.close_lost()
                 yield KEEPALIVE
@@ -245,10 +197,12 @@ async def _changed_topics(
     keepalive = get_settings().keepalive_seconds
     ends = loop.time() + subscription.lifetime()
     recheck = loop.time() + seconds_until_recheck()
+    pending: list[TopicKey] = []
+    retry = math.inf
     while not draining.is_set() and loop.time() < ends:
-        patience = min(keepalive, ends - loop.time(), recheck - loop.time())
+        patience = min(keepalive, ends - loop.time(), recheck - loop.time(), retry - loop.time())
         await mailbox.wait(max(patience, 0))
-        topics = dict.fromkeys(mailbox.take())
+        topics = dict.fromkeys([*pending, *mailbox.take()])
         if loop.time() >= recheck or any(topic.is_revocation for topic in topics):
             try:
                 if not await subscription.refresh():
@@ -256,7 +210,24 @@ async def _changed_topics(
                 recheck = loop.time() + seconds_until_recheck()
             except Busy:
                 recheck = loop.time() + BUSY_SECONDS
-        yield [topic for topic in topics if subscription.covers(topic)]
+        pending, retry = subscription.unchecked(topics), math.inf
+        covered = [topic for topic in topics if subscription.covers(topic)]
+        if covered or not pending:
+            yield covered
+        if pending:
+            try:
+                await subscription.check_first_rows([topic.uri for topic in pending])
+            except Busy:
+                retry = loop.time() + BUSY_SECONDS
+                yield []
+                continue
+            arrived = mailbox.take()
+            if not any(topic.is_revocation for topic in arrived):
+                # Now, since the next check of the caller forgets which rows it may read.
+                if covered := [topic for topic in pending if subscription.covers(topic)]:
+                    yield covered
+                pending = subscription.unchecked(pending)
+            pending, retry = [*pending, *arrived], loop.time()
 
 
 class ListenSubscription:
@@ -266,7 +237,7 @@ class ListenSubscription:
         assert isinstance(call.result, Subscription)
         self._listening = call.result
         self._call = call
-        self._uris = frozenset(self._listening.uris)
+        self.resources = call.result.resources
         self.tasks = _TaskNotices(self._listening.tasks)
 
     @property
@@ -275,19 +246,9 @@ class ListenSubscription:
         server = self._call.server.name
         return [
             *(TopicKey(server, kind) for kind in sorted(self._listening.kinds)),
-            *(TopicKey(server, "resource", uri) for uri in self._listening.uris),
+            *(TopicKey(server, "resource", uri) for uri in self.resources.uris),
             *self.tasks.topics,
         ]
-
-    @property
-    def uris(self) -> Sequence[str]:
-        """The URIs of the requested resources."""
-        return self._listening.uris
-
-    @property
-    def unreadable(self) -> frozenset[str]:
-        """The URIs of requested resources that the caller may not read."""
-        return frozenset(self._listening.uris) - self._uris
 
     @property
     def principal(self) -> Principal:
@@ -302,9 +263,14 @@ class ListenSubscription:
 
     def covers(self, topic: TopicKey) -> bool:
         """Return whether the caller may be notified of a change; lists are not restricted."""
-        if topic.is_revocation:
-            return False
-        return not topic.uri or topic.uri in self._uris or self.tasks.covers(topic)
+        if topic.kind == "resource":
+            return self.resources.covers(topic.uri)
+        return not topic.uri or self.tasks.covers(topic)
+
+    def unchecked(self, topics: Iterable[TopicKey]) -> list[TopicKey]:
+        """Return the changed resources for which ``check_rows`` is needed before ``covers``."""
+        by_uri = {topic.uri: topic for topic in topics if topic.kind == "resource"}
+        return [by_uri[uri] for uri in self.resources.unchecked(by_uri)]
 
     async def begin(self) -> bool:
         """Leave out unreadable resources; return whether the caller is still authorized.
@@ -315,32 +281,37 @@ class ListenSubscription:
             Busy: no thread became free for the check.
         """
         if self.revocation_topics:
-            return await self.refresh()
-        await self.open()
+            if not await self.refresh():
+                return False
+        elif self.resources.uris:
+            check = partial(self.resources.authorize, self._call)
+            work = partial(run_with_request_signals, check)
+            await get_pool("short").run(work, key=self._call.thread_key)
+        await self.check_rows(self.resources.uris)
         return True
 
-    async def open(self, known: Collection[str] = ()) -> None:
-        """Leave out requested resources that the caller may not read; skip the ``known`` ones.
+    async def check_rows(self, uris: Collection[str]) -> None:
+        """Check which of these resources the caller may read now, unless that is known.
 
         Raises:
             Busy: no thread became free for the check.
         """
-        new = frozenset(self._listening.uris) - frozenset(known)
-        if self._needs_site_functions(new):
-            readable = partial(run_with_request_signals, partial(self._readable, new))
-            caller = self._call.principal.user_key
-            self._uris -= new - await get_pool("tool").run(readable, key=caller)
+        while unchecked := self.resources.unchecked(uris):
+            await self.check_first_rows(unchecked)
 
-    def _needs_site_functions(self, uris: Iterable[str]) -> bool:
-        """Return whether the site's own functions determine if one of the resources is readable."""
-        found = map(self._call.server.catalog.find_resource, uris)
-        return any(one and isinstance(one[0], ResourceTemplate) for one in found)
+    async def check_first_rows(self, unchecked: Sequence[str]) -> None:
+        """Check which of the first of these resources the caller may read now.
 
-    def _readable(self, uris: Iterable[str]) -> frozenset[str]:
-        self._call.server.refresh()
-        return frozenset(
-            uri for uri in uris if may_subscribe(self._call, uri) and is_readable(self._call, uri)
-        )
+        The functions of their templates run, in threads that streams share: the streams of one
+        caller use at most half of them, and take turns with those of others. A turn is at most
+        ``ROWS_AT_ONCE`` rows, and fewer if these take longer than a second.
+
+        Raises:
+            Busy: no thread became free for the check.
+        """
+        check = partial(self.resources.check_rows, self._call, unchecked[:ROWS_AT_ONCE])
+        work = partial(run_with_request_signals, check)
+        await get_pool("stream").run(work, key=self._call.thread_key)
 
     def lifetime(self) -> float:
         """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
@@ -350,15 +321,17 @@ class ListenSubscription:
     async def refresh(self) -> bool:
         """Authorize the caller again; return whether the stream may stay open.
 
-        It may not if the token was revoked, and neither if the database is unavailable.
+        It may not if the token was revoked, and neither if the database is unavailable. Which rows
+        the caller may read is checked again before the next notification of each.
 
         Raises:
             Busy: no thread became free for the check.
         """
-        where = get_pool("tool" if self._needs_site_functions(self._listening.uris) else "short")
+        self.resources.forget_rows()
+        caller = self._call.thread_key
+        work = partial(run_with_request_signals, self._reauthorize)
         try:
-            caller = self._call.principal.user_key
-            return await where.run(partial(run_with_request_signals, self._reauthorize), key=caller)
+            return await get_pool("short").run(work, key=caller)
         except (AccessRefused, DatabaseError):
             return False
 
@@ -367,16 +340,16 @@ class ListenSubscription:
         if principal is None:
             return False
         self._call = replace(self._call, principal=principal)
-        self._uris = self._readable(self._listening.uris)
+        self.resources.authorize(self._call)
         return True
 
     def acknowledgement(self) -> dict[str, Any]:
         """Return the acknowledgement, which names the part of the request that is honored."""
         kinds = sorted(self._listening.kinds)
         honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
-        uris = [uri for uri in self._listening.uris if uri in self._uris]
+        uris = [*filter(self.resources.covers, self.resources.uris)]
         if uris:
-            honored["resourceSubscriptions"] = uris
+            honored["resourceSubscriptions"] = [self.resources.spellings[one] for one in uris]
         if self._listening.tasks:
             honored["taskIds"] = [*self._listening.tasks]
         return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
@@ -396,8 +369,13 @@ class ListenSubscription:
     def notice(self, topic: TopicKey) -> dict[str, Any]:
         """Return the notification for a changed list or resource."""
         if topic.uri:
-            return self._tagged("notifications/resources/updated", {"uri": topic.uri})
+            uri = self.resources.spellings.get(topic.uri, topic.uri)
+            return self._tagged("notifications/resources/updated", {"uri": uri})
         return self._tagged(f"notifications/{topic.kind}/list_changed", {})
+
+    def encode(self, message: dict[str, Any]) -> Outgoing:
+        """Return a notification for the stream; one that is too large for it is left out."""
+        return encode_message(self._call, message)
 
     def closing(self) -> bytes:
         """Return the result of the request, which ends the stream gracefully."""
@@ -415,10 +393,6 @@ class ListenSubscription:
         tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._call.request.id}}
         projected = projection.project_notification(method, tagged, self._call.revision)
         return jsonrpc.build_notification(method, projected)
-
-
-def _outgoing(message: dict[str, Any]) -> Outgoing:
-    return Outgoing(jsonrpc.encode(message))
 
 
 def _reauthorize(server: Server, principal: Principal) -> Principal | None:
@@ -497,18 +471,28 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 class SessionSubscription(ListenSubscription):
-    """The topics that a GET stream may carry; its notifications have no subscription id."""
+    """The topics that a session may be notified of; its notifications have no subscription id.
 
-    def inherit(self, older: ListenSubscription) -> None:
-        """Leave out the unreadable resources that ``older`` left out."""
-        self._uris -= older.unreadable
+    Nothing is acknowledged, so rows are checked only when they have changed.
+    """
+
+    async def authorize(self, *, anew: bool = False) -> None:
+        """Check the permissions for the resources, unless they and the catalog are the same.
+
+        With ``anew``, check them in any case.
+
+        Raises:
+            Busy: no thread became free for the check.
+        """
+        if anew or self.resources.needs_authorization(self._call.server.catalog):
+            check = partial(self.resources.authorize, self._call)
+            await get_pool("short").run(
+                partial(run_with_request_signals, check), key=self._call.thread_key
+            )
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         projected = projection.project_notification(method, params, self._call.revision)
         return jsonrpc.build_notification(method, projected or None)
-
-
-Admission = Callable[[SessionSubscription], Awaitable[bool]]
 
 
 async def get_stream_events(
@@ -523,7 +507,7 @@ async def get_stream_events(
     ``resumed`` is the id of the last event that the client received, on a GET stream of the
     session.
     """
-    get_stream = _GetStream(session_request, session, resumed)
+    get_stream = _GetStream(session_request, session, slot, resumed)
     try:
         yield await get_stream.begin()
         await get_stream.catch_up()
@@ -551,9 +535,15 @@ class _GetStream:
     """One GET stream: its subscribed topics, which the session may change, and its position."""
 
     def __init__(
-        self, session_request: SessionRequest, session: StoredSession, resumed: EventId | None
+        self,
+        session_request: SessionRequest,
+        session: StoredSession,
+        slot: StreamSlot,
+        resumed: EventId | None,
     ) -> None:
         self._server = session_request.server
+        self._slot = slot
+        self._is_over_limit = False
         self._session = session
         self._hub = get_hub()
         self._resumed = resumed
@@ -576,11 +566,14 @@ class _GetStream:
         """Times and positions of the last ``ARRIVAL_SECONDS``, to know what has arrived."""
         self._woken = asyncio.Event()
         self._must_reload = self._must_refresh = False
+        self._unchecked: dict[TopicKey, int] = {}
+        """The changes to report whose rows are not checked yet, with their numbers."""
         self.is_over = False
 
         self._topic = topic_of_get_streams(self._pk)
         self._wanted: frozenset[TopicKey] = frozenset()
         self._principal = session_request.principal
+        self._find_source = session_request.exchange.find_source
         self._subscription = self._subscribed(None)
         about_itself = [self._topic, *self._subscription.revocation_topics]
         self._about_itself = about_itself
@@ -613,7 +606,7 @@ class _GetStream:
         """Subscribe to the session's topics and find changes that happened before."""
         # Check access here too: a revocation before the subscription is not published again.
         with self._retry_on_error(anew=True):
-            await self._apply_snapshot(self._snapshot, ask=SessionSubscription.begin)
+            await self._apply_snapshot(self._snapshot, anew=True)
 
     def close(self) -> None:
         """Unsubscribe from all topics."""
@@ -676,15 +669,33 @@ class _GetStream:
             envelope=self._session.envelope_of(request),
             principal=self._principal,
             session=self._session,
+            find_source=self._find_source,
         )
         if sight is None or not sight.is_initialized:
             # Before `notifications/initialized` the client must not be notified of changes.
-            call.result = Subscription(kinds=frozenset(), uris=())
+            resources = SubscribedResources(())
+            call.result = Subscription(kinds=frozenset(), resources=resources)
             return SessionSubscription(call)
         available = capabilities(server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in available)
-        call.result = Subscription(kinds=kinds, uris=tuple(sight.uris))
+        resources = SubscribedResources(self._uris_that_fit(sight), self._subscription.resources)
+        call.result = Subscription(kinds=kinds, resources=resources)
         return SessionSubscription(call)
+
+    def _uris_that_fit(self, sight: GetStreamState) -> list[str]:
+        """Return the resources for which the caller's limit has room, the oldest first.
+
+        The others are tried again at every check, since the session is not told.
+        """
+        fitting = self._slot.hold_what_fits(sight.uris)
+        if len(fitting) < len(sight.uris) and not self._is_over_limit:
+            logger.warning(
+                "The open streams of %s hold too many URIs (a limit that STREAMS_PER_PRINCIPAL "
+                "raises): a GET stream leaves out %d of %d subscriptions of its session.",
+                *(self._principal.key, len(sight.uris) - len(fitting), len(sight.uris)),
+            )
+        self._is_over_limit = len(fitting) < len(sight.uris)
+        return fitting
 
     async def _reload(self) -> None:
         """Reload the rows: the stream may have ended, been superseded, or have new topics.
@@ -696,7 +707,7 @@ class _GetStream:
         self._must_reload = self._must_refresh = False
         with self._retry_on_error(anew=anew):
             sight = await run_in_short_thread(partial(read_get_stream, self._pk, self._number))
-            await self._apply_snapshot(sight, ask=SessionSubscription.refresh if anew else None)
+            await self._apply_snapshot(sight, anew=anew)
 
     @contextmanager
     def _retry_on_error(self, *, anew: bool) -> Iterator[None]:
@@ -709,10 +720,10 @@ class _GetStream:
             soon = asyncio.get_running_loop().time() + RETRY_SECONDS
             self._recheck = max(self._recheck, soon)
 
-    async def _apply_snapshot(self, sight: GetStreamState | None, *, ask: Admission | None) -> None:
-        """Apply the loaded rows; ``ask`` is called to authorize the caller again."""
+    async def _apply_snapshot(self, sight: GetStreamState | None, *, anew: bool) -> None:
+        """Apply the loaded rows; with ``anew``, authorize the caller again."""
         self._snapshot = sight
-        if sight is None or not await self._is_authorized(sight, ask):
+        if sight is None or not await self._is_authorized(sight, anew=anew):
             self.is_over = True
             return
         wanted = frozenset(self._subscription.topics)
@@ -731,7 +742,8 @@ class _GetStream:
             partial(versions.read_changed_topics, new, self._position)
         )
         self._is_ahead = self._is_ahead or self._position > last
-        recent = await _lists_in_doubt(found, self._principal.user_key)
+        share_key = share_of(self._principal, self._find_source)
+        recent = await _lists_in_doubt(found, share_key)
         for topic, number in found.items():
             self._queue(topic, max(number, self._waiting.get(topic, 0)), may_hold=topic in recent)
         if found:
@@ -739,17 +751,16 @@ class _GetStream:
             await self._hub.poll_numbered()
             self._woken.set()
 
-    async def _is_authorized(self, sight: GetStreamState, ask: Admission | None) -> bool:
-        """Check which resources the caller may read; with ``ask``, authorize the caller again."""
+    async def _is_authorized(self, sight: GetStreamState, *, anew: bool) -> bool:
+        """Check which resources the caller may see; with ``anew``, authorize the caller again."""
         subscription = self._subscribed(sight)
-        if ask is not None:
-            is_authorized = await retry_while_busy(partial(ask, subscription))
+        if anew:
+            is_authorized = await retry_while_busy(subscription.refresh)
             self._recheck = asyncio.get_running_loop().time() + seconds_until_recheck()
             self._principal = subscription.principal
         else:
             is_authorized = True
-            subscription.inherit(self._subscription)
-            await retry_while_busy(partial(subscription.open, self._subscription.uris))
+            await retry_while_busy(subscription.authorize)
         self._subscription = subscription
         return is_authorized
 
@@ -762,6 +773,8 @@ class _GetStream:
         patience = min(keepalive, self._recheck, self._ends) - loop.time()
         if self._must_reload:
             patience = min(patience, RETRY_SECONDS)
+        if self._unchecked:
+            patience = min(patience, BUSY_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(patience, 0)):
                 await self._woken.wait()
@@ -778,7 +791,9 @@ class _GetStream:
             self.is_over = True
         if self.is_over:
             return []
-        found = self._take_events() if self._may_send else []
+        self._unchecked = await self._check_rows() if self._may_send else {}
+        # Meanwhile the session may have ended, or access may have been revoked.
+        found = self._take_events() if self._may_send and not self._must_refresh else []
         if found or is_silent_for_long:
             self._spoke = loop.time()
         return found or [sse.KEEPALIVE_COMMENT] * is_silent_for_long
@@ -786,6 +801,21 @@ class _GetStream:
     @property
     def _may_send(self) -> bool:
         return self._snapshot is not None and self._snapshot.is_writer and not self._must_reload
+
+    async def _check_rows(self) -> dict[TopicKey, int]:
+        """Check the rows of the first changes, if a thread is free; return what is left."""
+        changed = sorted(self._waiting, key=self._waiting.__getitem__)
+        unchecked = self._subscription.unchecked(changed)
+        is_busy = False
+        if unchecked:
+            try:
+                await self._subscription.check_first_rows([topic.uri for topic in unchecked])
+            except Busy:
+                is_busy = True
+        left = self._subscription.unchecked(self._waiting)
+        if left and not is_busy:
+            self._woken.set()
+        return {topic: self._waiting[topic] for topic in left}
 
     def _take_events(self) -> list[bytes]:
         """Remove the queued changes that may be sent now; return their events in order."""
@@ -805,10 +835,10 @@ class _GetStream:
     def _event(self, topic: TopicKey, number: int, *, is_last: bool) -> bytes:
         """Return an event; the last one of a number advances the position, earlier ones do not.
 
-        Nor does it advance beyond a change that is held back: a client that reconnects has to get
-        it.
+        Nor does it advance beyond a change that is held back, or whose row is not checked yet: a
+        client that reconnects has to get it.
         """
-        is_last = is_last and number < min(self._held, default=math.inf)
+        is_last = is_last and number < min([*self._held, *self._unchecked.values(), math.inf])
         if is_last and (number > self._position or self._is_ahead):
             self._position, self._beyond, self._is_ahead = number, 0, False
         else:

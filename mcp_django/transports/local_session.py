@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
@@ -22,14 +22,16 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
-from mcp_django.execution.call import Call, Subscription
+from mcp_django.execution.call import Call, ResponseStream, Subscription
 from mcp_django.execution.handlers.listing import capabilities
 from mcp_django.execution.handlers.session import initialize_response, negotiate
-from mcp_django.execution.threads import run_in_short_thread, run_with_retry
+from mcp_django.execution.subscribed_resources import SubscribedResources
+from mcp_django.execution.threads import retry_while_busy, run_in_short_thread, run_with_retry
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Stateless, classify
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, REVISIONS, Revision
+from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage import versions
 from mcp_django.storage.cache import list_delay
 from mcp_django.storage.pubsub import get_hub
@@ -51,7 +53,9 @@ class LocalSession:
     """The session of one connection, and what was agreed on in its ``initialize``, if it was sent.
 
     Requests with an envelope are served independently of the session, unless the transport
-    supports only handshake revisions.
+    supports only handshake revisions. ``hold`` counts the subscriptions of the session, where they
+    are limited together with those of others; it raises an ``MCPError`` if they are too many.
+    ``source`` is what limits count an anonymous caller by (``limits.limit_source``).
     """
 
     def __init__(
@@ -62,11 +66,15 @@ class LocalSession:
         origin: str = "client",
         acting: str = "",
         transport: str = "",
+        source: str | None = "local",
+        hold: Callable[[Collection[str]], object] = lambda uris: None,
     ) -> None:
         self._server = server
+        self._hold = hold
+        self.find_source = lambda: source
         self._origin = origin
         self._acting = acting
-        self._transport = transport
+        self.transport = transport
         self._is_stateless_spoken = is_stateless_spoken
         self.agreed: MemorySession | None = None
         self._began: float | None = None
@@ -88,7 +96,7 @@ class LocalSession:
         if self.agreed is not None:
             raise InvalidRequest("This connection is already initialized.")
         return telemetry.trace_handshake(
-            request, partial(self._agree, request), transport=self._transport
+            request, partial(self._agree, request), transport=self.transport
         )
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> bytes:
@@ -98,6 +106,7 @@ class LocalSession:
             revision=agreement.revision,
             client_info=agreement.client_info,
             capabilities=agreement.capabilities,
+            hold=self._hold,
         )
         self._began = time.perf_counter()
         if operation is not None:
@@ -109,12 +118,12 @@ class LocalSession:
         if self.agreed is not None and self._began is not None:
             lasted, self._began = time.perf_counter() - self._began, None
             version = self.agreed.revision.version
-            telemetry.record_session_end(lasted, version=version, transport=self._transport)
+            telemetry.record_session_end(lasted, version=version, transport=self.transport)
 
     def trace_notification(self, message: Notification) -> AbstractContextManager[None]:
         """Return the telemetry context manager for processing a notification."""
         version = self.agreed.revision.version if self.agreed is not None else ""
-        return telemetry.trace_notification(message, version=version, transport=self._transport)
+        return telemetry.trace_notification(message, version=version, transport=self.transport)
 
     def check_batch(self, batch: Batch) -> None:
         """Check that a batch is allowed.
@@ -142,7 +151,7 @@ class LocalSession:
                 principal=principal,
                 origin=self._origin,
                 acting_user=self._acting,
-                transport=self._transport,
+                transport=self.transport,
             )
         session = self.agreed
         if session is None:
@@ -159,7 +168,9 @@ class LocalSession:
             can_ask=True,
             origin=self._origin,
             acting_user=self._acting,
-            transport=self._transport,
+            transport=self.transport,
+            # HTTP+SSE has one stream, and nothing else.
+            stream=ResponseStream(has_begun=True) if self.transport == "sse" else None,
         )
 
     def is_initialize(self, request: Request) -> bool:
@@ -246,8 +257,9 @@ async def notify_changes(
     assert session is not None
     mailbox = Mailbox()
 
-    def subscribed() -> None:
-        baseline.record_resources(session.uris)
+    def subscribed(added: Collection[str]) -> None:
+        baseline.record_resources(added)
+        baseline.forget_resources_except(session.uris)
         mailbox.post(SUBSCRIPTIONS_CHANGED)
 
     session.on_change = subscribed
@@ -255,21 +267,22 @@ async def notify_changes(
     # Subscribe before the first await: without a database, changes are known only by pub/sub.
     leave = get_hub().subscribe(baseline.lists, partial(put_in_time, mailbox))
     try:
-        subscription = _subscription(server, session, await run_with_retry(principal))
+        subscription = _subscription(server, local, session, await run_with_retry(principal))
         recheck = loop.time() + seconds_until_recheck()
         mailbox.post(SUBSCRIPTIONS_CHANGED)
         while True:
-            if loop.time() >= recheck:
-                recheck = loop.time() + seconds_until_recheck()
-                mailbox.post(SUBSCRIPTIONS_CHANGED)
             await mailbox.wait(max(recheck - loop.time(), 0))
             found = dict.fromkeys(mailbox.take())
-            if SUBSCRIPTIONS_CHANGED in found:
+            is_due = loop.time() >= recheck
+            if is_due or SUBSCRIPTIONS_CHANGED in found:
+                if is_due:
+                    recheck = loop.time() + seconds_until_recheck()
+                    subscription.resources.forget_rows()
                 try:
-                    subscription = _subscription(
-                        server, session, await run_in_short_thread(principal)
-                    )
-                    await subscription.open()
+                    caller = await run_in_short_thread(principal)
+                    known = subscription.resources
+                    subscription = _subscription(server, local, session, caller, known)
+                    await retry_while_busy(partial(subscription.authorize, anew=is_due))
                 except DatabaseError:
                     # A caller that was authorized before stays until the check succeeds.
                     logger.warning("Could not check a session; retrying.", exc_info=True)
@@ -282,14 +295,22 @@ async def notify_changes(
                 outdated = partial(baseline.take_changed, subscription.topics)
                 for topic in await run_in_short_thread(outdated):
                     put_in_time(mailbox, topic)
-            for topic in subscription.topics:
-                if topic in found and subscription.covers(topic):
-                    await write(jsonrpc.encode(subscription.notice(topic)))
+            changed = [topic for topic in subscription.topics if topic in found]
+            uris = [topic.uri for topic in subscription.unchecked(changed)]
+            await retry_while_busy(partial(subscription.check_rows, uris))
+            for topic in filter(subscription.covers, changed):
+                await write(jsonrpc.encode(subscription.notice(topic)))
     finally:
         leave()
 
 
-def _subscription(server: Server, session: MemorySession, caller: Principal) -> SessionSubscription:
+def _subscription(
+    server: Server,
+    local: LocalSession,
+    session: MemorySession,
+    caller: Principal,
+    older: SubscribedResources | None = None,
+) -> SessionSubscription:
     request = Request(0, "subscriptions/listen")
     call = Call(
         server=server,
@@ -297,11 +318,13 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
         envelope=session.envelope_of(request),
         principal=caller,
         session=session,
+        find_source=local.find_source,
+        transport=local.transport,
     )
     available = capabilities(server, can_stream=True)
     kinds = frozenset(kind for kind in LISTS if kind in available)
-    uris = tuple(session.uris)
-    call.result = Subscription(kinds=kinds, uris=uris)
+    resources = SubscribedResources([*session.uris], older)
+    call.result = Subscription(kinds=kinds, resources=resources)
     return SessionSubscription(call)
 
 
@@ -346,12 +369,16 @@ class _InitialVersions:
         for topic in _recently_changed(self.lists, delay) if delay else ():
             self._known[topic] = -1
 
-    def record_resources(self, uris: Iterable[str]) -> None:
-        """Record the versions of subscribed resources, before the request is answered; blocking."""
-        wanted = [TopicKey(self._server, "resource", uri) for uri in uris]
-        self._note(wanted)
-        for topic in {topic for topic in self._known if topic.uri} - set(wanted):
-            self._known.pop(topic, None)
+    def record_resources(self, added: Iterable[str]) -> None:
+        """Record the versions of new subscriptions, before the request is answered; blocking."""
+        self._note([TopicKey(self._server, "resource", lower_scheme(uri)) for uri in added])
+
+    def forget_resources_except(self, subscribed: Collection[str]) -> None:
+        """Forget the versions of resources that the session has unsubscribed from."""
+        left = {*map(lower_scheme, subscribed)}
+        for topic in [*self._known]:
+            if topic.uri and topic.uri not in left:
+                self._known.pop(topic, None)
 
     def _note(self, wanted: list[TopicKey]) -> None:
         found = _versions(wanted)

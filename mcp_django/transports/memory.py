@@ -345,7 +345,7 @@ class LocalClient(BaseClient):
 
 
 async def _arun(call: Call, port: ClientPort | None) -> Result:
-    if call.component.function.is_async:
+    if invoke.runs_as_coroutine(call):
         return await invoke.arun(call, port, own_thread=False)
     return await sync_to_async(invoke.run)(call, port)
 

@@ -7,6 +7,7 @@ bounded ``Mailbox`` until the stream sends them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from collections.abc import AsyncGenerator, Hashable
@@ -15,11 +16,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from mcp_django.exceptions import MCPError
+from mcp_django.conf import get_settings
+from mcp_django.exceptions import InternalError, MCPError
 from mcp_django.execution.call import Call
+from mcp_django.execution.results import is_too_large
 from mcp_django.protocol import envelope, jsonrpc, projection, sse
 from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from mcp_django.schema.values import jsonable
+
+logger = logging.getLogger("mcp_django")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,25 @@ KEEPALIVE = Outgoing(b"")
 
 Messages = AsyncGenerator[Outgoing, None]
 """The messages of a response. The generator raises an ``MCPError`` if the request fails."""
+
+
+def encode_message(call: Call, message: dict[str, Any]) -> Outgoing:
+    """Return a message before the response; a notification that is too large is left out.
+
+    Raises:
+        InternalError: a request to the client is too large for an event.
+    """
+    body = jsonrpc.encode(message)
+    if not is_too_large(call, len(body)):
+        return Outgoing(body)
+    problem = (
+        f"{message['method']} has {len(body)} bytes; an event has at most "
+        f"{get_settings().max_event_bytes} (MAX_EVENT_BYTES)"
+    )
+    if "id" in message:
+        raise InternalError(f"{problem}.")
+    logger.warning("%s, so it was not sent.", problem)
+    return KEEPALIVE
 
 
 def failure(call: Call, exc: MCPError) -> bytes:
@@ -167,7 +191,7 @@ class StreamPort:
         # Not the call, which may hold the port: a cycle would delay the record of a lost call.
         self._revision, self._envelope = call.revision, call.envelope
         self._can_close = call.revision.priming_event and call.session is not None
-        self._mailbox = mailbox
+        self._mailbox, self._stream = mailbox, call.stream
         self._lock = threading.Lock()
         self._progress = -math.inf
 
@@ -207,4 +231,6 @@ class StreamPort:
     def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
         projected = projection.project_notification(method, params, self._revision)
         if projected is not None:
+            if self._stream is not None:
+                self._stream.has_begun = True
             self._mailbox.post(jsonrpc.build_notification(method, projected), key=key)

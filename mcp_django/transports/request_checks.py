@@ -27,11 +27,12 @@ from mcp_django.protocol.headers import (
     FORM,
     JSON,
     MCP_PARAM_PREFIX,
-    MCP_PROTOCOL_VERSION,
     Headers,
+    protocol_version,
 )
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.transports import drain, site_pages
+from mcp_django.transports.bodies import TWO_LENGTHS
 from mcp_django.transports.exchange import (
     Exchange,
     HeaderList,
@@ -62,6 +63,8 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
         or _check_origin(exchange)
         or _check_verb(exchange, versions)
         or (_check_types(headers) if is_judged else None)
+        or (_check_coding(headers) if exchange.verb == "POST" else None)
+        or (jsonrpc_error_reply(400, TWO_LENGTHS) if has_two_lengths(headers) else None)
         or _check_size(declared_length(headers))
     )
 
@@ -70,19 +73,21 @@ def has_usual_head(headers: Headers, max_bytes: int) -> bool:
     """Return whether a POST has a host and types that were accepted before, and is small.
 
     Nothing else of its head can then be rejected: it has no Origin, and its body, of at most
-    ``max_bytes`` by its Content-Length, is not a form.
+    ``max_bytes`` by its Content-Length, is neither a form nor compressed.
     """
-    origin, length, *lines = map(headers.lines.get, _HEAD)
-    if origin is not None or not _is_accepted(tuple(lines), get_host_settings()):
+    origin, compression, coding, length, *lines = map(headers.lines.get, _HEAD)
+    is_plain = origin is compression is None
+    if not is_plain or not _is_accepted(tuple(lines), get_host_settings()):
         return False
     if isinstance(length, bytes):
         # Python refuses to convert very long digit strings.
-        return length.isdigit() and len(length) < MAX_DIGITS and int(length) <= max_bytes
+        is_small = length.isdigit() and len(length) < MAX_DIGITS and int(length) <= max_bytes
+        return is_small and coding is None
     return length is None
 
 
 _USUAL = (b"host", b"x-forwarded-host", b"content-type", b"accept")
-_HEAD = (b"origin", b"content-length", *_USUAL)
+_HEAD = (b"origin", b"content-encoding", b"transfer-encoding", b"content-length", *_USUAL)
 
 
 @lru_cache(maxsize=256)
@@ -109,6 +114,11 @@ def is_form(headers: Headers) -> bool:
     return headers.lines.get(b"content-type") != b"application/json" and (
         FORM in ",".join(headers.getlist("content-type")).lower()
     )
+
+
+def has_two_lengths(headers: Headers) -> bool:
+    """Return whether proxy and server may disagree where the body ends (RFC 9112, section 6.1)."""
+    return "transfer-encoding" in headers and "content-length" in headers
 
 
 def declared_length(headers: Headers) -> int:
@@ -227,7 +237,7 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
 
 def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
     """Return whether the request may belong to a session, which stateless revisions do not have."""
-    claimed = REVISIONS.get(headers.get(MCP_PROTOCOL_VERSION) or "")
+    claimed = REVISIONS.get(protocol_version(headers) or "")
     if claimed is not None and claimed.stateless:
         return False
     return any(not REVISIONS[version].stateless for version in versions)
@@ -250,6 +260,19 @@ def _check_types(headers: Headers) -> Reply | None:
         given = ", ".join(headers.getlist("accept"))[:80]
         return jsonrpc_error_reply(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {given!r}.")
     return None
+
+
+def _check_coding(headers: Headers) -> Reply | None:
+    """Reject a compressed body, which could be a thousand times as large as it looks."""
+    coding = _joined(headers, "content-encoding")
+    if coding.lower() in ("", "identity"):
+        return None
+    return jsonrpc_error_reply(
+        415,
+        f"Send the body uncompressed; Content-Encoding says {coding[:80]!r}.",
+        # RFC 9110, section 12.5.3.
+        headers=(("Accept-Encoding", "identity"),),
+    )
 
 
 def _check_size(size: int) -> Reply | None:

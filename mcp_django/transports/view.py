@@ -15,13 +15,20 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from mcp_django.auth.credentials import carry_caller
+from mcp_django.auth.limits import limit_source
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
-from mcp_django.execution.threads import get_pool, run_with_request_signals
+from mcp_django.exceptions import Busy
+from mcp_django.execution.call_log import end_rejected_with_span
+from mcp_django.execution.invoke import run_after_wait
+from mcp_django.execution.threads import get_pool
 from mcp_django.protocol.headers import JSON, Headers
 from mcp_django.storage.cache import receive_forgotten_from_thread
+from mcp_django.tenants import thread_context
 from mcp_django.transports.answer import InFlight, run_work
+from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
@@ -30,16 +37,27 @@ from mcp_django.transports.exchange import (
     Reply,
     Stream,
     Work,
+    error_reply,
+    jsonrpc_error_reply,
 )
 from mcp_django.transports.http import (
     ParsedRequest,
     check_request_head,
     needs_authorization_first,
     parse_request,
+    readable_reply,
     reject_unauthorized,
     serve_in_thread,
 )
 from mcp_django.transports.request_checks import declared_length
+
+
+class CallerRejected(Exception):
+    """A caller is rejected before its body is read; ``reply`` says why."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__()
+        self.reply = reply
 
 
 class EndpointView:
@@ -65,6 +83,9 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Process one request and return the response."""
+        return end_connection_if_unread(request, self._respond(request))
+
+    def _respond(self, request: HttpRequest) -> HttpResponseBase:
         receive_forgotten_from_thread()
         received = self._received(request)
         outcome = received if isinstance(received, Reply) else serve_in_thread(received)
@@ -90,7 +111,16 @@ class EndpointView:
         refused = self._rejection(exchange, in_flight)
         if refused is not None:
             return refused
-        exchange.body, exchange.django_request = _body(request), None
+        most = get_settings().max_body_bytes
+        try:
+            exchange.body = read_body(
+                request, most, check_caller=partial(self._check_caller, exchange)
+            )
+        except BodyRefused as exc:
+            return readable_reply(exchange, jsonrpc_error_reply(exc.status, str(exc)))
+        except CallerRejected as exc:
+            return exc.reply
+        exchange.django_request = None
         if in_flight and in_flight.body == exchange.body:
             exchange.message = in_flight.message
         return parse_request(server, exchange)
@@ -102,10 +132,24 @@ class EndpointView:
         if refused is not None or (in_flight and in_flight.view is self):
             return refused
         refused = check_request_head(self.mcp_server, exchange)
-        length = declared_length(exchange.headers)
-        if refused is None and needs_authorization_first(self.mcp_server, exchange, length):
+        if refused is not None:
+            return refused
+        try:
+            self._check_caller(exchange, declared_length(exchange.headers))
+        except CallerRejected as exc:
+            return exc.reply
+        return None
+
+    def _check_caller(self, exchange: Exchange, size: int) -> None:
+        """Check that the caller may send ``size`` bytes.
+
+        Raises:
+            CallerRejected: it may not.
+        """
+        if needs_authorization_first(self.mcp_server, exchange, size):
             refused = reject_unauthorized(self.mcp_server, exchange)
-        return refused
+            if refused is not None:
+                raise CallerRejected(refused)
 
 
 def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Pending:
@@ -113,14 +157,17 @@ def _run_in_view_thread(request: HttpRequest, work: Work) -> Reply | Pending:
 
     Django cancels the task of a client that disconnects, and with it an async function on the same
     event loop. In a session a disconnect must not cancel the call, so there the function runs in
-    another thread with its own event loop.
+    another thread with its own event loop, unless it needs the thread of the middleware.
     """
     stateless = work.call.revision.stateless
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
         return run_work(work)
-    run = partial(run_with_request_signals, partial(run_work, work))
-    caller = work.call.principal.user_key
-    return get_pool("tool").submit(run, key=caller).result()
+    run = partial(run_after_wait, work.call, partial(run_work, work))
+    try:
+        return get_pool("tool").run_from_thread(run, key=work.call.thread_key)
+    except Busy as exc:
+        end_rejected_with_span(work.call.record, exc)
+        return error_reply(exc, work.call.request.id, work.call.revision)
 
 
 class DeferredResponse(StreamingHttpResponse):
@@ -162,7 +209,10 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
         path=request.path,
         endpoint=endpoint,
         build_request=lambda body: request,
-        can_stream=isinstance(request, ASGIRequest),
+        find_source=partial(limit_source, request),
+        # Where the tenant is on the thread of the view, a stream would not have it.
+        can_stream=isinstance(request, ASGIRequest) and not thread_context(),
+        carry_caller=partial(carry_caller, request),
         cancellation=in_flight.cancellation if in_flight else Cancellation(),
     )
 
@@ -178,13 +228,6 @@ def _headers(request: HttpRequest) -> Headers:
         return Headers(request.scope["headers"])
     # Without a Host header the server's name is used, as in Django.
     return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
-
-
-def _body(request: HttpRequest) -> bytes:
-    """Read the body up to one byte over ``MAX_BODY_BYTES``; Django's own limit is for forms."""
-    if not hasattr(request, "_body"):
-        request._body = request.read(get_settings().max_body_bytes + 1)
-    return request.body
 
 
 def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
