@@ -22,6 +22,7 @@ from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.models import AuthEvent
 from mcp_django.protocol.errors import INVALID_REQUEST
 from mcp_django.transports.asgi_handler import exchange_of
+from mcp_django.transports.bodies import TWO_LENGTHS
 from mcp_django.transports.consumer import MCPConsumer
 from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
 from mcp_django.transports.http import BodyReader
@@ -146,6 +147,7 @@ def sum_in(answer: Answer) -> str:
         (OPEN, {"content_length": "4194305"}, 413),
         (OPEN, {"content_length": "9" * 30}, 413),
         (OPEN, {"content_length": "9" * 5000}, 413),
+        (OPEN, {"content_length": "5", "transfer_encoding": "chunked"}, 400),
         (MESSAGES, {"origin": "https://evil.example"}, 403),
         (f"{OPEN}/sse", {}, 405),
         (CLOSED, {"authorization": "Bearer a b"}, 400),
@@ -186,6 +188,13 @@ async def test_of_a_credential_that_does_not_hold_no_more_is_read(
         assert early.json()["error"] == "invalid_token"
     # Each was looked at once.
     assert await AuthEvent.objects.acount() == 2
+
+
+async def test_a_request_with_two_lengths_ends_its_connection(app: Any) -> None:
+    both = {"content_length": str(len(ADD_BYTES)), "transfer_encoding": "chunked"}
+    refused = await send(app, OPEN, ADD_BYTES, **both)
+    assert (refused.status, refused.headers["connection"]) == (400, "close")
+    assert refused.json()["error"]["message"] == TWO_LENGTHS
 
 
 async def test_a_form_which_may_hold_a_token_is_read_to_the_same_length(app: Any) -> None:

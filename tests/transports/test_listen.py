@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,6 @@ from mcp_django.exceptions import Busy
 from mcp_django.models import AccessToken
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import (
-    BUSY,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
@@ -33,7 +32,7 @@ from mcp_django.protocol.errors import (
 from mcp_django.storage import pubsub as store
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
-from mcp_django.transports import drain, listen
+from mcp_django.transports import drain, listen, stream_slots
 from tests.drivers import Connection, connect, headers_for, message, send
 from tests.example.mcp import open_server
 from tests.spec import spec
@@ -66,17 +65,6 @@ async def listening(
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         connection.acknowledged = acknowledged["params"]
         yield connection
-
-
-def seen(function: Callable[..., bool], calls: list[str]) -> Callable[..., bool]:
-    """The function, which notes what it was asked."""
-
-    def ask(call: Any, uri: str) -> bool:
-        result = function(call, uri)
-        calls.append(uri)
-        return result
-
-    return ask
 
 
 async def nothing_more(connection: Connection, server: MCPServer = stage) -> None:
@@ -138,6 +126,21 @@ async def test_a_resource_that_its_function_keeps_from_the_caller_is_left_out(ap
         assert notice["params"]["uri"] == "stage://rooms/ada"
 
 
+@spec("SUB-8")
+async def test_a_scheme_in_capitals_is_subscribed_to_and_told_as_it_was_written(app: Any) -> None:
+    wanted = {"resourceSubscriptions": ["Stage://rooms/ada", "STAGE://props", "stage://PROPS"]}
+    async with listening(app, wanted) as connection:
+        honored = {"resourceSubscriptions": ["Stage://rooms/ada", "STAGE://props"]}
+        assert connection.acknowledged["notifications"] == honored
+        for uri, told in (
+            ("stage://rooms/ada", "Stage://rooms/ada"),
+            (PROPS, "STAGE://props"),
+            ("StaGe://props", "STAGE://props"),
+        ):
+            stage.notify_resource_updated(uri)
+            assert (await connection.event())["params"]["uri"] == told
+
+
 @spec("SUB-16")
 @pytest.mark.django_db(transaction=True)
 async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(
@@ -145,30 +148,22 @@ async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(
 ) -> None:
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
     monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada", "bob"})
+    authorize, looks = listen.authorize_connection, []
+
+    def look(*arguments: Any) -> None:
+        authorize(*arguments)
+        looks.append(arguments)
+
     wanted = {"resourceSubscriptions": ["stage://rooms/bob", PROPS]}
     async with listening(app, wanted) as connection:
+        stage.notify_resource_updated("stage://rooms/bob")
+        assert (await connection.event())["params"]["uri"] == "stage://rooms/bob"
         monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada"})
-        asked: list[str] = []
-        monkeypatch.setattr(listen, "is_readable", seen(listen.is_readable, asked))
-        await until(lambda: len(asked) > 2)
+        monkeypatch.setattr(listen, "authorize_connection", look)
+        await until(lambda: looks)
         stage.notify_resource_updated("stage://rooms/bob")
         stage.notify_resource_updated(PROPS)
         assert (await connection.event())["params"]["uri"] == PROPS
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_a_full_pool_refuses_a_stream_that_needs_it(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(self: Any) -> None:
-        raise Busy("All workers are busy.")
-
-    monkeypatch.setattr(listen.ListenSubscription, "open", refuse)
-    async with connect(app, PATH, body({"resourceSubscriptions": [PROPS]}, id=3)) as connection:
-        await connection.start()
-        refused = await connection.event()
-        assert refused["id"] == 3
-        assert refused["error"]["code"] == BUSY
 
 
 @spec("SUB-17", "HTTP-31", "HTTP-24", "EXT-2", "ALS-2")
@@ -504,9 +499,9 @@ async def test_leaving_frees_everything(app: Any) -> None:
     try:
         async with listening(app, {"resourceSubscriptions": [PROPS], **TOOLS}):
             assert len(store.get_hub()._listeners) == 2
-            assert listen._open_streams["anonymous"] == 1
+            assert stream_slots._usage["anonymous"].streams == 1
         await until(lambda: not store.get_hub()._listeners)
-        await until(lambda: not listen._open_streams)
+        await until(lambda: not stream_slots._usage)
         await until(lambda: not drain._drain._wakers)
     finally:
         gc.enable()

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import BUSY, INVALID_PARAMS
-from mcp_django.transports import drain
+from mcp_django.transports import answer as transport_answer, drain
 from mcp_django.transports.outgoing import Mailbox
 from tests.drivers import connect, message, send
 from tests.spec import spec
@@ -68,6 +68,37 @@ async def test_who_asks_for_nothing_gets_a_document(app: Any, gate: str) -> None
         answer = await send(app, PATH, call(tool, gate=gate))
         assert answer.headers["content-type"] == "application/json"
         assert text_of(answer.json()) == "walked"
+
+
+@spec("PRG-1", "LOG-4")
+@pytest.mark.parametrize("name", [*SEES_LEAVING, "view"])
+async def test_a_call_that_ends_soon_and_says_nothing_is_a_document(name: str, gate: str) -> None:
+    gates[gate].opened.set()
+    body = call("stay_later_with_context", gate=gate, extra=PROGRESS)
+    answer = await send(MOUNTS[name], PATH, body)
+    assert text_of(answer.response()) == "opened"
+    # Django has sent the head before the view's stream begins.
+    assert answer.is_stream == (name == "view")
+    assert "x-accel-buffering" in answer.headers or name != "view"
+    assert answer.headers["cache-control"] == (
+        "no-cache, no-transform" if name == "view" else "no-store"
+    )
+    answer = await send(MOUNTS[name], PATH, body, accept="text/event-stream")
+    assert answer.is_stream
+
+
+@pytest.mark.parametrize("name", SEES_LEAVING)
+async def test_a_call_that_says_nothing_for_long_is_a_stream(
+    name: str, gate: str, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
+    body = call("stay_later_with_context", gate=gate, extra=PROGRESS)
+    async with connect(MOUNTS[name], PATH, body) as connection:
+        answer = await connection.start()
+        assert answer.is_stream
+        assert (await connection.part())["body"].startswith(b":")
+        gates[gate].opened.set()
+        assert text_of(await connection.event()) == "opened"
 
 
 @spec("LOG-4", "LOG-1", "PRG-1", "HTTP-28")
@@ -162,8 +193,9 @@ async def test_an_error_after_the_first_byte_is_an_event(app: Any) -> None:
 
 
 @spec("PRG-6", "RPC-4")
-async def test_calls_with_one_id_and_one_token_do_not_meet(app: Any) -> None:
+async def test_calls_with_one_id_and_one_token_do_not_meet(app: Any, settings: Any) -> None:
     # One more and its caller would have no thread left to open the gates.
+    settings.MCP_DJANGO = {"THREADS": 16}
     names = [f"crossing-{n}" for n in range(3)]
     async with asyncio.timeout(5):
         answers = await asyncio.gather(
@@ -184,6 +216,13 @@ async def ask_to_open(app: Any, name: str) -> Any:
 # Leaving ------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that begin at once, as later without a message."""
+    monkeypatch.setattr(transport_answer, "START_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("begun")
 @spec("HTTP-26", "CAN-5", "CAN-9")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
 async def test_leaving_a_stream_cancels_the_call(tool: str, app: Any, gate: str) -> None:
@@ -205,6 +244,7 @@ async def test_leaving_before_a_document_cancels_the_call(tool: str, name: str, 
     assert connection.sent == []
 
 
+@pytest.mark.usefixtures("begun")
 @spec("HTTP-30", "CAN-2", "CAN-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
 async def test_a_posted_cancellation_cancels_nothing(tool: str, app: Any, gate: str) -> None:
@@ -245,6 +285,7 @@ async def test_a_call_may_not_take_longer_than_its_limit(tool: str, mount: str, 
     assert gates[gate].outcome == "cancelled"
 
 
+@pytest.mark.usefixtures("begun")
 async def test_a_stream_ends_at_the_limit(app: Any, gate: str) -> None:
     answer = await send(app, PATH, call("late", gate=gate, extra=PROGRESS))
     assert answer.is_stream
@@ -366,7 +407,8 @@ async def test_a_call_that_outlives_the_drain_gets_its_last_word(
     async with connect(app, PATH, call("stay", gate=gate, extra=PROGRESS)) as connection:
         await reached(gates[gate].entered)
         drain.begin_drain()
-        response = await connection.event()
+        await connection.start()
+        response = (await connection.rest()).response()
     assert response["error"]["message"] == "The server is shutting down; send the request again."
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"

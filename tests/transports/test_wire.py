@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -114,7 +115,7 @@ async def test_what_is_not_advertised_is_not_found(mount: str) -> None:
 ENVELOPES: list[tuple[dict[str, Any], dict[str, str | None], int]] = [
     (with_envelope(), {"mcp_protocol_version": "2025-11-25"}, HEADER_MISMATCH),
     (with_envelope(), {"mcp_protocol_version": None}, HEADER_MISMATCH),
-    (with_envelope(), {"mcp_protocol_version": f"{VERSION}, {VERSION}"}, HEADER_MISMATCH),
+    (with_envelope(), {"mcp_protocol_version": f"{VERSION}, 2025-11-25"}, HEADER_MISMATCH),
     (with_envelope(version=None), {"mcp_protocol_version": VERSION}, INVALID_PARAMS),
     (with_envelope(version=5), {"mcp_protocol_version": VERSION}, INVALID_PARAMS),
     (with_envelope(capabilities=None), {}, INVALID_PARAMS),
@@ -252,7 +253,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "two documents": (b"{}{}", PARSE_ERROR),
     "bytes": (b"\xff\xfe\x00", PARSE_ERROR),
     "gzip": (b"\x1f\x8b\x08\x00", PARSE_ERROR),
-    "a byte order mark": (b"\xef\xbb\xbf{}", PARSE_ERROR),
+    "two byte order marks": (b"\xef\xbb\xbf\xef\xbb\xbf{}", PARSE_ERROR),
     "bad UTF-8 inside": (json.dumps(LIST).encode().replace(b"tools", b"to\xffls"), PARSE_ERROR),
     "deep nesting": (b"[" * 100_000, PARSE_ERROR),
     "deep parameters": (
@@ -286,6 +287,41 @@ async def test_a_body_that_is_no_message_is_refused(name: str, mount: str) -> No
     assert body.get("id", 1) == 1
     assert "Traceback" not in answer.body.decode()
     await assert_serving(mount)
+
+
+@spec("RPC-16", "RPC-1")
+async def test_a_byte_order_mark_is_ignored(mount: str) -> None:
+    raw = b"\xef\xbb\xbf" + json.dumps(ECHO).encode()
+    answer = await ask(mount, PATH, raw, mcp_method="tools/call", mcp_name="echo_sync")
+    assert answer.response()["result"]["content"][0]["text"] == "still here"
+
+
+@spec("HTTP-34")
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, identity", "GZip"])
+async def test_a_compressed_body_is_refused_with_the_way_out(coding: str, mount: str) -> None:
+    packed = gzip.compress(json.dumps(LIST).encode())
+    answer = await ask(mount, PATH, packed, content_encoding=coding, mcp_method="tools/list")
+    assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
+    assert answer.json()["error"]["code"] == INVALID_REQUEST
+    says = f"Send the body uncompressed; Content-Encoding says {coding!r}."
+    assert answer.json()["error"]["message"] == says
+    await assert_serving(mount)
+
+
+async def test_a_body_that_says_it_is_not_compressed_is_served(mount: str) -> None:
+    for coding in ("identity", "Identity", ""):
+        assert (await ask(mount, PATH, LIST, content_encoding=coding)).status == 200
+
+
+@spec("HDR-9")
+@pytest.mark.parametrize("name", MOUNTS)
+async def test_a_version_that_is_said_twice_is_said(name: str) -> None:
+    headers = headers_for(LIST)
+    connection = Connection(MOUNTS[name], PATH, json.dumps(LIST).encode(), headers, "POST")
+    connection.scope["headers"].append((b"mcp-protocol-version", VERSION.encode()))
+    await connection.start()
+    assert (await connection.rest()).status == 200
+    await connection.close()
 
 
 @spec("RPC-12")
@@ -428,7 +464,7 @@ async def test_a_repeated_or_misspelled_header_is_refused(name: str) -> None:
     raw = json.dumps(LIST).encode()
     spoofs = [
         (headers_for(LIST), [(b"mcp-method", b"tools/list")]),
-        (headers_for(LIST), [(b"mcp-protocol-version", VERSION.encode())]),
+        (headers_for(LIST), [(b"mcp-protocol-version", b"2025-11-25")]),
         (headers_for(LIST, mcp_method=None), [(b"mcp_method", b"tools/list")]),
     ]
     for headers, added in spoofs:
