@@ -18,6 +18,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.signals import setting_changed
 from django.db import connections, router
 from django.dispatch import receiver
@@ -50,7 +51,6 @@ from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 from mcp_django.storage.cache import Confirmed, RefreshAheadCache, confirm_seconds
 from mcp_django.storage.databases import (
-    TENANT_APPS,
     CompiledQuery,
     is_on_loop,
     numbered,
@@ -59,6 +59,12 @@ from mcp_django.storage.databases import (
     tables,
 )
 from mcp_django.storage.revocations import caller_tags
+from mcp_django.tenants import (
+    has_tenant_users,
+    is_tenant_app,
+    refuse_tenant_users,
+    thread_context,
+)
 
 
 @sensitive_variables("credentials")
@@ -81,7 +87,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         limits.remember_login(credentials.headers, known.user_key)
         return known
     key = caller_key(names, credentials)
-    known = _with_own_user(caller_cache.get_in_thread(key)) if key is not None else None
+    known = _known_in_thread(key) if key is not None else None
     if known is not None:
         limits.keep_accepted(credentials.headers, known.user_key)
         return known
@@ -126,8 +132,72 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
     for name in names:
         principal = get_backend(name).authenticate(credentials)
         if principal is not None:
+            _refuse_shared_credential(name)
             return principal
     return None
+
+
+# The backends of credentials that this package looks up, with the app of their tables.
+CREDENTIAL_APPS = {
+    "oauth": ("oauth2_provider", "mcp_django.oauth"),
+    "tokens": ("mcp_django",),
+    "jwt": ("mcp_django",),
+    "introspection": ("mcp_django",),
+}
+
+
+def _refuse_shared_credential(name: str) -> None:
+    """Refuse a credential that all tenants share, where each of them has users of its own.
+
+    It names a primary key, which is another user at another tenant.
+
+    Raises:
+        AuthenticationRequired: the credential is shared.
+    """
+    own = CREDENTIAL_APPS.get(name)
+    if own is not None and has_tenant_users() and not all(map(is_tenant_app, own)):
+        raise AuthenticationRequired(
+            refuse_tenant_users(f"Credentials of the backend {name!r} are"), error="invalid_token"
+        )
+
+
+@sensitive_variables("credentials")
+def confirm_principal(
+    principal: Principal, names: Sequence[str], credentials: Credentials
+) -> Principal | None:
+    """Return the caller of a request that was admitted earlier, as it is now.
+
+    ``None`` if the credential has expired or the caller is not authorized any more. As for a new
+    request, a caller that was confirmed a moment ago costs no query, and its backend is asked for
+    another one. A login with the session cookie stays known to its request, so of such a caller
+    only the user is looked up again.
+
+    Raises:
+        AuthenticationUnavailable: the issuer of the credential does not respond.
+        SynchronousOnlyOperation: the caller has to be asked for, which an event loop cannot do.
+    """
+    if not principal.backend:
+        return principal
+    if principal.expires_at is not None and principal.expires_at <= timezone.now():
+        return None
+    key = caller_key(names, credentials)
+    if is_on_loop():
+        known = known_caller(key) if key is not None else None
+        if known is None or known.key != principal.key:
+            raise SynchronousOnlyOperation("The caller has to be asked for in a thread.")
+        return known
+    if key is not None:
+        current = _known_in_thread(key) or _ask_for_caller(key, credentials)
+        if current is not None and current.key == principal.key:
+            return current
+        # A refresh replaces an access token of OAuth, whose sign-in goes on.
+        return refresh_principal(principal) if principal.backend == "oauth" else None
+    try:
+        current = get_backend(principal.backend).authenticate(credentials)
+    except AuthenticationRequired:
+        return None
+    is_same = current is not None and current.key == principal.key
+    return refresh_principal(current) if current is not None and is_same else None
 
 
 def refresh_principal(principal: Principal) -> Principal | None:
@@ -174,8 +244,8 @@ def _setting_changed(**kwargs: Any) -> None:
 def why_not_cached(backends: tuple[str, ...], upstream: str = "") -> str:
     """Return why callers of these backends are looked up on each request; empty if they are not."""
     settings = get_settings()
-    if tenants := [app for app in TENANT_APPS if apps.is_installed(app)]:
-        return f"{tenants[0]} chooses the tenant of a database connection"
+    if context := thread_context():
+        return f"{context} keeps the tenant in the thread of a request"
     if not confirm_seconds():
         return "CONFIRM_SECONDS is 0"
     if others := [name for name in backends if name not in BEARER_BACKENDS]:
@@ -373,6 +443,10 @@ def _place_of(backends: tuple[str, ...], credentials: Credentials) -> tuple[str,
 def known_caller(key: CallerKey) -> Principal | None:
     """Return a caller that was confirmed a moment ago, on an event loop; never asks."""
     return _with_own_user(caller_cache.get(key))
+
+
+def _known_in_thread(key: CallerKey) -> Principal | None:
+    return _with_own_user(caller_cache.get_in_thread(key))
 
 
 # How many credentials of callers that were never accepted a process asks for from event loops in a

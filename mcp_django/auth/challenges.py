@@ -169,11 +169,14 @@ def build_challenge(
     values = {"realm": "mcp"}
     if rejection.error:
         values["error"] = rejection.error
-        values["error_description"] = rejection.message
-    needed = [one for one in (scopes or rejection.scopes) if one != OFFLINE_ACCESS]
+    needed = [one for one in (scopes or rejection.scopes) if one and one != OFFLINE_ACCESS]
+    # Clients read an empty scope as one whose name is two quotes.
     if needed:
         values["scope"] = " ".join(needed)
     values |= parameters or {}
+    if rejection.error:
+        # Last, since clients search the header for "scope=", which the text may contain.
+        values["error_description"] = rejection.message
     return "Bearer " + ", ".join(
         f"{name}={_quoted_string(value)}" for name, value in values.items()
     )

@@ -9,8 +9,9 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,7 +19,7 @@ from urllib.parse import parse_qs
 from django.http import HttpRequest
 
 from mcp_django.auth.endpoints import canonicalize_url, resource_of
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.principal import Principal, missing_scopes
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
@@ -113,9 +114,7 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
     A component that could read the token could pass it on, which the specification forbids.
     Attributes set by middleware are on the copy as well; the session is the same object.
     """
-    # copy.copy() uses pickling, which leaves out some attributes of a request.
-    copied: Any = object.__new__(type(request))
-    copied.__dict__.update(request.__dict__)
+    copied: Any = copy_request(request)
     copied.META = {name: value for name, value in request.META.items() if name not in SECRET_META}
     copied.COOKIES = {}
     # ``headers`` is computed from META again; only the fast ASGI handler may see ``mcp_in_flight``.
@@ -142,8 +141,74 @@ def _make_auser(principal: Principal) -> Callable[[], Any]:
     return auser
 
 
+def carry_caller(request: HttpRequest, principal: Principal) -> Callable[[], HttpRequest]:
+    """Let the request that middleware keeps name the caller, as ``user``, ``auser`` and ``auth``.
+
+    Nothing is stored: no session, no cookie and no login. Return a function that returns the
+    request as it was, by which the caller can be authenticated again.
+    """
+
+    async def auser() -> Any:
+        return principal.user
+
+    carried: dict[str, Any] = {
+        "user": principal.user,
+        "auser": auser,
+        "auth": CallerToken(principal) if principal.is_authenticated else None,
+    }
+    before = {name: request.__dict__[name] for name in carried if name in request.__dict__}
+    for name, value in carried.items():
+        # Packages may watch the assignment.
+        setattr(request, name, value)
+
+    def received() -> HttpRequest:
+        copied = copy_request(request)
+        for name in carried:
+            copied.__dict__.pop(name, None)
+        copied.__dict__.update(before)
+        return copied
+
+    return received
+
+
+def copy_request(request: HttpRequest) -> HttpRequest:
+    """Return a request with the same attributes, which can be set without changing the first."""
+    # copy.copy() uses pickling, which leaves out some attributes of a request.
+    copied: HttpRequest = object.__new__(type(request))
+    copied.__dict__.update(request.__dict__)
+    return copied
+
+
+class CallerToken:
+    """``request.auth``: the caller's credential, in the form of the OAuth toolkit's tokens."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+
+    @property
+    def user(self) -> Any:
+        """The user of the credential."""
+        return self.principal.user
+
+    @property
+    def scope(self) -> str:
+        """The scopes, separated by spaces; empty if the credential is not limited by scopes."""
+        return " ".join(sorted(self.principal.scopes or ()))
+
+    def allow_scopes(self, scopes: Iterable[str]) -> bool:
+        """Return whether the credential includes the scopes."""
+        return not missing_scopes(self.principal.scopes, tuple(scopes))
+
+    def is_valid(self, scopes: Iterable[str] | None = None) -> bool:
+        """Return whether the credential is valid and includes the scopes."""
+        return self.allow_scopes(scopes or ())
+
+
 # The address of a request -------------------------------------------------------------------------
 
+# The two caches below depend on their argument alone, so a process and its forks keep them. No
+# address is longer; without a limit, a header could fill them.
+MAX_ADDRESS = 100
 # Some proxies (Azure's among them) add the port, and then IPv6 needs its brackets.
 _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|([0-9.]+):\d+")
 
@@ -154,19 +219,32 @@ def client_ip(request: HttpRequest) -> str | None:
     Each proxy appends the address it saw to ``X-Forwarded-For``, so the site's own proxies are
     counted from the right, and what a client made up on the left is never used.
     """
-    hops = [one.strip() for one in request.headers.get("X-Forwarded-For", "").split(",")]
+    peer = request.META.get("REMOTE_ADDR", "")
+    return find_client_ip(peer, request.headers.get("X-Forwarded-For", ""))
+
+
+def find_client_ip(peer: str, forwarded: str) -> str | None:
+    """Do the same for the address of the connection and the header ``X-Forwarded-For``."""
     proxies = get_settings().proxies
-    found = request.META.get("REMOTE_ADDR", "")
+    found = peer
     if proxies:
+        hops = forwarded.rsplit(",", proxies)
         found = hops[-proxies] if len(hops) >= proxies else hops[0]
+        found = found.strip()
         if written := _WITH_PORT.fullmatch(found):
             found = written[1] or written[2]
+    return _normalize_address(found) if len(found) <= MAX_ADDRESS else None
+
+
+@lru_cache(maxsize=1024)
+def _normalize_address(text: str) -> str | None:
     try:
-        return str(ip_address(found))
+        return str(ip_address(text))
     except ValueError:
         return None
 
 
+@lru_cache(maxsize=1024)
 def rate_limit_source(address: str) -> str:
     """Return what limits count an address by: the address itself, or the /64 of an IPv6 address.
 

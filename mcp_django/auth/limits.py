@@ -17,12 +17,18 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from ipaddress import ip_address
+from typing import NamedTuple, TypeAlias
 
 from django.core.cache import cache
 from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
-from mcp_django.auth.credentials import Credentials, client_ip, rate_limit_source
+from mcp_django.auth.credentials import (
+    Credentials,
+    client_ip,
+    find_client_ip,
+    rate_limit_source,
+)
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
@@ -155,11 +161,28 @@ FORWARDING = (
     *("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST"),
     *("HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP"),
 )
+_FORWARDING_LINES = frozenset(
+    name.removeprefix("HTTP_").replace("_", "-").lower().encode() for name in FORWARDING
+)
 # How long a process remembers an accepted credential, and how many of them.
 ACCEPTED_SECONDS = 600
 MAX_ACCEPTED = 10_000
 # Counter keys of callers who are not (yet) identified as a user.
 ANONYMOUS, UNPROVEN = "anonymous", "unproven"
+
+
+class Member(NamedTuple):
+    """One of several callers that together count as one, such as an address of anonymous callers.
+
+    The name of the group alone stands for callers of the group that are not told apart.
+    """
+
+    group: str
+    name: str
+
+
+ShareKey: TypeAlias = str | Member | None
+"""Whose share of something that callers share is used; ``None`` for the process's own work."""
 
 
 class AcceptedCredentials:
@@ -251,6 +274,28 @@ def presumed_caller(headers: Headers) -> str:
     return accepted_credentials.owner_of(_fingerprint(headers)) or UNPROVEN
 
 
+def presumed_share(headers: Headers, source: Callable[[], str | None]) -> str | Member:
+    """Return whose share a request uses before authentication.
+
+    It is that of the presumed caller; if this is not a user, only that of the request's source
+    (``limit_source``), which is found only then.
+    """
+    caller = presumed_caller(headers)
+    return _share_of_source(caller, source()) if caller in (ANONYMOUS, UNPROVEN) else caller
+
+
+def share_of(principal: Principal, network: Callable[[], str | None]) -> str | Member:
+    """Return whose share a caller uses: the user's, or that of an anonymous caller's network."""
+    if principal.is_authenticated:
+        return principal.user_key
+    return _share_of_source(ANONYMOUS, network())
+
+
+def _share_of_source(group: str, source: str | None) -> str | Member:
+    # Callers of unknown source are not told apart, and limited only together with all others.
+    return Member(group, source) if source else group
+
+
 def count_rejected(request: HttpRequest, fingerprint: bytes) -> bool:
     """Count a rejected credential; return whether its address may not try any other now."""
     accepted_credentials.discard(fingerprint)
@@ -273,12 +318,22 @@ def limit_source(request: HttpRequest) -> str | None:
 
     Behind a proxy that ``PROXIES`` does not count, all clients would share the proxy's address.
     """
-    found = client_ip(request)
     is_forwarded = any(name in request.META for name in FORWARDING)
-    if is_forwarded and not get_settings().proxies and not _is_public_address(found):
-        _warn_about_proxy(found)
+    return _source_at(client_ip(request), is_forwarded=is_forwarded)
+
+
+def source_of_headers(headers: Headers, peer: str) -> str | None:
+    """Return the ``limit_source`` of a request from ``peer``, without building a Django request."""
+    is_forwarded = not _FORWARDING_LINES.isdisjoint(headers.lines)
+    forwarded = ",".join(headers.getlist("x-forwarded-for")) if is_forwarded else ""
+    return _source_at(find_client_ip(peer, forwarded), is_forwarded=is_forwarded)
+
+
+def _source_at(address: str | None, *, is_forwarded: bool) -> str | None:
+    if is_forwarded and not get_settings().proxies and not _is_public_address(address):
+        _warn_about_proxy(address)
         return None
-    return None if found is None else rate_limit_source(found)
+    return None if address is None else rate_limit_source(address)
 
 
 def anonymous_network(

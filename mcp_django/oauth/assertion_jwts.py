@@ -68,8 +68,9 @@ def verify_assertion(
 ) -> dict[str, Any]:
     """Return the claims of an assertion after verifying its signature, issuer and lifetime.
 
-    ``required`` lists claims that must be present. ``max_seconds`` is the longest allowed
-    lifetime, counted from ``iat`` or from now. The caller verifies the audience.
+    ``required`` lists claims that must be present; a required ``jti`` has to be a text that is not
+    empty. ``max_seconds`` is the longest allowed lifetime, counted from ``iat`` or from now. The
+    caller verifies the audience.
 
     Raises:
         InvalidAssertion: if the assertion is not valid.
@@ -100,6 +101,8 @@ def verify_assertion(
         raise InvalidAssertion(
             f"The signature or a claim is not valid ({type(exc).__name__})."
         ) from exc
+    has_jti = isinstance(claims.get("jti"), str) and claims["jti"]
+    require(has_jti or "jti" not in required, "The claim jti is empty, or not a text.")
     now = datetime.now(UTC).timestamp()
     if int(claims["exp"]) - int(claims.get("iat", now)) > max_seconds + leeway:
         raise InvalidAssertion("Its lifetime is too long.")
@@ -116,11 +119,8 @@ def make_key_finder(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: st
 
 def mark_used(claims: dict[str, Any]) -> bool:
     """Mark an assertion as used, by its ``jti``; return whether this is its first use anywhere."""
-    jti = claims.get("jti")
-    if not isinstance(jti, str) or not jti:
-        raise InvalidAssertion("The claim jti is missing.")
     used = UsedAssertion(
-        digest=token_digest(f"{claims['iss']}\0{jti}"),
+        digest=token_digest(f"{claims['iss']}\0{claims['jti']}"),
         # Kept for as long as any allowed leeway could still accept the assertion.
         expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + timedelta(minutes=10),
     )

@@ -19,6 +19,7 @@ from mcp_django.auth.endpoints import canonicalize_url, origin_of
 from mcp_django.conf import ALGORITHMS
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import issuer_of
+from mcp_django.protocol.text import storable
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -92,14 +93,18 @@ def import_assertion_jwts() -> Any:
 
 def _registered(client_id: Any, *, claimed: str | None) -> Any:
     """Return the manually registered confidential client with this id, or ``None``."""
-    if not isinstance(client_id, str) or "\0" in client_id or claimed not in (None, "", client_id):
+    if not isinstance(client_id, str) or client_id != storable(client_id):
+        return None
+    if claimed not in (None, "", client_id):
         return None
     model = get_application_model()
-    return model._default_manager.filter(
+    client = model._default_manager.filter(
         client_id=client_id,
         client_type=model.CLIENT_CONFIDENTIAL,
         registration_source=model.RegistrationSource.MANUAL,
     ).first()
+    # The column is the toolkit's, so the database may ignore case, accents and blanks.
+    return client if client is not None and client.client_id == client_id else None
 
 
 def _is_own_audience(audience: Any, request: HttpRequest) -> bool:

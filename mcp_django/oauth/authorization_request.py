@@ -15,7 +15,6 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.translation import gettext as _
 from oauth2_provider.cimd import is_cimd_client_id
 from oauth2_provider.http import OAuth2ResponseRedirect
-from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
@@ -193,9 +192,7 @@ def check_client(query: QueryDict) -> None:
         UntrustedRequest: if the client was not registered manually, or does not exist.
     """
     client_id = query.get("client_id", "")
-    if not clients.is_manually_registered(
-        get_application_model().objects.filter(client_id=client_id).first()
-    ):
+    if not clients.is_manually_registered(clients.find_client(client_id)):
         raise UntrustedRequest(_("You are not signed in."))
 
 
@@ -221,7 +218,7 @@ def _validate_client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
         detail = _document_problem(query.get("client_id", ""))
         raise UntrustedRequest(_user_message(exc), detail=detail) from None
     except OAuth2Error as exc:
-        application = get_application_model().objects.filter(client_id=exc.client_id).first()
+        application = clients.find_client(exc.client_id)
         _check_redirect(application, exc.redirect_uri or "")
         raise AuthorizationError(
             exc.error,

@@ -7,14 +7,20 @@ approves exactly what the page shows. No parameter of the request skips the cons
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NoReturn, cast
+from urllib.parse import quote_plus
 
+from django.conf import settings
+from django.contrib.auth import logout, user_logged_in
 from django.contrib.auth.views import redirect_to_login
 from django.core.signing import BadSignature
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
@@ -27,6 +33,8 @@ from mcp_django.auth.pages import protect_page
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consent
 from mcp_django.oauth.authorization_request import (
+    MAX_AGE_SECONDS,
+    MAX_QUERY,
     AuthorizationError,
     AuthorizationRequest,
     UntrustedRequest,
@@ -71,12 +79,12 @@ class AuthorizeView(View):
         """Show the consent page, or redirect to the login page or the client."""
         check_query(request)
         query = request.GET.copy()
-        # With this parameter, the toolkit lets a client skip the consent page.
-        query.pop("approval_prompt", None)
+        if PENDING in query and "client_id" not in query:
+            return _resume(request, query.get(PENDING, ""))
         prompts = set(query.get("prompt", "").split())
         if not request.user.is_authenticated and "none" not in prompts:
             return _sign_in(request, query)
-        if busy := _rate_limit_response(request):
+        if busy := _rate_limit_response(request, limit=LIMIT):
             return busy
         if not request.user.is_authenticated:
             check_client(query)
@@ -85,9 +93,9 @@ class AuthorizeView(View):
             return _answer_prompt_none(request, asked, application, prompts)
         _check_user(request, asked)
         if "login" in prompts:
-            # The user signs in again; the consent page is still shown afterwards.
-            query["prompt"] = "consent"
-            return _sign_in(request, query)
+            # Login pages do not ask a user who is signed in: Django's admin shows its front page.
+            # Only a POST signs the user out, since any page can send a user here.
+            return consent.sign_in_again_page(request, asked)
         decided = None if prompts else _response_without_consent(request, asked, application)
         return decided or _show_consent_page(request, asked, application)
 
@@ -95,11 +103,12 @@ class AuthorizeView(View):
         """Process the consent form, which this user opened within the last hour."""
         if not request.user.is_authenticated:
             raise UntrustedRequest(_("You are not signed in anymore."))
-        if busy := _rate_limit_response(request):
+        if busy := _rate_limit_response(request, limit=LIMIT):
             return busy
         decision = request.POST.get("decision")
         if decision == "switch" and "request" not in request.POST:
-            return consent.switch_account(request, request.get_full_path())
+            logout(request)
+            return _sign_in(request, request.GET.copy())
         try:
             asked = AuthorizationRequest.unsign(request.POST.get("request", ""), request.user)
         except (BadSignature, TypeError):
@@ -107,7 +116,8 @@ class AuthorizeView(View):
                 _("The page was open for too long, or was shown to another account.")
             ) from None
         if decision == "switch":
-            return consent.switch_account(request, f"{request.path}?{asked.query(bound=False)}")
+            logout(request)
+            return _sign_in(request, QueryDict(asked.query(bound=False), mutable=True))
         asked, application = _revalidate(request, asked)
         if decision != "allow":
             consent.log_decision(AuthEvent.Kind.DENIAL, asked, request)
@@ -196,10 +206,12 @@ def _allow_document_fetch(request: HttpRequest) -> Iterator[None]:
             )
 
 
-def _rate_limit_response(request: HttpRequest) -> HttpResponse | None:
+def _rate_limit_response(
+    request: HttpRequest, *, limit: int, counter: str = "authorize"
+) -> HttpResponse | None:
     user = request.user if request.user.is_authenticated else None
-    key, limit = (f"user:{user.pk}", LIMIT) if user else limits.limit_key(request, limit=LIMIT)
-    seconds = limits.count_event("authorize", key, limit=limit, seconds=SECONDS)
+    key, limit = (f"user:{user.pk}", limit) if user else limits.limit_key(request, limit=limit)
+    seconds = limits.count_event(counter, key, limit=limit, seconds=SECONDS)
     if not seconds:
         return None
     security_log.record_limited(
@@ -216,9 +228,87 @@ def _rate_limit_response(request: HttpRequest) -> HttpResponse | None:
     return response
 
 
+# Signing in --------------------------------------------------------------------------------------
+
+# Django's login pages ignore a ``next`` of more than 2048 characters, and the user would never come
+# back. A longer request waits in the session, and ``next`` has only its digest. Strangers can store
+# little: the newest few requests of a session, which ends after an hour unless its user signs in,
+# and few sessions from one address.
+
+PENDING = "pending"
+SESSION_KEY = "mcp_oauth_pending"
+# Other login pages may allow less than Django's.
+MAX_NEXT, MAX_DJANGO_NEXT = 1500, 2048
+MAX_PENDING = 4
+# New pending requests of signed-out users from one address per minute.
+PENDING_LIMIT = 10
+# What browsers leave as it is in a query (URL Standard, query percent-encode set). If more were
+# quoted, a request could become longer than the one that ``check_query`` has accepted.
+UNQUOTED = "/:@!$()*,;?[]\\^`{|}~"
+COOKIE_SESSIONS = "django.contrib.sessions.backends.signed_cookies"
+
+
 def _sign_in(request: HttpRequest, query: QueryDict) -> HttpResponse:
-    """Redirect to the site's login page, which returns here."""
-    return redirect_to_login(f"{request.path}?{query.urlencode()}")
+    """Redirect a user who is signed out to the site's login page, which returns here."""
+    # With this parameter, the toolkit lets a client skip the consent page.
+    query.pop("approval_prompt", None)
+    if "login" in query.get("prompt", "").split():
+        # Signing in fulfills it; the consent page is still shown afterwards.
+        query["prompt"] = "consent"
+    text = "&".join(
+        quote_plus(name, UNQUOTED) + (value and f"={quote_plus(value, f'{UNQUOTED}=')}")
+        for name, values in query.lists()
+        for value in values
+    )
+    path = f"{request.path}?{text}"
+    # A cookie has room for 4096 bytes.
+    fits_session = settings.SESSION_ENGINE != COOKIE_SESSIONS
+    if len(path) <= (MAX_NEXT if fits_session else MAX_DJANGO_NEXT):
+        return redirect_to_login(path)
+    if len(text) > MAX_QUERY or not fits_session:
+        raise UntrustedRequest(_("The request is too long."))
+    if busy := _rate_limit_response(request, counter="authorize-pending", limit=PENDING_LIMIT):
+        return busy
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    session, now = request.session, int(time.time())
+    if session.is_empty():
+        session.set_expiry(MAX_AGE_SECONDS)
+    pending = _pending_requests(request)
+    pending.pop(digest, None)
+    newest = dict([*pending.items(), (digest, [now, text])][-MAX_PENDING:])
+    session[SESSION_KEY] = newest
+    return redirect_to_login(f"{request.path}?{PENDING}={digest}")
+
+
+def _pending_requests(request: HttpRequest) -> dict[str, list[Any]]:
+    """Return the start and the query of each pending request of the last hour, oldest first."""
+    oldest = time.time() - MAX_AGE_SECONDS
+    pending: dict[str, list[Any]] = request.session.get(SESSION_KEY, {})
+    return {digest: entry for digest, entry in pending.items() if entry[0] > oldest}
+
+
+def _resume(request: HttpRequest, digest: str) -> HttpResponse:
+    """Redirect to a request that has waited in the session."""
+    pending = _pending_requests(request)
+    if digest not in pending:
+        raise UntrustedRequest(
+            _("The page was open for too long, or was shown to another account.")
+        )
+    _began, text = pending.pop(digest)
+    request.session[SESSION_KEY] = pending
+    # Django's own redirects are shorter.
+    return HttpResponse(status=302, headers={"Location": f"{request.path}?{text}"})
+
+
+@receiver(user_logged_in)
+def _lengthen_session(sender: Any, *, request: HttpRequest | None = None, **kwargs: Any) -> None:
+    """Let a session that began with a pending request last as usual once its user signs in."""
+    session: Any = getattr(request, "session", {})
+    if SESSION_KEY in session and session.get("_session_expiry") == MAX_AGE_SECONDS:
+        session.set_expiry(None)
+
+
+# Checks, the consent page and the code -----------------------------------------------------------
 
 
 def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:

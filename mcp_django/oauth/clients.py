@@ -48,6 +48,13 @@ def authenticate_client(request: HttpRequest) -> Any:
     return asked.client
 
 
+def find_client(client_id: str) -> Any:
+    """Return the client of exactly this id, ``None`` if there is none."""
+    client = get_application_model().objects.filter(client_id=client_id).first()
+    # The column is the toolkit's, so the database may ignore case, accents and blanks.
+    return client if client is not None and client.client_id == client_id else None
+
+
 def authenticate_confidential_client(request: HttpRequest) -> Any:
     """Authenticate the confidential client of a form.
 

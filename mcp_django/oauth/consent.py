@@ -10,8 +10,6 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.contrib.auth import logout
-from django.contrib.auth.views import redirect_to_login
 from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -243,7 +241,8 @@ def account_choice_page(request: HttpRequest, refusal: AuthorizationError) -> Ht
     return render_page(request, "another_account.html", {"location": location}, status=403)
 
 
-def switch_account(request: HttpRequest, path: str) -> HttpResponse:
-    """Sign the user out and redirect to the login page, which then returns to ``path``."""
-    logout(request)
-    return redirect_to_login(path)
+def sign_in_again_page(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
+    """Return a page to sign in again with any account or to return to the client."""
+    refusal = asked.error("login_required", "The user did not sign in again.")
+    location = add_issuer(refusal.location(), issuer_of(request))
+    return render_page(request, "sign_in_again.html", {"location": location})

@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import IntegrityError, router, transaction
 from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
@@ -19,7 +22,12 @@ from oauth2_provider.models import get_access_token_model, set_token_value
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import security_log
-from mcp_django.auth.backends.external import find_user
+from mcp_django.auth.backends.external import (
+    find_identity,
+    find_user,
+    is_external_id,
+    link_identity,
+)
 from mcp_django.auth.endpoints import all_resources, canonicalize_url, find_resources, find_server
 from mcp_django.conf import TrustedIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired
@@ -31,6 +39,7 @@ from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import OAuthError, issuer_of
 from mcp_django.oauth.revoking import revoke_token
 from mcp_django.oauth.upstream import bindings
+from mcp_django.protocol.text import storable
 
 # Client credentials -------------------------------------------------------------------------------
 
@@ -285,20 +294,32 @@ def _user(entry: TrustedIssuer, claims: dict[str, Any]) -> Any:
 
 
 def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
-    """Link an unknown subject to the active user with its email address, if there is only one."""
+    """Link an unknown subject to the active user with its email address, if there is only one.
+
+    ``email_verified`` has to be ``true`` or absent, since issuers that verify all their addresses
+    leave it out. Addresses that differ only in the case of ASCII letters are the same. Databases
+    and ``str.casefold`` go further, and take the mailboxes of other people for the same.
+    """
     email, subject = claims.get("email"), claims.get("sub")
-    usable = isinstance(email, str) and email and claims.get("email_verified") is not False
-    if not usable or not isinstance(subject, str):
+    if not isinstance(email, str) or not email or email != storable(email):
         return
-    if ExternalIdentity._default_manager.filter(issuer=entry.issuer, subject=subject).exists():
+    if claims.get("email_verified", True) is not True or not is_external_id(subject):
+        return
+    if find_identity(entry.issuer, subject) is not None:
         return
     model = get_user_model()
-    named = {f"{model.get_email_field_name()}__iexact": email, "is_active": True}
-    found = list(model._default_manager.filter(**named)[:2])
-    if len(found) == 1 and 0 < len(subject) <= 255:
-        ExternalIdentity._default_manager.get_or_create(
-            issuer=entry.issuer, subject=subject, defaults={"user": found[0]}
-        )
+    field = model.get_email_field_name()
+    alike = model._default_manager.filter(**{f"{field}__iexact": email, "is_active": True})
+    wanted = email.encode().lower()
+    users = (user for user in alike if getattr(user, field).encode().lower() == wanted)
+    match list(islice(users, 2)):
+        case [user]:
+            # Another request may have stored the same subject, which is then looked up.
+            with (
+                suppress(IntegrityError),
+                transaction.atomic(using=router.db_for_write(ExternalIdentity)),
+            ):
+                link_identity(entry.issuer, subject, user)
 
 
 # Issuing the access token -------------------------------------------------------------------------

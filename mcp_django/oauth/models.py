@@ -18,6 +18,7 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
+from mcp_django.models.fields import ExactCharField
 from mcp_django.models.tokens import user_foreign_key
 from mcp_django.storage.cache import forget
 from mcp_django.storage.databases import after_commit
@@ -28,7 +29,7 @@ from mcp_django.storage.databases import after_commit
 class ClientProfile(models.Model):
     """Service account and limits of a machine client, and time of last use of any client."""
 
-    client_id = models.CharField(_("client"), max_length=255, unique=True)
+    client_id = ExactCharField(_("client"), max_length=255, unique=True)
     service_user = user_foreign_key(
         null=True,
         blank=True,
@@ -142,8 +143,8 @@ class Consent(models.Model):
     """A user's consent that a client may use one server with these scopes; updated by each one."""
 
     user = user_foreign_key()
-    client_id = models.CharField(_("client"), max_length=255)
-    resource = models.CharField(_("server"), max_length=500)
+    client_id = ExactCharField(_("client"), max_length=255)
+    resource = ExactCharField(_("server"), max_length=500)
     scopes = models.JSONField(_("scopes"), default=list)
     agreed = models.JSONField(_("scopes of the last approval"), default=list, editable=False)
     redirect_host = models.CharField(_("redirect host"), max_length=255)
@@ -203,7 +204,7 @@ class RedeemedCode(SingleUse):
 class RefreshReplay(SingleUse):
     """The response to a refresh request, encrypted with a key derived from its refresh token."""
 
-    client_id = models.CharField(_("client"), max_length=255)
+    client_id = ExactCharField(_("client"), max_length=255)
     answer = models.BinaryField(_("response"))
     expires_at = models.DateTimeField(_("expires"))
 
@@ -232,11 +233,11 @@ class UpstreamGrant(models.Model):
         LIVE = "live", _("live")
         REVOKED = "revoked", _("revoked")
 
-    provider = models.CharField(_("provider"), max_length=50)
+    provider = ExactCharField(_("provider"), max_length=50)
     user = user_foreign_key()
-    issuer = models.CharField(_("issuer"), max_length=255, blank=True)
-    subject = models.CharField(_("subject"), max_length=255, blank=True)
-    session_id = models.CharField(_("upstream session"), max_length=255, blank=True)
+    issuer = ExactCharField(_("issuer"), max_length=255, blank=True)
+    subject = ExactCharField(_("subject"), max_length=255, blank=True)
+    session_id = ExactCharField(_("upstream session"), max_length=255, blank=True)
     scopes = models.JSONField(_("scopes"), default=list)
     access_cipher = models.BinaryField(_("access token, encrypted"))
     refresh_cipher = models.BinaryField(_("refresh token, encrypted"), null=True)
@@ -292,7 +293,7 @@ class UpstreamTransaction(models.Model):
     """
 
     digest = models.CharField(_("digest of the state"), max_length=64, unique=True)
-    provider = models.CharField(_("provider"), max_length=50)
+    provider = ExactCharField(_("provider"), max_length=50)
     user = user_foreign_key()
     verifier_cipher = models.BinaryField(_("PKCE verifier, encrypted"))
     nonce_digest = models.CharField(_("digest of the nonce"), max_length=64)

@@ -30,6 +30,7 @@ from mcp_django.oauth.cleanup import never_used_clients
 from mcp_django.oauth.clients import OFFLINE_ACCESS, redirect_problem
 from mcp_django.oauth.responses import allow_cross_origin, error_response
 from mcp_django.protocol.text import printable
+from mcp_django.transports.bodies import BodyRefused, read_body
 
 MAX_REDIRECTS = 10
 MAX_SCOPE_LENGTH = 4000
@@ -41,9 +42,12 @@ AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
 class RegistrationError(Exception):
     """The metadata is rejected; ``code`` is an error code of RFC 7591, section 3.2.2."""
 
-    def __init__(self, message: str, *, code: str = "invalid_client_metadata") -> None:
+    def __init__(
+        self, message: str, *, code: str = "invalid_client_metadata", status: int = 400
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.status = status
 
 
 def parse_registration(metadata: Any) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def register(request: HttpRequest) -> HttpResponseBase:
     try:
         answer = _create(request, parse_registration(_document(request)), owner)
     except RegistrationError as exc:
-        return error_response(exc.code, str(exc))
+        return error_response(exc.code, str(exc), status=exc.status)
     headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
     return JsonResponse(answer, status=201, headers=headers)
 
@@ -186,11 +190,11 @@ def register(request: HttpRequest) -> HttpResponseBase:
 def _document(request: HttpRequest) -> Any:
     try:
         # Not ``request.body``: if its limit is exceeded, Django responds with an HTML page.
-        body = request.read(MAX_BYTES + 1)
+        body = read_body(request, MAX_BYTES)
+    except BodyRefused as exc:
+        raise RegistrationError(str(exc), status=exc.status) from exc
     except OSError as exc:
         raise RegistrationError("The request body is incomplete.") from exc
-    if len(body) > MAX_BYTES:
-        raise RegistrationError(f"Send at most {MAX_BYTES} bytes.")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as exc:

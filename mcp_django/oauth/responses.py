@@ -15,6 +15,7 @@ from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
+from mcp_django.transports.bodies import end_connection_if_unread
 
 DESCRIPTIONS = {
     "invalid_request": "A parameter is missing or malformed.",
@@ -154,7 +155,7 @@ def allow_cross_origin(*methods: str) -> Callable[[View], View]:
                 response = error_response("invalid_request", f"Use {allowed}.", status=405)
             if response.status_code in (204, 405):
                 response.headers["Allow"] = allowed
-            return add_cors_headers(response, allowed)
+            return end_connection_if_unread(request, add_cors_headers(response, allowed))
 
         return opened
 

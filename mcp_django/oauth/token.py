@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 
 from cryptography.fernet import Fernet
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import BadRequest, SuspiciousOperation
 from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.multipartparser import MultiPartParserError
@@ -42,6 +42,7 @@ from mcp_django.oauth.responses import OAuthError, add_cors_headers, error_respo
 from mcp_django.oauth.revoking import family_of, revoke_family, revoke_token
 from mcp_django.oauth.upstream import bindings
 from mcp_django.protocol.headers import FORM
+from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
 
 # Base class of both endpoints ---------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ class _FormEndpoint(View):
         response = self._respond(request)
         response["Cache-Control"] = "no-store"
         response["Pragma"] = "no-cache"
-        return add_cors_headers(response, METHODS)
+        return end_connection_if_unread(request, add_cors_headers(response, METHODS))
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to a well-formed form.
@@ -160,8 +161,10 @@ def _check_form(request: HttpRequest) -> None:
         raise OAuthError("invalid_request", "Send all parameters in the body and none in the URL.")
     if request.content_type not in CONTENT_TYPES:
         raise OAuthError("invalid_request", f"Send the form as {CONTENT_TYPES[0]}.")
-    if not _is_bounded(request):
-        raise OAuthError("invalid_request", f"Send at most {MAX_BODY_BYTES} bytes.", status=413)
+    try:
+        read_body(request, MAX_BODY_BYTES)
+    except BodyRefused as exc:
+        raise OAuthError("invalid_request", str(exc), status=exc.status) from exc
     if request.encoding not in (None, "utf-8", "UTF-8"):
         raise OAuthError("invalid_request", "Send the form in UTF-8.")
     if "Authorization" in request.headers and {"client_secret", "client_assertion"} & {
@@ -190,19 +193,6 @@ def _basic_credentials(request: HttpRequest) -> str:
         return unquote_plus(base64.b64decode(encoded).decode("utf-8", "replace"))
     except ValueError:
         return ""
-
-
-def _is_bounded(request: HttpRequest) -> bool:
-    """Return whether the body is within ``MAX_BODY_BYTES``, without reading more than that."""
-    try:
-        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY_BYTES:
-            return False
-        if not hasattr(request, "_body"):
-            # A chunked body has no length, and Django would read all of it into memory.
-            request._body = request.read(MAX_BODY_BYTES + 1)
-        return len(request.body) <= MAX_BODY_BYTES
-    except (RequestDataTooBig, ValueError):
-        return False
 
 
 # The token endpoint -------------------------------------------------------------------------------

@@ -35,6 +35,17 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
 
     # Clients
 
+    def _load_application(self, client_id: str | None, request: Any) -> Any:
+        """Return the client of exactly this id, ``None`` if there is none that is usable.
+
+        The column is the toolkit's, so the database may ignore case, accents and blanks. URLs of
+        metadata documents that differ in them are different clients.
+        """
+        client = super()._load_application(client_id, request)
+        if client is not None and client.client_id != client_id:
+            client = request.client = None
+        return client
+
     def client_authentication_required(self, request: Any, *args: Any, **kwargs: Any) -> bool:
         """Return whether the client has to authenticate; always, if it sends an assertion."""
         if assertions.is_present(request):

@@ -22,6 +22,7 @@ from mcp_django.auth.credentials import client_ip
         ("[203.0.113.7", None),
         ("203.0.113.7:", None),
         ("unknown", None),
+        (f"fe80::1%{'x' * 100}", None),
         ("", None),
     ],
 )

@@ -44,6 +44,8 @@ def ids(found: list[Any]) -> list[str]:
         (["jwt"], {"JWT": [{**ISSUER, "USER": "mcp_django.conf.KEYS"}]}, 1),
         (["tokens"], {"DRF": ["nowhere.Authentication"]}, 1),
         (["drf"], {"DRF": ["os.path.join"]}, 1),
+        (["tokens"], {"AUDIT_CONTEXT": "nowhere.caller_context"}, 1),
+        (["tokens"], {"AUDIT_CONTEXT": "contextlib.nullcontext"}, 0),
     ],
 )
 def test_a_backend_without_an_issuer_or_its_function_is_found(

@@ -257,7 +257,15 @@ def test_rest_framework_joins_others() -> None:
     _, plaintext = token_for(user)
     assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
     assert caller(post("/mcp", WHOAMI, authorization="Basic YWRhOnNlY3JldA==")) == ("ada", "drf")
-    assert post("/mcp", WHOAMI, token="neither").status_code == 401
+    for refused in (
+        post("/mcp", WHOAMI),
+        post("/mcp", WHOAMI, token="neither"),
+        post("/mcp", WHOAMI, authorization="Basic YWRhOndyb25n"),
+    ):
+        assert refused.status_code == 401
+        # Clients that find Basic first ask for a password, and never come to the metadata.
+        assert refused["WWW-Authenticate"].startswith("Bearer ")
+        assert "Basic" not in refused["WWW-Authenticate"]
 
 
 class Always:

@@ -11,8 +11,14 @@ from asgiref.sync import sync_to_async
 from django.test import RequestFactory
 
 from mcp_django.auth import limits
-from mcp_django.auth.limits import MAX_ATTEMPTS, AcceptedCredentials, limit_source
+from mcp_django.auth.limits import (
+    MAX_ATTEMPTS,
+    AcceptedCredentials,
+    limit_source,
+    source_of_headers,
+)
 from mcp_django.models import AuthEvent
+from mcp_django.protocol.headers import Headers
 from tests.drivers import message
 from tests.servers import person, token_for
 from tests.spec import spec
@@ -179,6 +185,8 @@ def test_an_address_is_the_clients_or_unknown(
 ) -> None:
     settings.MCP_DJANGO = {"PROXIES": proxies}
     assert limit_source(RequestFactory().get("/", **meta)) == expected
+    # Before there is a request as well.
+    assert source_of_headers(Headers.from_environ(meta), meta["REMOTE_ADDR"]) == expected
 
 
 def test_the_oldest_of_many_good_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

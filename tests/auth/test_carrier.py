@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.test import RequestFactory
 
 from mcp_django.auth.credentials import without_credentials
-from mcp_django.auth.principal import principal_for
+from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.execution.call import Call
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.jsonrpc import Request
@@ -83,8 +83,8 @@ async def test_the_twin_knows_its_user_in_async_code_too() -> None:
 def test_the_twin_is_made_once_and_only_when_asked_for() -> None:
     built: list[HttpRequest] = []
 
-    def build() -> HttpRequest:
-        built.append(without_credentials(wsgi(), ADA))
+    def build(principal: Principal) -> HttpRequest:
+        built.append(without_credentials(wsgi(), principal))
         return built[-1]
 
     request = Request(id=1, method="ping")

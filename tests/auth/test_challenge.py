@@ -14,7 +14,7 @@ from tests.spec import spec
 def test_a_challenge_says_what_is_wrong_and_what_is_needed() -> None:
     assert build_challenge(AuthenticationRequired("Sign in.")) == 'Bearer realm="mcp"'
     assert build_challenge(InsufficientScope("More.", scopes=["a", "b"])) == (
-        'Bearer realm="mcp", error="insufficient_scope", error_description="More.", scope="a b"'
+        'Bearer realm="mcp", error="insufficient_scope", scope="a b", error_description="More."'
     )
     assert build_challenge(
         AuthenticationRequired("x"), parameters={"resource_metadata": "https://x"}
@@ -45,6 +45,21 @@ def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break
         assert header.isprintable()
         assert header.count('"') == 2 * len(re.findall(r'[a-z_]+="[^"]*"', header)) == 10
         assert "\\" not in header
+
+
+def test_a_scope_stands_before_the_description_and_is_never_empty() -> None:
+    # Three SDKs take the first scope= of the header, and two quotes for the name of a scope.
+    refusal = InsufficientScope('Ask for scope="everything".', scopes=["a"])
+    for scopes in (None, ["a"]):
+        header = str(build_challenge(refusal, scopes=scopes, parameters={"resource_metadata": "u"}))
+        assert re.findall(r'scope="?([^",]+)', header)[0] == "a"
+        assert header.index("resource_metadata=") < header.index("error_description=")
+    for none in ([], [""], ["offline_access"]):
+        for refused in (
+            AuthenticationRequired("x", error="invalid_token", scopes=none),
+            InsufficientScope("x", scopes=none),
+        ):
+            assert "scope=" not in str(build_challenge(refused, scopes=none))
 
 
 @spec("AUT-12")

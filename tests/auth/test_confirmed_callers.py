@@ -26,6 +26,7 @@ from mcp_django.models import AccessToken, Session
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache, revocations
 from mcp_django.storage.cache import Confirmed
+from mcp_django.tenants import TENANT_PACKAGES
 from tests.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
 from tests.drivers import headers_for, message
 from tests.servers import person, through_view, token_for
@@ -360,16 +361,14 @@ def test_where_the_site_decides_each_request_asks(
     assert len(caller_cache) == 0
 
 
-@pytest.mark.parametrize("app", cache.TENANT_APPS)
+@pytest.mark.parametrize("package", sorted(TENANT_PACKAGES))
 def test_where_connections_have_tenants_nothing_is_cached(
-    caller: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch, app: str
+    caller: Caller, settings: Any, package: str
 ) -> None:
-    monkeypatch.setattr(cache.apps, "is_installed", lambda name: name == app)
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{package}.middleware.TenantMiddleware"]
     settings.MCP_DJANGO = {"CONFIRM_SECONDS": 1, "TITLE": "Tenants"}
-    assert app in why_not_cached(("tokens",))
+    assert package in why_not_cached(("tokens",))
     assert cache.confirm_seconds() == 0
-    monkeypatch.undo()
-    cache._has_tenants.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["groups", "user_permissions"])

@@ -19,6 +19,8 @@ from mcp_django.auth import authentication, limits
 from mcp_django.auth.authentication import caller_cache
 from mcp_django.auth.permissions import BasePermission, InGroups
 from mcp_django.auth.principal import Principal
+from mcp_django.execution import threads as pools
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import AccessToken, AuthEvent, Call
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.storage import cache
@@ -33,6 +35,7 @@ from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread
+from tests.transports.stage import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clock")]
 
@@ -211,6 +214,13 @@ guarded = MCPServer("known-guarded", auth=["tokens"])
 grouped = MCPServer("known-grouped", auth=["tokens"], permission=InGroups(["team"]))
 for made in (ruled, guarded, grouped):
     made.tool(name="add", read_only=True, permission=OwnRule if made is guarded else None)(add)
+threaded = MCPServer("known-threaded", auth=["tokens"])
+
+
+@threaded.tool
+def write() -> str:
+    """Return a word from a thread."""
+    return "done"
 
 
 async def test_rules_of_the_site_are_asked_in_a_thread(threads: Threads) -> None:
@@ -222,6 +232,27 @@ async def test_rules_of_the_site_are_asked_in_a_thread(threads: Threads) -> None
     assert len(threads.taken) == 4
     assert asked_on_loop
     assert not any(asked_on_loop)
+
+
+@spec("AUT-1")
+async def test_threat_17_a_known_caller_that_waits_for_a_thread_is_asked_for_again(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, plaintext = await in_thread(issue, "ada")
+    assert threaded.catalog
+    for _ in range(2):
+        assert text_of(await ask(plaintext, "write", threaded)) == "done"
+    pool, go = BoundedPool("tool", threads=1, queue=1, queue_seconds=PATIENCE), threading.Event()
+    monkeypatch.setitem(pools._pools, "tool", pool)
+    pool.submit(lambda: go.wait(PATIENCE))
+    asking = asyncio.create_task(ask(plaintext, "write", threaded))
+    await until(lambda: pool.is_crowded)
+    # The loop has found the call of a caller who was known.
+    assert threads.taken[-1].call is not None
+    await in_thread((await AccessToken.objects.aget()).revoke)
+    go.set()
+    assert (await asking).status == 401
+    assert pool.close(seconds=PATIENCE)
 
 
 async def test_who_may_not_connect_is_refused(threads: Threads) -> None:

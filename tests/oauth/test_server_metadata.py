@@ -121,6 +121,19 @@ def test_an_issuer_without_a_path_is_found_at_the_root(client: Client, address: 
     assert response.json()["issuer"] == "http://testserver"
 
 
+@pytest.mark.spec("AUT-18", "AUT-19")
+@pytest.mark.parametrize("base", ["", "http://testserver", "http://testserver/"])
+def test_both_documents_name_the_same_issuer_without_a_root_slash(
+    client: Client, settings: Any, base: str
+) -> None:
+    # The Python SDK compares the two letter by letter, and both with the address it asked at.
+    settings.MCP_DJANGO = {**SETTINGS, "BASE_URL": base}
+    for end in ("", "/"):
+        issuer = client.get(f"{ROOT}{end}").json()["issuer"]
+        named = client.get(f"/.well-known/oauth-protected-resource/mcp{end}").json()
+        assert named["authorization_servers"] == [issuer] == ["http://testserver"]
+
+
 @pytest.mark.spec("AUT-18")
 def test_the_form_of_openid_carries_what_its_clients_insist_on(client: Client) -> None:
     document = client.get(OPENID).json()

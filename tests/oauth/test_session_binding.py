@@ -30,7 +30,7 @@ def _vault(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.MCP_DJANGO = {
         **parties.SETTINGS,
         "SCOPES": {**parties.SETTINGS["SCOPES"], "vault": "Look into the vault"},
-        "PAGE_SIZE": 1,
+        "MAX_EVENT_BYTES": 65_536,
     }
     for name, app in vault.MOUNTS.items():
         monkeypatch.setitem(asgi.MOUNTS, name, app)
@@ -133,6 +133,18 @@ async def page(mount: str, bearer: str, cursor: str | None = None, path: str = "
     return await ask(mount, path, message("tools/list", params), authorization=bearer)
 
 
+@pytest.fixture
+def _long_list() -> Iterator[None]:
+    """A list of tools that is longer than a page."""
+    names = ("long", "longer")
+    for name in names:
+        vault.orders.tool(name, description="x" * 40_000)(lambda: "")
+    yield
+    for name in names:
+        vault.orders.unregister(vault.orders.tools[name])
+
+
+@pytest.mark.usefixtures("_long_list")
 async def test_threat_07_a_cursor_is_nobody_elses(mount: str, cast: Cast) -> None:
     first = (await page(mount, cast.mine)).json()["result"]
     for thief in cast.thieves.values():

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
 from mcp_django.auth.backends import BaseBackend, get_backend
-from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.credentials import Credentials, copy_request
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
@@ -35,9 +35,10 @@ class DRFBackend(BaseBackend):
                 token for another resource.
         """
         authenticators = [cls() for cls in authentication_classes()]
-        request = Request(
-            credentials.request(), parsers=[_NullParser()], authenticators=authenticators
-        )
+        # REST framework sets the user on it, whom its session class would then take for one who
+        # has signed in with a browser, when a call that waited is authenticated again.
+        received = copy_request(credentials.request())
+        request = Request(received, parsers=[_NullParser()], authenticators=authenticators)
         try:
             user = request.user
         except APIException as exc:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeGuard, TypeVar
 from weakref import WeakSet
 
 from django.conf import settings
@@ -30,7 +30,6 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.signals import setting_changed
 from django.db import IntegrityError, router, transaction
-from django.db.models import Q
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
@@ -196,8 +195,12 @@ class ExternalBackend(BaseBackend):
         """
         if all(entry.issuer != principal.issuer for entry in self.entries()):
             return False
-        same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
-        return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
+        identity = find_identity(principal.issuer, principal.subject)
+        return (
+            identity is not None
+            and identity.user_id == principal.user.pk
+            and identity.user.is_active
+        )
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
         """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
@@ -415,7 +418,7 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
             not tell which.
     """
     subject = _read_subject(claims)
-    identity = _find_identity(entry, subject) or _link_identity(entry, subject, claims)
+    identity = find_identity(entry.issuer, subject) or _link_identity(entry, subject, claims)
     if not identity.user.is_active:
         raise _no_account_error()
     note_use(identity)
@@ -424,12 +427,27 @@ def find_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     return identity.user
 
 
+def is_external_id(value: object) -> TypeGuard[str]:
+    """Return whether a claim can identify a subject or session of an issuer.
+
+    It is a text of 1 to 255 characters (OpenID Connect Core, section 2) that databases can store.
+    """
+    return isinstance(value, str) and 0 < len(value) <= MAX_SUBJECT and value == storable(value)
+
+
+def find_identity(issuer: str, subject: str) -> ExternalIdentity | None:
+    """Return the identity of exactly this issuer and subject, with its user; one query.
+
+    Subjects are case-sensitive (OpenID Connect Core, section 2; RFC 7519, section 4.1.2).
+    """
+    rows = ExternalIdentity.objects.select_related("user").filter(issuer=issuer, subject=subject)
+    # The column compares exactly, unless the collation of the site's tables was converted.
+    return next((row for row in rows if (row.issuer, row.subject) == (issuer, subject)), None)
+
+
 def _read_subject(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-        raise _no_account_error()
-    # No database stores another one.
-    if subject != storable(subject):
+    if not is_external_id(subject):
         raise _no_account_error()
     return subject
 
@@ -449,46 +467,61 @@ def _link_identity(
         user = import_string(entry.user)(dict(claims), entry.issuer) if entry.user else None
         user = user or _find_or_create_user(entry, claims)
         if user is not None and user.is_active:
-            identity, is_new = ExternalIdentity.objects.get_or_create(
-                issuer=entry.issuer, subject=subject, defaults={"user": user}
-            )
-            if is_new:
-                logger.info("%s is now linked to the user %s.", identity, user.pk)
-            return identity
+            return link_identity(entry.issuer, subject, user)
     # A concurrent request may have stored the same subject, and created the user of this name.
-    found = _find_identity(entry, subject)
-    if found is None:
+    identity = find_identity(entry.issuer, subject)
+    if identity is None:
         raise _no_account_error()
-    return found
+    return identity
 
 
-def _find_identity(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
-    identities = ExternalIdentity.objects.select_related("user")
-    return identities.filter(issuer=entry.issuer, subject=subject).first()
+def link_identity(issuer: str, subject: str, user: Any) -> ExternalIdentity:
+    """Store that the subject is the user, and return the identity.
+
+    Raises:
+        IntegrityError: the subject has an identity already.
+    """
+    identity = ExternalIdentity.objects.create(issuer=issuer, subject=subject, user=user)
+    logger.info("%s is now linked to the user %s.", identity, user.pk)
+    return identity
 
 
 def _find_or_create_user(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
-    """Return the user whose name is in a claim: an existing or a new one, as the entry allows."""
+    """Return the user whose name is in a claim: an existing or a new one, as the entry allows.
+
+    The name is a user's if it is the same, character for character: a database may ignore case,
+    accents and blanks, and Unicode has names that only look alike.
+    """
     name = claims.get(entry.username_claim)
     if entry.unknown_users == "refuse" or not isinstance(name, str) or not name:
         return None
     if entry.username_claim == "email" and claims.get("email_verified") is not True:
         return None
     model = get_user_model()
-    name = model.normalize_username(name)
+    if name != model.normalize_username(storable(name)):
+        # Django stores the normalized name, which may be another user's, now or later.
+        logger.info("A token of %s names a user %a, which is not normalized.", entry.issuer, name)
+        return None
     user = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
     if user is not None:
-        return user if "link" in entry.unknown_users else None
+        is_same = user.get_username() == name
+        return user if is_same and "link" in entry.unknown_users else None
     return _create_user(name, claims) if "create" in entry.unknown_users else None
 
 
 def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
-    """Create a user without a password and permissions; return ``None`` if it is not valid."""
+    """Create a user without a password and permissions; return ``None`` if it is not valid.
+
+    An address that another user has is left out: two users with one address can no longer be
+    identified by it.
+    """
     model = get_user_model()
     user = model(**{model.USERNAME_FIELD: name})
-    email = claims.get("email")
-    if claims.get("email_verified") is True and isinstance(email, str):
-        setattr(user, model.get_email_field_name(), email)
+    email, field = claims.get("email"), model.get_email_field_name()
+    is_verified = claims.get("email_verified") is True
+    if is_verified and isinstance(email, str) and email == storable(email):
+        others = model._default_manager.filter(**{f"{field}__iexact": email})
+        setattr(user, field, "" if others.exists() else email)
     user.set_unusable_password()
     try:
         user.full_clean(exclude=["password"])
@@ -502,12 +535,14 @@ def _create_user(name: str, claims: Mapping[str, Any]) -> Any:
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
     """Add and remove the groups that the entry maps; a missing claim removes all of them."""
     wanted, mapped = _read_groups(entry, claims), set(entry.groups.values())
-    held = set(user.groups.filter(name__in=mapped).values_list("name", flat=True))
+    # A database that ignores case finds groups of other names too.
+    held = mapped.intersection(user.groups.filter(name__in=mapped).values_list("name", flat=True))
     if wanted == held:
         return
-    given = list(Group.objects.filter(name__in=wanted - held))
+    changed = Group.objects.filter(name__in=wanted ^ held)
+    given = [group for group in changed if group.name in wanted - held]
     user.groups.add(*given)
-    user.groups.remove(*Group.objects.filter(name__in=held - wanted))
+    user.groups.remove(*(group for group in changed if group.name in held - wanted))
     absent = wanted - held - {group.name for group in given}
     if absent:
         logger.warning("%s maps to groups that do not exist: %s", entry.issuer, sorted(absent))

@@ -7,7 +7,6 @@ OpenID Connect Discovery 1.0).
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -39,6 +38,7 @@ from mcp_django.auth.backends.external import (
 from mcp_django.auth.credentials import Credentials, read_issuer
 from mcp_django.conf import JWTIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
+from mcp_django.models import token_digest
 
 ACCESS_TOKEN = "at+jwt"
 REQUIRED = ("iss", "aud", "exp", "sub")
@@ -153,7 +153,7 @@ def _credential_of(claims: Mapping[str, Any], bearer: str) -> str:
     """Return the name by which the token could be revoked: a digest of its id or of itself."""
     jti = claims.get("jti")
     named = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
-    return f"jwt:{hashlib.sha256(named.encode()).hexdigest()}"
+    return f"jwt:{token_digest(named)}"
 
 
 # The public keys of issuers -----------------------------------------------------------------------

@@ -15,10 +15,13 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_not_required, login_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -41,6 +44,7 @@ from mcp_django.oauth.upstream.conf import (
     provider_settings,
 )
 from mcp_django.oauth.upstream.provider import Provider, read_logout_token
+from mcp_django.transports.bodies import BodyRefused, end_connection_if_unread, read_body
 
 TRANSACTION_SECONDS = 600
 SESSION_KEY = "mcp_django_upstream"
@@ -163,6 +167,7 @@ def _check_issuer(provider: Provider, given: list[str]) -> None:
 logger = logging.getLogger("mcp_django.security")
 # How old a logout token may be.
 LOGOUT_SECONDS = 600
+MAX_LOGOUT_BYTES = 64 * 1024
 
 
 @protect_page
@@ -205,7 +210,8 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     """
     _settings_or_404(provider)
     if request.POST.get("decision") == "switch":
-        return consent.switch_account(request, request.get_full_path())
+        logout(request)
+        return redirect_to_login(request.get_full_path())
     interaction = request.GET.get("interaction")
     if interaction is not None and not belongs_to(interaction, request.user):
         problem = _("Another user was asked to open this page. Sign in as that user.")
@@ -236,12 +242,13 @@ def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
 @login_not_required
 @csrf_exempt
 @require_POST
-def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
+def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponseBase:
     """End access whose session ended upstream (OpenID Connect Back-Channel Logout 1.0)."""
     settings = _settings_or_404(provider)
     if not settings.is_openid:
         raise Http404
     try:
+        read_body(request, MAX_LOGOUT_BYTES)
         claims = read_logout_token(settings, request.POST.get("logout_token", ""))
         # If ending the access fails, the token stays unused, so that the provider can retry.
         with transaction.atomic(using=router.db_for_write(UsedAssertion)):
@@ -251,6 +258,9 @@ def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
     except UpstreamRefused as exc:
         logger.warning("Logout token for %r rejected: %s", provider, exc)
         return error_response("invalid_request", str(exc))
+    except BodyRefused as exc:
+        refused = error_response("invalid_request", str(exc), status=exc.status)
+        return end_connection_if_unread(request, refused)
     except UpstreamUnavailable:
         body, status = {"error": "temporarily_unavailable"}, 503
     else:

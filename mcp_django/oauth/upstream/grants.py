@@ -27,6 +27,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
+from mcp_django.auth.backends.external import is_external_id
 from mcp_django.auth.security_log import record_event
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
@@ -93,17 +94,20 @@ def save_grant(user: Any, provider: str, tokens: Tokens, claims: Any) -> Upstrea
     Tokens that depend on another account of the user there are revoked.
     """
     settings = provider_settings(provider)
-    subject, now = str(claims.get("sub", ""))[:255], timezone.now()
+    account, now = (settings.issuer[:255], claims.get("sub", "")), timezone.now()
     before = UpstreamGrant.objects.filter(user=user, provider=provider).first()
-    if before is not None and before.subject and before.subject != subject:
+    # Without OpenID Connect, the provider does not say whose account it is.
+    if before is not None and before.subject and (before.issuer, before.subject) != account:
         revoke_grant(before, reason="another account")
+    session_id = claims.get("sid")
     grant, _ = UpstreamGrant.objects.update_or_create(
         user=user,
         provider=provider,
         defaults={
-            "issuer": settings.issuer[:255],
-            "subject": subject,
-            "session_id": str(claims.get("sid", ""))[:255],
+            "issuer": account[0],
+            "subject": account[1],
+            # Without one, a logout at the provider ends all sessions of the subject.
+            "session_id": session_id if is_external_id(session_id) else "",
             "scopes": list(settings.scopes if tokens.scopes is None else tokens.scopes),
             "access_cipher": encrypt(tokens.access_token),
             "refresh_cipher": encrypt(tokens.refresh_token) if tokens.refresh_token else None,

@@ -25,6 +25,7 @@ from django.views.decorators.debug import sensitive_variables
 from httpx import HTTPStatusError
 
 from mcp_django.auth import outbound
+from mcp_django.auth.backends.external import is_external_id
 from mcp_django.models import token_digest
 from mcp_django.oauth.upstream.conf import (
     ENDPOINTS,
@@ -36,6 +37,7 @@ from mcp_django.oauth.upstream.conf import (
     provider_settings,
 )
 from mcp_django.protocol.headers import JSON
+from mcp_django.protocol.text import storable
 
 # 100 years; a longer lifetime could overflow ``datetime``.
 MAX_SECONDS = 100 * 365 * 24 * 3600
@@ -193,6 +195,8 @@ def _parse_tokens(answer: Mapping[str, Any]) -> Tokens:
     token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
     if not isinstance(token, str) or not token or str(kind).lower() != "bearer":
         raise UpstreamUnavailable("The provider sent no bearer token.")
+    if answer != storable(answer):
+        raise UpstreamUnavailable("The provider sent tokens that cannot be stored.")
     scope, refresh, signed = (answer.get(name) for name in ("scope", "refresh_token", "id_token"))
     return Tokens(
         access_token=token,
@@ -378,6 +382,10 @@ def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str)
         UpstreamUnavailable: if the provider's keys cannot be fetched.
     """
     claims = _verify_claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
+    if not is_external_id(claims["sub"]):
+        raise UpstreamRefused("The subject of the ID token is empty, too long or not a text.")
+    if "events" in claims:
+        raise UpstreamRefused("The token is a logout token or another security event.")
     nonce = claims.get("nonce")
     if not isinstance(nonce, str) or not hmac.compare_digest(token_digest(nonce), nonce_digest):
         raise UpstreamRefused("The ID token was issued for another sign-in.")
@@ -389,7 +397,9 @@ def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str)
 
 @sensitive_variables()
 def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
-    """Validate a logout token and return its claims.
+    """Validate a logout token and return its claims, without a ``sub`` or ``sid`` of no use.
+
+    A session whose ``sid`` cannot be stored has none here, so the logout of its subject ends it.
 
     Raises:
         UpstreamRefused: if it is not a valid logout token.
@@ -401,9 +411,11 @@ def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
         raise UpstreamRefused("The token has no back-channel logout event.")
     if "nonce" in claims:
         raise UpstreamRefused("The token is an ID token.")
-    names = [claims.get("sub"), claims.get("sid")]
-    if not any(isinstance(one, str) and one for one in names):
-        raise UpstreamRefused("The token has neither sub nor sid.")
+    for name in ("sub", "sid"):
+        if not is_external_id(claims.get(name)):
+            claims.pop(name, None)
+    if claims.keys().isdisjoint({"sub", "sid"}):
+        raise UpstreamRefused("The token has neither a sub nor a sid that can be stored.")
     return claims
 
 

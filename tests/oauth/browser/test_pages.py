@@ -52,6 +52,19 @@ def test_using_another_account(visit: Any, ada: Any, program: Any, callback: Any
     assert get_grant_model().objects.get().user.username == "grace"
 
 
+def test_signing_in_again(visit: Any, ada: Any, program: Any, callback: Any) -> None:
+    visitor = visit()
+    visitor.connect(program)
+    visitor.sign_in("ada")
+    visitor.connect(program, prompt="login")
+    assert visitor.page.get_by_role("heading", level=1).inner_text() == "Sign in again"
+    visitor.press("Sign in again")
+    visitor.sign_in("ada")
+    visitor.press("Allow")
+    visitor.page.wait_for_url(f"{callback.url}?*")
+    assert callback.told["code"]
+
+
 def test_the_keyboard_is_enough(visit: Any, ada: Any, program: Any, callback: Any) -> None:
     visitor = visit()
     visitor.connect(program)

@@ -20,6 +20,7 @@ from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, UpstreamBinding, UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream import flow
 from mcp_django.oauth.upstream.grants import decrypt
+from mcp_django.oauth.upstream.provider import LOGOUT_EVENT
 from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
 
@@ -225,6 +226,11 @@ def test_threat_26_answer_of_another_provider_is_refused(
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"exp": 1}, "expired"),
         ({"sub": None}, "nobody"),
+        ({"sub": ""}, "nobody"),
+        ({"sub": "x" * 256}, "a subject that is too long"),
+        ({"sub": "ada\0"}, "a subject that no database stores"),
+        ({"events": {LOGOUT_EVENT: {}}}, "a logout token"),
+        ({"events": {}}, "a security event"),
     ],
 )
 def test_id_token_that_does_not_hold_gives_no_access(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.core.cache import cache
@@ -12,9 +13,11 @@ from django.test import Client
 from mcp_django.auth import outbound
 from mcp_django.oauth.models import UpstreamGrant
 from mcp_django.oauth.upstream import grants
-from mcp_django.oauth.upstream.provider import LOGOUT_EVENT
+from mcp_django.oauth.upstream.provider import LOGOUT_EVENT, Tokens
+from mcp_django.protocol.headers import FORM
 from tests.oauth.parties import make_user
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, configured, make_grant
+from tests.transports import chunks
 
 pytestmark = pytest.mark.django_db
 URL = "/oauth/upstream/acme/backchannel-logout"
@@ -42,12 +45,33 @@ def test_threat_26_session_that_ends_upstream_ends_here(acme: FakeProvider) -> N
     assert statuses() == {"session-1": "revoked", "session-2": "live"}
 
 
+def test_a_provider_that_sends_its_form_in_chunks_is_heard(acme: FakeProvider) -> None:
+    make_grant(make_user(), session_id="session-1")
+    form = urlencode({"logout_token": logout(acme)}).encode()
+    refused = chunks.send(URL, chunks.silent(form), content_type=FORM)
+    assert (refused.status_code, refused.json()["error"]) == (411, "invalid_request")
+    assert chunks.send(URL, chunks.terminated(form), content_type=FORM).status_code == 200
+    assert statuses() == {"session-1": "revoked"}
+
+
 @pytest.mark.parametrize("claims", [{"sid": None}, {"sub": None}])
 def test_logout_names_a_subject_or_a_session(acme: FakeProvider, claims: dict[str, Any]) -> None:
     make_grant(make_user(), session_id="session-1")
     make_grant(make_user("eve"), session_id="session-2", subject="eve.at.acme")
     assert send(logout(acme, **claims)).status_code == 200
     assert statuses() == {"session-1": "revoked", "session-2": "live"}
+
+
+@pytest.mark.parametrize("sid", ["s" * 300, "session-1\0", "\ud800", 7, ["session-1"], ""])
+def test_a_session_whose_id_cannot_be_stored_ends_with_its_subject(
+    acme: FakeProvider, sid: Any
+) -> None:
+    user = make_user()
+    claims = {"sub": "ada.at.acme", "sid": sid}
+    grants.save_grant(user, "acme", Tokens(access_token="a", refresh_token="r"), claims)
+    assert statuses() == {"": "live"}
+    assert send(logout(acme, **claims)).status_code == 200
+    assert statuses() == {"": "revoked"}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +81,10 @@ def test_logout_names_a_subject_or_a_session(acme: FakeProvider, claims: dict[st
         {"events": None},
         {"nonce": "an ID token has one"},
         {"sub": None, "sid": None},
+        {"sub": "", "sid": ""},
+        {"sub": None, "sid": "session-1\0"},
+        {"sub": "ada.at.acme\0", "sid": None},
+        {"sub": None, "sid": ["session-1"]},
         {"aud": "another"},
         {"iss": "https://evil.example"},
         {"exp": 1},
