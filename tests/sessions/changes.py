@@ -40,6 +40,8 @@ STALLED_SECONDS = 20
 # After so many seconds without news what was not told is missed.
 QUIET_SECONDS = 60
 CALLERS = 8
+# One address has a quarter of a worker's threads, and all callers may have chosen the same worker.
+THREADS = 4 * CALLERS
 CHANGES_OF_A_CALL = 50
 # The most events of a connection before it is cut.
 MOST_EVENTS = 200
@@ -191,8 +193,9 @@ class Listener:
 async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report:
     """Change things while clients listen; wait until they know of everything, or never will."""
     report = Report()
+    places = {"MCP_TEST_THREADS": str(THREADS)}
     async with (
-        fleet(directory, environ, workers=plan.workers) as workers,
+        fleet(directory, {**environ, **places}, workers=plan.workers) as workers,
         connections(kept=CALLERS, patience=QUIET_SECONDS) as http,
     ):
         listeners = [Listener(await _begun(http, workers)) for _ in range(plan.listeners)]

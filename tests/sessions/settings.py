@@ -24,10 +24,12 @@ if url := os.environ.get("MCP_TEST_DATABASE_URL"):
 
 CHANNEL_LAYERS = {}
 if redis := os.environ.get("MCP_TEST_REDIS_URL"):
+    # A worker that a test halts while it talks to Redis has not lost it.
+    host = {"address": redis, "socket_connect_timeout": 60, "socket_timeout": 60}
     CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "tests.sessions.layers.LossyLayer",
-            "CONFIG": {"hosts": [redis], "prefix": os.environ["MCP_TEST_REDIS_PREFIX"]},
+            "CONFIG": {"hosts": [host], "prefix": os.environ["MCP_TEST_REDIS_PREFIX"]},
         }
     }
 
@@ -35,6 +37,8 @@ MCP_DJANGO = {
     # Of the store alone is asked what it holds; a call whose line cannot be written is refused.
     "LOG_CALLS": False,
     "THREADS": int(os.environ.get("MCP_TEST_THREADS", "8")),
+    # All clients of a test have one address, which gets a quarter of the places.
+    "QUEUE": 512,
     # Often enough that a client soon finds out that its worker hangs.
     "KEEPALIVE_SECONDS": 0.5,
     # All tests call from one address, without credentials.

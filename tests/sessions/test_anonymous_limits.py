@@ -13,6 +13,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous_principal
 from mcp_django.exceptions import TooManyTasks
 from mcp_django.models import AccessToken, Session, Stream, Subscription, Task
@@ -22,8 +24,9 @@ from mcp_django.storage import sessions, task_rows
 from mcp_django.storage.databases import seconds_ago
 from mcp_django.storage.writer import RESOLUTION_SECONDS
 from tests.drivers import Answer
+from tests.sessions import legacy
 from tests.sessions.conftest import open_session
-from tests.sessions.handshakes import D, Peer, code_of, initialize, request
+from tests.sessions.handshakes import D, Peer, call, code_of, initialize, request
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -126,6 +129,23 @@ async def test_streams_of_the_older_transport_are_sessions_too(
     async with AsyncExitStack() as stack:
         await stream_of(stack, peer)
         assert_limited(await peer.get())
+
+
+@pytest.mark.usefixtures("_stage")
+async def test_calls_over_the_older_transport_are_counted_by_address(settings: Any) -> None:
+    settings.MCP_DJANGO = FAR
+    server = MCPServer("rated", permission=AllowAny, rate="1/m")
+
+    @server.tool
+    def work() -> str:
+        """Work."""
+        return "done"
+
+    for address in (HERE, ELSEWHERE):
+        async with legacy.opened(server.asgi, "/mcp/sse", x_forwarded_for=address) as stream:
+            await stream.ask(initialize(D))
+            assert "result" in await stream.ask(call("work"))
+            assert (await stream.ask(call("work")))["error"]["code"] == RATE_LIMITED
 
 
 async def test_what_a_client_says_of_itself_is_bounded(mount: str) -> None:

@@ -125,7 +125,7 @@ async def test_a_batch_that_is_none_is_refused_as_a_whole(mount: str) -> None:
 async def test_a_broken_member_gets_an_entry_of_its_own(mount: str) -> None:
     peer = await opened(mount, version=B)
     broken = [1, "x", None, [], [PING], {}, {"jsonrpc": "1.0", "method": "ping"}, {"id": None}]
-    answer = await peer.send([*broken, request("ping", id=9), {**PING, "id": 8, "params": []}])
+    answer = await peer.send([*broken, request("ping", id=9), {**PING, "id": 8, "params": [1]}])
     assert answer.status == 200
     *entries, last, ping = sorted(answer.json(), key=lambda one: one.get("id", 0))
     assert [one["error"]["code"] for one in entries] == [INVALID_REQUEST] * len(broken)

@@ -15,7 +15,7 @@ from mcp_django.protocol.errors import (
     UNSUPPORTED_VERSION,
 )
 from mcp_django.protocol.revisions import advertised_versions
-from tests.drivers import VERSION, Answer, message
+from tests.drivers import VERSION, Answer, Connection, headers_for, message
 from tests.sessions.handshakes import (
     OPEN,
     VERSIONS,
@@ -24,18 +24,20 @@ from tests.sessions.handshakes import (
     D,
     Peer,
     code_of,
+    encoded,
     initialize,
     notification,
     opened,
     request,
 )
 from tests.spec import spec
+from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import ask
 
 ALIAS = "DRAFT-2026-v1"
 MODERN = [VERSION, ALIAS]
 ALL = [VERSION, *VERSIONS]
-UNKNOWN = ["2099-01-01", "nonsense", f"{VERSION}, {VERSION}", f"{D}, {D}", D.replace("-", "")]
+UNKNOWN = ["2099-01-01", "nonsense", f"{VERSION}, {D}", f"{D}, {B}", D.replace("-", "")]
 OLD_METHODS = [
     ("initialize", {"protocolVersion": D, "capabilities": {}, "clientInfo": {"name": "x"}}),
     ("ping", {}),
@@ -84,7 +86,7 @@ async def test_an_envelope_makes_a_method_of_the_handshake_unknown(mount: str) -
 @spec("VER-1", "HTTP-24", "HDR-2")
 async def test_an_envelope_needs_a_header_that_says_the_same(mount: str) -> None:
     sessions = (None, (await opened(mount)).id)
-    headers = (None, D, B, ALIAS, f"{VERSION}, {VERSION}", "nonsense", "")
+    headers = (None, D, B, ALIAS, f"{VERSION}, {D}", "nonsense", "")
     for session, header in product(sessions, headers):
         answer = await send(
             mount, enveloped(), header=header, mcp_method="tools/list", mcp_session_id=session
@@ -191,6 +193,35 @@ async def test_an_unknown_version_header_names_all_versions(mount: str) -> None:
         answer = await send(mount, request("ping"), header=header, mcp_session_id=session)
         data = assert_error(answer, 400, code)
         assert data == {"supported": ALL, "requested": header}
+
+
+@spec("HTTP-19")
+async def test_a_version_header_that_comes_twice_is_one_if_it_is_the_same(mount: str) -> None:
+    peer = await opened(mount)
+    ping = request("ping")
+    twice = {"mcp_protocol_version": f"{D}, {D}"}
+    assert (await peer.send(ping, **twice)).json()["result"] == {}
+    answer = await peer.send(ping, mcp_protocol_version=f"{D},{B}")
+    assert answer.json()["error"]["message"].startswith(
+        f"Protocol version '{D}, {B}' is not supported; send MCP-Protocol-Version once, with one of"
+    )
+    assert (await peer.delete(**twice)).status in (200, 204)
+
+
+@spec("HTTP-19")
+async def test_two_lines_with_the_same_version_are_one(app: Any) -> None:
+    name = next(name for name, other in MOUNTS.items() if other is app)
+    peer = await opened(name)
+    headers = headers_for({}, **{**peer.headers, "mcp_protocol_version": D})
+    for second, status in ((D, 200), (B, 400)):
+        connection = Connection(app, peer.path, encoded(request("ping")), headers, "POST")
+        connection.scope["headers"].append((b"mcp-protocol-version", second.encode()))
+        await connection.start()
+        answer = await connection.rest()
+        assert answer.status == status
+        if status == 400:
+            assert f"'{D}, {B}'" in answer.json()["error"]["message"]
+        await connection.close()
 
 
 # Notifications, responses and the other verbs -----------------------------------------------------

@@ -260,6 +260,37 @@ async def test_a_process_with_standing_streams_alone_says_that_it_lives(
     leave()
 
 
+@pytest.mark.django_db(transaction=True)
+async def test_a_poll_does_not_go_through_the_resources_that_streams_subscribe_to(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MCP_DJANGO = {"POLL_SECONDS": 0.01}
+    gone_through: list[str] = []
+    polls, read = threading.Semaphore(0), versions.read_changes
+
+    def poll(seen: int | None) -> Any:
+        polls.release()
+        return read(seen)
+
+    def note(topic: TopicKey) -> bool:
+        gone_through.append(topic.kind)
+        return topic.kind in (*versions.LISTS, "resource", "standing")
+
+    resources = [TopicKey("shop", "resource", f"shop://{number}") for number in range(20)]
+    credential = TopicKey("", "credential", "1")
+    leave = get_hub().subscribe([*resources, credential], lambda _: None)
+    try:
+        monkeypatch.setattr(versions, "read_changes", poll)
+        monkeypatch.setattr(TopicKey, "is_numbered", property(note))
+        monkeypatch.setattr(TopicKey, "has_version", property(note))
+        for _ in range(3):
+            assert await asyncio.to_thread(polls.acquire, timeout=PATIENCE)
+        assert "resource" not in gone_through
+        assert "credential" in gone_through
+    finally:
+        leave()
+
+
 def test_loops_that_ended_are_forgotten() -> None:
     async def listen_once() -> None:
         listen()()

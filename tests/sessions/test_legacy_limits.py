@@ -34,8 +34,9 @@ from tests.sessions.handshakes import (
     request,
 )
 from tests.sessions.legacy import PLAIN, opened
+from tests.sessions.test_sent_away import read_all
 from tests.spec import spec
-from tests.transports.stage import PATIENCE
+from tests.transports.stage import PATIENCE, gates, reached, until
 
 PARLOR_SSE = "/parlor/mcp/sse"
 
@@ -77,6 +78,79 @@ async def test_what_waits_to_be_served_is_bounded(
         assert first == 0
         assert sorted(others) == [1, 2]
         assert (await stream.ask(request("ping", id=5)))["id"] == 5
+
+
+@spec("SSE-5", "SSE-7")
+async def test_the_bytes_that_wait_to_be_served_are_bounded(
+    app: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 2000}
+    begun, go_on = threading.Event(), threading.Event()
+    agree = LocalSession.initialize
+
+    def slowly(self: LocalSession, message: Any) -> bytes:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return agree(self, message)
+
+    monkeypatch.setattr(LocalSession, "initialize", slowly)
+    large = {"jsonrpc": "2.0", "method": "notifications/odd", "params": {"text": "x" * 1700}}
+    async with opened(app) as stream:
+        try:
+            assert (await stream.post(initialize(A, id=0))).status == 202
+            assert await asyncio.to_thread(begun.wait, PATIENCE)
+            assert [(await stream.post(large)).status for _ in range(3)] == [202, 202, 503]
+            # A small one still has room.
+            assert (await stream.post(request("ping", id=1))).status == 202
+        finally:
+            go_on.set()
+        assert [(await stream.said())["id"] for _ in range(2)] == [0, 1]
+        assert (await stream.post(large)).status == 202
+
+
+@spec("SSE-5", "SSE-7")
+async def test_the_bytes_of_open_requests_are_bounded(app: Any, settings: Any, gate: str) -> None:
+    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 2000}
+
+    async with opened(app, PARLOR_SSE) as stream:
+        await stream.ask(initialize(A))
+        waiting = request("tools/call", {"name": "stay_later", "arguments": {"gate": gate}}, id=1)
+        waiting["params"]["_meta"] = {"odd": "x" * 1700}
+        for n in (1, 2):
+            assert (await stream.post({**waiting, "id": n})).status == 202
+        await reached(gates[gate].entered)
+        await until(lambda: open_requests() == 2)
+        assert_full(await stream.post({**waiting, "id": 3}))
+        # What an open request may wait for is not held back.
+        cancelled = {"requestId": 1, "reason": "x" * 1700}
+        notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
+        assert (await stream.post(notice)).status == 202
+        await until(lambda: open_requests() == 1)
+        assert (await stream.post({**waiting, "id": 3})).status == 202
+        gates[gate].opened.set()
+        assert sorted([(await stream.said())["id"] for _ in range(2)]) == [2, 3]
+
+
+def open_requests() -> int:
+    """The open requests of the only connection."""
+    (connection,) = legacy_sse._connections._by_pk.values()
+    return len(connection._conversation._tasks)
+
+
+@spec("SSE-5", "SSE-9")
+async def test_a_client_that_does_not_read_loses_its_stream(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legacy_sse, "MAX_OUTGOING", 1)
+    monkeypatch.setattr(legacy_sse, "STALLED_SECONDS", 0.01)
+    async with opened(app) as stream:
+        await stream.ask(initialize(A))
+        stream.connection.stall()
+        async with asyncio.timeout(PATIENCE):
+            while legacy_sse._connections._by_pk:
+                await stream.post(request("ping"))
+        with pytest.raises(EOFError):
+            await read_all(stream)
 
 
 @spec("SSE-5", "SSE-7")

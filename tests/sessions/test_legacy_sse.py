@@ -56,6 +56,8 @@ async def test_any_handshake_revision_is_served(version: str, app: Any) -> None:
         assert (await stream.ask(echo))["result"]["content"] == [{"type": "text", "text": "x"}]
         assert await stream.ask(request("ping", id=0)) == {"jsonrpc": "2.0", "id": 0, "result": {}}
         assert (await stream.ask(request("tools/dance")))["error"]["code"] == METHOD_NOT_FOUND
+        marked = b"\xef\xbb\xbf" + encoded(request("ping", [], id=1))
+        assert await stream.ask(marked) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 @spec("SSE-6", "VER-9")
@@ -198,7 +200,7 @@ async def test_leaving_cancels_what_still_runs(app: Any, gate: str) -> None:
 
 @spec("SSE-10")
 async def test_a_message_of_a_megabyte_is_one_line(app: Any, settings: Any) -> None:
-    settings.MCP_DJANGO = {"MAX_RESULT_BYTES": 10_000_000}
+    settings.MCP_DJANGO = {"MAX_RESULT_BYTES": 10_000_000, "MAX_EVENT_BYTES": None}
     text = "ü\n\r\u2028" * 200_000
     async with opened(app) as stream:
         await stream.ask(initialize(A))

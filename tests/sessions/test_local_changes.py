@@ -41,9 +41,13 @@ async def agreed(server: MCPServer) -> LocalSession:
 
 
 @spec("SUB-2")
-@pytest.mark.parametrize("changed_before", [False, True])
+@pytest.mark.parametrize(
+    ("changed_before", "written"), [(False, BOARD), (True, BOARD), (True, "LOCAL://board")]
+)
 @pytest.mark.django_db(transaction=True)
-async def test_a_change_right_after_the_subscription_is_told(changed_before: bool) -> None:
+async def test_a_change_right_after_the_subscription_is_told(
+    changed_before: bool, written: str
+) -> None:
     server = open_to_all()
     server.resource(BOARD)(lambda: "Nothing new.")
     topic = TopicKey(server.name, "resource", BOARD)
@@ -67,7 +71,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
         async with asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
             # Once this returns, the client is answered and may do what it likes.
-            await sync_to_async(session.subscribe)(BOARD)
+            await sync_to_async(session.subscribe)(written)
             await asyncio.to_thread(begun.wait)
             await sync_to_async(publish)(topic)
             go_on.set()
@@ -79,7 +83,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
         telling.cancel()
     notice = json.loads(hearing.result())
     assert notice["method"] == "notifications/resources/updated"
-    assert notice["params"] == {"uri": BOARD}
+    assert notice["params"] == {"uri": written}
 
 
 class LateDesk:

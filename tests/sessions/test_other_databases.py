@@ -14,6 +14,7 @@ from tests.processes import REPOSITORY
 
 HERE = Path(__file__).parent
 TASKS = HERE.parent / "tasks" / "test_store.py"
+LOOKALIKES = HERE.parent / "oauth" / "test_lookalikes.py"
 OTHERS = [HERE / "test_confirmed.py", HERE / "test_pruning.py", TASKS]
 FILES = sorted([*HERE.glob("test_*_store.py"), *OTHERS])
 POSTGRES_ALONE = [HERE / "test_locked_rows.py"]
@@ -82,6 +83,28 @@ def test_sessions_are_opened_together_on_postgresql() -> None:
     )
     output = run_under("tests.sessions.settings_postgres", *(HERE / name for name in files))
     assert "skipped" not in output, output
+
+
+@pytest.mark.requires("shared")
+def test_texts_that_look_alike_are_different_on_postgresql() -> None:
+    run_under("tests.sessions.settings_postgres", LOOKALIKES)
+
+
+@pytest.mark.requires("mariadb")
+def test_texts_that_look_alike_are_different_on_mariadb() -> None:
+    run_under("tests.sessions.settings_mariadb", LOOKALIKES)
+
+
+@pytest.mark.requires("mariadb")
+def test_the_store_of_sessions_and_tasks_holds_on_mariadb() -> None:
+    run_under(
+        "tests.sessions.settings_mariadb",
+        HERE / "test_sessions_store.py",
+        HERE / "test_pruning.py",
+        TASKS,
+        HERE.parent / "managed" / "test_syncing.py",
+        HERE.parent / "oauth" / "upstream" / "test_logout.py",
+    )
 
 
 @pytest.mark.requires("shared")

@@ -27,6 +27,7 @@ from mcp_django import (
 )
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.schema.portable import LARGE_INTEGER
 from mcp_django.test import MCPClient
 from tests.sessions.handshakes import A, B, C, D
 from tests.spec import spec
@@ -157,7 +158,7 @@ def test_a_listed_tool(version: str) -> None:
 @spec("OUT-3", "OUT-5", "OUT-6", "VER-17")
 def test_schemas(version: str) -> None:
     tools = {tool["name"]: tool for tool in client(version).list_tools()}
-    array = {"type": "array", "items": {"type": "integer"}}
+    array = {"type": "array", "items": LARGE_INTEGER}
     wrapped = {"type": "object", "properties": {"result": array}, "required": ["result"]}
     found = tools["numbers"].get("outputSchema")
     expected = {A: None, B: None, C: wrapped, D: wrapped, E: array}[version]

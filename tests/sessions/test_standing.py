@@ -275,17 +275,6 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(
         assert await reader.rest() == []
 
 
-class Closed:
-    """No room is open; `asked` is set when somebody tries a door."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-
-    def __contains__(self, owner: object) -> bool:
-        self.asked.set()
-        return False
-
-
 @spec("SUB-4")
 async def test_who_may_not_read_any_more_hears_of_other_things(
     streaming: str, monkeypatch: pytest.MonkeyPatch
@@ -295,14 +284,20 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
     rooms = "parlor://rooms/ada"
     await subscribe(peer, rooms)
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
+    looked, authorize = threading.Event(), listen.authorize_connection
+
+    def look(*arguments: Any) -> None:
+        authorize(*arguments)
+        looked.set()
+
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
         await change(uri=rooms)
         assert await reader.message() == updated(rooms)
-        closed = Closed()
-        monkeypatch.setattr(stage, "open_rooms", closed)
-        await stage.reached(closed.asked)
+        monkeypatch.setattr(stage, "open_rooms", set())
+        monkeypatch.setattr(listen, "authorize_connection", look)
+        await stage.reached(looked)
         await change(uri=rooms)
         await change("tools")
         assert await reader.message() == CHANGED["tools"]
@@ -312,21 +307,16 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
 async def test_what_may_not_be_read_stays_untold_after_another_subscription(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    safe = "parlor://safe"
     token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
-    await subscribe(peer, safe)
-    is_readable = listen.is_readable
-    monkeypatch.setattr(
-        listen,
-        "is_readable",
-        lambda call, uri: uri != safe and is_readable(call, uri),
-    )
+    rooms = "parlor://rooms/ada"
+    await subscribe(peer, rooms)
+    monkeypatch.setattr(stage, "open_rooms", set())
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
         await subscribe(peer)
-        await change(uri=safe)
+        await change(uri=rooms)
         await change(uri=TABLE)
         assert await reader.message() == updated(TABLE)
 

@@ -28,6 +28,7 @@ from tests.sessions.parlor import parlor
 from tests.sessions.reading import Reader
 from tests.sessions.stored import open_get_stream
 from tests.spec import spec
+from tests.transports import stage
 from tests.transports.stage import PATIENCE
 
 PARLOR = "/parlor/mcp"
@@ -142,6 +143,19 @@ async def test_what_changed_after_the_last_id_is_told_again(version: str, stream
         assert await heard(reader, 4) == CHAIRS[1:]
         await change(CHAIRS[0])
         assert await heard(reader, 1) == CHAIRS[:1]
+
+
+@spec("RSM-12")
+async def test_a_scheme_is_told_as_it_was_written_and_given_up_in_any_case(streaming: str) -> None:
+    written = ["Parlor://chairs/0", "PARLOR://chairs/1"]
+    peer = await seated(streaming, written)
+    await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
+    async with reading(peer) as reader:
+        await change(*CHAIRS[:2])
+        assert await heard(reader, 2) == written
+        await peer.result("resources/unsubscribe", {"uri": CHAIRS[0]})
+        await change(CHAIRS[0], CHAIRS[1])
+        assert await heard(reader, 1) == written[1:]
 
 
 @spec("RSM-12")
@@ -613,19 +627,14 @@ async def test_what_could_not_be_read_for_a_moment_is_told_later(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen, "seconds_until_recheck", lambda: 0.05)
-    unreadable = {CHAIRS[0]}
-    is_readable = listen.is_readable
-    monkeypatch.setattr(
-        listen,
-        "is_readable",
-        lambda call, uri: uri not in unreadable and is_readable(call, uri),
-    )
-    peer = await seated(streaming, CHAIRS[:2])
+    rooms = "parlor://rooms/ada"
+    peer = await seated(streaming, [rooms, CHAIRS[0]])
+    monkeypatch.setattr(stage, "open_rooms", set())
     async with reading(peer) as reader:
-        await change(*CHAIRS[:2])
-        assert await heard(reader, 1) == CHAIRS[1:2]
-        unreadable.clear()
+        await change(rooms, CHAIRS[0])
         assert await heard(reader, 1) == CHAIRS[:1]
+        monkeypatch.setattr(stage, "open_rooms", {"ada"})
+        assert await heard(reader, 1) == [rooms]
     places = [place(one)[1:] for one in reader.ids]
     assert places == sorted(set(places))
 

@@ -177,7 +177,7 @@ async def test_the_writer_needs_no_connection_of_a_tool(tmp_path: Path) -> None:
     """Psycopg's pool of ten, of which tools hold eight."""
     gate = tmp_path / "gate"
     with shared("postgres", tmp_path) as found_by:
-        environ = {**found_by, "MCP_TEST_POOL": "10", "MCP_TEST_THREADS": "18"}
+        environ = {**found_by, "MCP_TEST_POOL": "10", "MCP_TEST_THREADS": "36"}
         with serving("uvicorn", APPLICATION, tmp_path, settings=SETTINGS, **environ) as server:
             async with connections() as http, asyncio.timeout(PATIENCE):
                 holding = [

@@ -33,14 +33,17 @@ def send(
     *,
     capabilities: Mapping[str, Any] = WITH_TASKS,
     token: str | None = None,
+    address: str | None = None,
 ) -> dict[str, Any]:
-    """What one request of 2026-07-28 is answered."""
+    """What one request of 2026-07-28 is answered; its address counts behind one proxy."""
     body = message(method, params, **{envelope.CLIENT_CAPABILITIES: capabilities})
     headers = headers_for(body)
     if "taskId" in params:
         headers["mcp-name"] = params["taskId"]
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
+    if address is not None:
+        headers["x-forwarded-for"] = address
     answer: dict[str, Any] = json.loads(through_view(server, json.dumps(body), headers).content)
     return answer
 

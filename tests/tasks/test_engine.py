@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from queue import Queue
 from typing import Any
 
 import pytest
 from django.db import DatabaseError
 
 from mcp_django import Context
-from mcp_django.execution import task_runs, task_worker, threads
+from mcp_django.execution import task_runs, task_worker, threads as pools
 from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import Task
 from mcp_django.storage import task_rows
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[BoundedPool]:
     """One thread for tasks."""
     made = BoundedPool("task", threads=1, queue=2, queue_seconds=PATIENCE)
-    monkeypatch.setitem(threads._pools, "task", made)
+    monkeypatch.setitem(pools._pools, "task", made)
     yield made
     assert made.close(seconds=PATIENCE)
     keeper = task_runs.lease_renewer._thread
@@ -78,6 +79,44 @@ def test_a_full_process_says_so(threads: BoundedPool) -> None:
     assert Task.objects.filter(status="failed").count() == 1
     steps.go.release(2)
     assert steps.begun.acquire(timeout=PATIENCE)
+
+
+def test_an_address_leaves_threads_and_places_to_others(
+    threads: BoundedPool, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"PROXIES": 1}
+    more = BoundedPool("task", threads=4, queue=8, queue_seconds=PATIENCE)
+    monkeypatch.setitem(pools._pools, "task", more)
+    server, began, go = open_to_all(), Queue[str](), threading.Semaphore(0)
+
+    @server.tool(task="optional")
+    def work(name: str) -> None:
+        """Say that it has begun, and wait."""
+        began.put(name)
+        assert go.acquire(timeout=PATIENCE)
+
+    def begin(name: str, address: str) -> str:
+        status: str = call(server, "work", arguments={"name": name}, address=address)["status"]
+        return status
+
+    # Strangers have two threads and four places, one of them half of that.
+    for n in range(1 + 2):
+        assert begin(f"mine {n}", "192.0.2.1") == "working"
+    assert began.get(timeout=PATIENCE) == "mine 0"
+    params = {"name": "work", "arguments": {"name": "mine too"}}
+    refused = send(server, "tools/call", params, address="192.0.2.1")
+    assert "too many tasks wait for a thread" in refused["error"]["message"]
+    assert begin("other", "198.51.100.9") == "working"
+    assert began.get(timeout=PATIENCE) == "other"
+    assert begin("third", "203.0.113.5") == "working"
+    rest = []
+    for _ in range(3):
+        go.release()
+        rest.append(began.get(timeout=PATIENCE))
+    # Which one ends first is not known.
+    assert rest in (["mine 1", "third", "mine 2"], ["third", "mine 1", "mine 2"])
+    go.release(2)
+    assert more.close(seconds=PATIENCE)
 
 
 def test_a_backend_that_takes_nothing_is_told(settings: Any, backends: Any) -> None:

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection
 from mcp_django import Context, Elicit, MCPServer, Text, ToolError, ToolResult
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution import approval_guard, task_runs
-from mcp_django.models import AccessToken, Approval, Call, Task
+from mcp_django.models import AccessToken, Approval, Call, ExternalIdentity, Task
 from mcp_django.storage import approval_rows, task_rows
 from tests.servers import open_to_all, person, token_for
 from tests.spec import spec
@@ -380,6 +380,31 @@ def test_the_caller_is_known_to_the_function(worker: Worker) -> None:
     server, plaintext, _ = shut()
     call(server, "work", token=plaintext)
     assert text_of(worker.run().result) == "ada"
+
+
+def test_a_caller_of_another_issuer_keeps_the_claims_of_its_token(
+    worker: Worker, settings: Any
+) -> None:
+    pytest.importorskip("jwt")
+    from tests.auth.issuers import issuer
+
+    server = MCPServer("inline", scopes=[])
+
+    @server.tool(task="required")
+    def work(ctx: Context) -> dict[str, Any]:
+        """Work."""
+        return {"user": ctx.user.get_username(), "claims": dict(ctx.principal.claims)}
+
+    with issuer() as company:
+        settings.DEBUG = True
+        entry = {"ISSUER": company.url, "AUDIENCES": ["shop"]}
+        settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [entry]}
+        ExternalIdentity.objects.create(issuer=company.url, subject="s-1", user=person("ada"))
+        token = company.token(sub="s-1", aud="shop", department={"id": 7, "name": "a\ud800"})
+        call(server, "work", token=token)
+        result = worker.run().result["structuredContent"]
+    assert result["user"] == "ada"
+    assert result["claims"]["department"] == {"id": 7, "name": "a?"}
 
 
 @pytest.mark.parametrize("loss", ["token", "user", "permission"])

@@ -164,7 +164,7 @@ def test_a_call_that_asks_for_a_task_gets_one(client: MCPClient) -> None:
 
 
 @spec("TKD-2")
-@pytest.mark.parametrize("task", [5, [], {"ttl": "long"}, {"ttl": -1}, {"ttl": 0}])
+@pytest.mark.parametrize("task", [5, ["ttl"], {"ttl": "long"}, {"ttl": -1}, {"ttl": 0}])
 def test_a_wish_that_is_none_is_refused(task: Any, client: MCPClient) -> None:
     error = refused(client, "tools/call", name="add", arguments={"a": 1, "b": 2}, task=task)
     assert error.code == INVALID_PARAMS

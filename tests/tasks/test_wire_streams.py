@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from threading import Semaphore
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
+from mcp_django.auth.limits import ANONYMOUS
 from mcp_django.execution.handlers import tasks as handlers
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
 from mcp_django.protocol.errors import (
@@ -163,15 +163,19 @@ async def test_a_client_that_takes_json_alone_waits_for_a_while(
     error = (await request("tasks/result", taskId=task_id))["error"]
     assert error["code"] == INVALID_REQUEST
     assert "still working" in error["message"]
-    with monkeypatch.context() as many:
-        # As many as may wait do, and it does not.
-        many.setattr(handlers, "_waiting_slots", Semaphore(0))
-        many.setattr(handlers, "wait_for_task", None)
-        assert (await request("tasks/result", taskId=task_id))["error"] == error
+    # As many as may wait do, or another of these callers does: it does not.
+    for waiting in ({"user:1", "user:2"}, {ANONYMOUS}):
+        with monkeypatch.context() as many:
+            many.setattr(handlers, "_waiting", waiting)
+            many.setattr(handlers, "wait_for_task", None)
+            assert (await request("tasks/result", taskId=task_id))["error"] == error
+    # One of another caller leaves a place to these.
+    monkeypatch.setattr(handlers, "_waiting", {"user:1"})
     gate.opened.set()
     monkeypatch.setattr(handlers, "WAIT_SECONDS", wire_site.PATIENCE)
     result = (await request("tasks/result", taskId=task_id))["result"]
     assert result["content"][0]["text"] == "passed, wanted"
+    assert handlers._waiting == {"user:1"}
     asking = await request("tools/call", name="ask_name", arguments={}, task={})
     error = (await request("tasks/result", taskId=asking["result"]["task"]["taskId"]))["error"]
     assert "text/event-stream" in error["message"]
