@@ -413,10 +413,18 @@ class Settings:
     queue: Annotated[int, Ge(0)] = 64
     queue_seconds: Seconds = 10
     keep_connections: bool | None = None
-    """``None``: threads keep their database connections, except under a test runner."""
+    """``None``: threads keep their database connections, except under a test runner and on sites
+    with tenants (``mcp_django.tenants``)."""
+    thread_context: bool | None = None
+    """Whether middleware keeps what decides about rows, such as the tenant, in the thread of a
+    request. ``None``: if a known package is used (``mcp_django.tenants``)."""
     call_timeout: Seconds = 300
     client_request_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000
+    large_keys: bool = False
+    """Whether the keys of a ``BigAutoField`` may be beyond 2^53-1."""
+    max_event_bytes: Annotated[int, Ge(65_536)] | None = 1024 * 1024
+    """The largest server-sent event, which the Python SDK 2.3 limits; ``None``: any size."""
     page_size: Annotated[int, Ge(1)] = 100
     limits: Limits = Limits()
     rate: Annotated[tuple[Rate, ...], BeforeValidator(_validate_rates)] = ()
@@ -460,6 +468,8 @@ class Settings:
     log_arguments: bool = False
     audit_strict: bool = True
     """Whether calls of writing tools are rejected when the call log cannot be written."""
+    audit_context: ImportPath = ""
+    """The dotted path of ``(user, request) -> context manager``, entered around each function."""
     telemetry: bool = True
     """Whether requests are reported to OpenTelemetry, if its API is installed."""
     trace_url: Annotated[str, AfterValidator(_validate_trace_url)] = ""

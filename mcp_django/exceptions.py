@@ -14,6 +14,8 @@ MCPDjangoError
 │   │   └── ElicitationUnavailable            the client does not support this elicitation
 │   ├── UnsupportedProtocolVersion            -32022 (-32602 in a session)
 │   ├── RequestCancelled                      -32800
+│   ├── Unauthorized                          -31401, of a call that was admitted
+│   ├── Forbidden                             -31403, of a call that was admitted
 │   ├── RateLimited                           -31429, HTTP 429
 │   │   └── TooManyRequests                   with Retry-After
 │   └── Busy                                  -31503, HTTP 503
@@ -49,6 +51,7 @@ from typing import Literal
 from mcp_django.protocol.errors import (
     RATE_LIMITED,
     Busy,
+    Forbidden,
     HeaderMismatch,
     InternalError,
     InvalidEnvelope,
@@ -62,6 +65,7 @@ from mcp_django.protocol.errors import (
     RateLimited,
     RequestCancelled,
     ResourceNotFound,
+    Unauthorized,
     UnsupportedProtocolVersion,
 )
 
@@ -74,6 +78,7 @@ __all__ = [
     "ConnectionRefused",
     "ElicitationDeclined",
     "ElicitationUnavailable",
+    "Forbidden",
     "HeaderMismatch",
     "InputRequired",
     "InsufficientScope",
@@ -97,6 +102,7 @@ __all__ = [
     "TooManyStreams",
     "TooManyTasks",
     "ToolError",
+    "Unauthorized",
     "UnsupportedProtocolVersion",
     "UpstreamNotConnected",
 ]
@@ -159,7 +165,7 @@ class TooManySessions(Busy):
 
 
 class TooManyStreams(Busy):
-    """The caller has the maximum number of open streams."""
+    """The caller has the maximum number of open streams, or these hold too much."""
 
     code = RATE_LIMITED
     http_status = 429

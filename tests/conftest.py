@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from mcp_django.execution.call_record import CallRecord
     from mcp_django.storage.call_rows import CallLog
 
-# The awkward site has its own settings; its package documents how to run it.
-AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
-collect_ignore = [] if AWKWARD else ["awkward"]
+# These sites have their own settings; their packages document how to run them.
+SITES = ["audit", "awkward"]
+SETTINGS = os.environ.get("DJANGO_SETTINGS_MODULE", "")
+collect_ignore = [site for site in SITES if not SETTINGS.startswith(f"tests.{site}.")]
 
 # Servers that modules declare, which exist as long as the process.
 _declared: WeakSet[MCPServer] = WeakSet()

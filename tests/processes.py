@@ -1,4 +1,4 @@
-"""Start an ASGI server in a process of its own, and end it without leaving anything behind.
+"""Start a server in a process of its own, and end it without leaving anything behind.
 
 Nothing is parsed from what a server prints: it is ready when its port answers.
 """
@@ -62,6 +62,31 @@ FLEETS = {
 }
 
 
+# Servers of WSGI, in one process.
+WSGI = {
+    "runserver": ("django", "runserver", "--noreload", f"{HOST}:{{port}}"),
+    "gunicorn, sync": ("gunicorn", "--bind", f"{HOST}:{{port}}", "{app}"),
+    "gunicorn, gthread": ("gunicorn", "--threads", "4", "--bind", f"{HOST}:{{port}}", "{app}"),
+    "granian, WSGI": (
+        *("granian", "--interface", "wsgi", "--host", HOST, "--port", "{port}"),
+        *("--workers", "1", "{app}"),
+    ),
+    "uWSGI": (
+        *("uwsgi", "--http-socket", f"{HOST}:{{port}}", "--module", "{app}"),
+        *("--need-app", "--die-on-term"),
+    ),
+    # The HTTP router of uWSGI is a process of its own, which passes on what it is told to.
+    "uWSGI, router": (
+        *("uwsgi", "--http", f"{HOST}:{{port}}", "--http-chunked-input", "--module", "{app}"),
+        *("--need-app", "--die-on-term"),
+    ),
+    "uWSGI, router without its option": (
+        *("uwsgi", "--http", f"{HOST}:{{port}}", "--module", "{app}"),
+        *("--need-app", "--die-on-term"),
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A running server; `output` is everything that it has printed so far."""
@@ -94,18 +119,24 @@ class Server:
 def serving(
     kind: str, app: str, directory: Path, *, settings: str, port: int | None = None, **environ: str
 ) -> Iterator[Server]:
-    """An ASGI application behind one of `COMMANDS` or `FLEETS`.
+    """An application behind one of `COMMANDS`, `FLEETS` or `WSGI`.
 
     Its output is kept under `directory`.
     A `port` is given where the application has to know its own address.
     """
     port = port or free_port()
-    arguments = [part.format(port=port, app=app) for part in {**COMMANDS, **FLEETS}[kind]]
+    parts = {**COMMANDS, **FLEETS, **WSGI}[kind]
+    program, *arguments = (part.format(port=port, app=app) for part in parts)
+    # uWSGI embeds Python, and is no module of it.
+    is_binary = program == "uwsgi"
+    start = (
+        [Path(sys.executable).with_name(program)] if is_binary else [sys.executable, "-m", program]
+    )
     log = directory / f"{kind}-{port}.txt"
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [sys.executable, "-m", *arguments],
+            [*start, *arguments],
             cwd=REPOSITORY,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": settings, **environ},
             stdout=output,

@@ -144,6 +144,13 @@ def _shared() -> str | None:
     return why_missing()
 
 
+def _mariadb() -> str | None:
+    # An environment variable names the server; the driver is a requirement of the outside ring.
+    from tests.conformance.shared import why_no_mariadb
+
+    return why_no_mariadb() if find_spec("pymysql") else "pymysql is not installed"
+
+
 SERVICES: Mapping[str, Callable[[], str | None]] = {
     "node": _node,
     "npm": _npm,
@@ -157,4 +164,5 @@ SERVICES: Mapping[str, Callable[[], str | None]] = {
     "clients": _clients,
     "frameworks": _frameworks,
     "shared": _shared,
+    "mariadb": _mariadb,
 }

@@ -17,6 +17,7 @@ from django.core import checks as django_checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.db import connections
 from django.test import Client, override_settings
 from django.urls import clear_url_caches, include, path
 from pydantic import Field
@@ -388,7 +389,7 @@ def test_a_resource_that_hosts_would_fetch_by_themselves_is_found() -> None:
     kept.resource("http://example.com/{name}")(lambda name: name)
     first, second = components.check_uri_schemes(None)
     assert first.id == second.id == "mcp_django.I002"
-    assert "has the URI 'HTTPS://example.com/a', which hosts may fetch" in first.msg
+    assert "has the URI 'https://example.com/a', which hosts may fetch" in first.msg
     assert "has the URI 'http://example.com/{name}', which" in second.msg
 
 
@@ -401,6 +402,24 @@ def test_an_async_function_that_wants_a_transaction_is_found() -> None:
     assert ids(components.check_async_transactions(None)) == []
     kept.tool("both", atomic=True)(described_later)
     assert ids(components.check_async_transactions(None)) == ["W002"]
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_database_that_does_not_reject_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = open_to_all()
+    kept.tool("reads", read_only=True)(described)
+    for vendor in ("sqlite", "postgresql", "mysql"):
+        monkeypatch.setattr(type(connections["default"]), "vendor", vendor)
+        assert ids(components.check_read_only_databases(None)) == []
+    monkeypatch.setattr(type(connections["default"]), "vendor", "oracle")
+    (found,) = components.check_read_only_databases(None)
+    assert found.id == "mcp_django.W025"
+    assert "'default' (oracle)" in found.msg
+    assert "tool 'reads'" in found.msg
+    kept.unregister(described)
+    kept.tool("writes")(described)
+    kept.tool("trusted", read_only=True, enforce=False)(described)
+    assert ids(components.check_read_only_databases(None)) == []
 
 
 @pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
@@ -478,25 +497,66 @@ def test_connections_that_persist_under_asgi_are_found(
     assert ids(site.check_persistent_connections(None)) == expected
 
 
+@pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
-    ("installed", "kept", "expected"),
+    ("packages", "values", "expected"),
     [
-        (["django_tenants"], None, ["W021"]),
-        (["django_pgschemas", "tenant_schemas"], True, ["W021", "W021"]),
-        (["django_tenants"], False, []),
-        ([], None, []),
+        (["django_tenants"], {}, []),
+        (["django_tenants"], {"KEEP_CONNECTIONS": True}, ["E018"]),
+        (["django_pgschemas", "tenant_schemas"], {"KEEP_CONNECTIONS": True}, ["E018"]),
+        ([], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": True}, ["E018"]),
+        ([], {"KEEP_CONNECTIONS": True}, []),
+        (["django_tenants"], {"KEEP_CONNECTIONS": True, "THREAD_CONTEXT": False}, []),
+        (["django_tenants"], {"KEEP_CONNECTIONS": False}, []),
     ],
 )
-def test_tenants_and_kept_connections_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Any,
-    installed: list[str],
-    kept: bool | None,
-    expected: list[str],
+def test_connections_that_would_keep_a_tenant_are_found(
+    settings: Any, packages: list[str], values: dict[str, Any], expected: list[str]
 ) -> None:
-    settings.MCP_DJANGO = {"KEEP_CONNECTIONS": kept}
-    monkeypatch.setattr(site.apps, "is_installed", installed.__contains__)
-    assert ids(site.check_tenants(None)) == expected
+    settings.MIDDLEWARE = [f"{package}.middleware.Tenants" for package in packages]
+    settings.MCP_DJANGO = values
+    problems = site.check_tenants(None)
+    assert ids(problems) == expected
+    assert all(package in problems[0].msg for package in packages if problems)
+
+
+@pytest.mark.usefixtures("servers")
+def test_what_tenants_do_not_have_is_found(settings: Any) -> None:
+    pytest.importorskip("oauth2_provider")
+    server = MCPServer("shop", auth=["tokens", "oauth", "session"])
+
+    @server.tool(task="required")
+    def export() -> None:
+        """Export all."""
+
+    @server.tool(task="optional")
+    def rebuild() -> None:
+        """Rebuild."""
+
+    @server.tool(approval="caller")
+    def purge() -> None:
+        """Purge all."""
+
+    @server.resource("shop://stock", subscribe=True)
+    def stock() -> str:
+        """Return the stock."""
+        return ""
+
+    assert site.check_tenants(None) == []
+    settings.MIDDLEWARE = ["django_tenants.middleware.main.TenantMainMiddleware"]
+    told = "".join(problem.msg for problem in site.check_tenants(None))
+    for name in ("export", "purge", "shop://stock"):
+        assert name in told
+    assert "rebuild" not in told
+    assert "PROTOCOL_VERSIONS" not in told
+    settings.TENANT_APPS = ["django.contrib.auth", "mcp_django.apps.MCPConfig"]
+    told = "".join(problem.msg for problem in site.check_tenants(None))
+    assert re.search("PROTOCOL_VERSIONS has .*2025-11-25", told)
+    assert "AUTH of shop has oauth," in told
+    assert "mcp_django is an app of each tenant" in told
+    settings.TENANT_APPS = ["django.contrib.auth", "oauth2_provider"]
+    told = "".join(problem.msg for problem in site.check_tenants(None))
+    assert "AUTH of shop has tokens," in told
 
 
 @pytest.mark.django_db
@@ -696,6 +756,31 @@ def test_a_name_that_some_hosts_do_not_accept_is_found(length: int, expected: li
     assert ids(found) == expected
     if expected:
         assert "has 41 characters" in found[0].msg
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resource templates"])
+def test_a_list_that_needs_a_second_page_is_found(kind: str) -> None:
+    shop = open_to_all()
+    for number in range(4):
+        text = "x" * 240_000
+        if kind == "tools":
+            shop.tool(f"a{number}", description=text)(described)
+        elif kind == "prompts":
+            shop.prompt(f"a{number}", description=text)(described)
+        else:
+            shop.resource(f"x://{number}/{{v}}", description=text)(lambda v: v)
+    # Resources come in pages anyway.
+    shop.resource("x://long", description="x" * 2_000_000)(described)
+    shop.resource("x://longer", description="x" * 2_000_000)(described)
+    assert not components.check_lists(None)
+    with override_settings(MCP_DJANGO={"MAX_EVENT_BYTES": 1_000_000}):
+        [problem] = components.check_lists(None)
+    assert problem.id == "mcp_django.W024"
+    assert problem.msg.startswith(f"The list of the 4 {kind} of the server 'inline' has 960")
+    assert problem.msg.endswith("a page has at most 937500.")
+    with override_settings(MCP_DJANGO={"MAX_EVENT_BYTES": None}):
+        assert not components.check_lists(None)
 
 
 @pytest.mark.usefixtures("servers")

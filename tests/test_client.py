@@ -144,9 +144,10 @@ def test_messages_of_one_call_do_not_reach_the_next() -> None:
 
 
 def test_a_list_is_read_to_its_last_page() -> None:
-    server = open_to_all(page_size=1)
+    server = open_to_all()
     for name in ("a", "b", "c"):
-        server.tool(name)(lambda: "x")
+        server.tool(name, description="x" * 600_000)(lambda: "x")
+    assert "nextCursor" in MCPClient(server=server).request("tools/list")
     assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["a", "b", "c"]
 
 

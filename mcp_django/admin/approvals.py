@@ -29,6 +29,7 @@ from mcp_django.execution.approval_guard import (
 from mcp_django.models import Approval, Call
 from mcp_django.protocol.text import clip
 from mcp_django.storage import approval_rows
+from mcp_django.tenants import is_closed_to_tenant
 
 
 class StateFilter(ConditionFilter):
@@ -89,7 +90,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may decide about calls of other users."""
-        return request.user.has_perm(PERMISSION)
+        return not is_closed_to_tenant() and request.user.has_perm(PERMISSION)
 
     # Actions ----------------------------------------------------------------------------------
 

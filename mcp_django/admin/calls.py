@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
@@ -60,7 +59,7 @@ from mcp_django.admin.tasks import ANONYMOUS, READ_RESULT_PERMISSION, link_tasks
 from mcp_django.admin_base import ReadOnlyAdmin, to_local_time
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Server, Session
-from mcp_django.protocol.text import clip, csv_cell
+from mcp_django.protocol.text import clip, csv_line
 from mcp_django.server import all_servers
 
 TONES = {
@@ -398,19 +397,11 @@ def _chunks(queryset: QuerySet[Call]) -> Iterator[Sequence[dict[str, Any]]]:
         rows = list(ordered.filter(pk__lt=rows[-1]["id"])[:CHUNK])
 
 
-class _EchoFile:
-    """A file for ``csv.writer``, whose ``write`` returns the line."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
 def _as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     """Yield a header line, then one line for each row."""
-    writer = csv.writer(_EchoFile())
-    yield writer.writerow(COLUMNS)
+    yield csv_line(COLUMNS)
     for rows in chunks:
-        yield "".join(writer.writerow([csv_cell(row[name]) for name in COLUMNS]) for row in rows)
+        yield "".join(csv_line(row[name] for name in COLUMNS) for row in rows)
 
 
 def _as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:

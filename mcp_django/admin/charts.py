@@ -6,7 +6,6 @@ The charts are of the whole site (``admin.calls``) or of one server. The numbers
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -31,7 +30,7 @@ from mcp_django.admin.statistics import (
     build_quality_report,
 )
 from mcp_django.models import Call
-from mcp_django.protocol.text import csv_cell
+from mcp_django.protocol.text import csv_line
 
 DEFAULT_RANGE = "day"
 
@@ -136,10 +135,9 @@ def _csv(visit: ServerPageRequest, found: QualityReport, days: int) -> HttpRespo
             "Cache-Control": "no-store, private",
         },
     )
-    writer = csv.writer(response)
-    writer.writerow(COLUMNS)
+    response.write(csv_line(COLUMNS))
     for one in found.every:
-        writer.writerow([csv_cell(value_of(one)) for value_of in COLUMNS.values()])
+        response.write(csv_line(value_of(one) for value_of in COLUMNS.values()))
     return response
 
 

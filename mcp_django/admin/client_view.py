@@ -256,14 +256,20 @@ class _ListClient:
 
     def _entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
         """Return the entries of a list, and the error message if the method failed."""
-        opened = self._client.open(self._client.message(method, {}))
-        if isinstance(opened, Call):
-            opened = _without_rows(opened)
-        if "error" not in opened:
-            return list(opened["result"][member]), ""
-        # A server without such components does not have the method.
-        is_missing = opened["error"]["code"] == -32601
-        return [], "" if is_missing else str(opened["error"]["message"])
+        entries: list[Mapping[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            opened = self._client.open(self._client.message(method, {"cursor": cursor}))
+            if isinstance(opened, Call):
+                opened = _without_rows(opened)
+            if "error" in opened:
+                # A server without such components does not have the method.
+                is_missing = opened["error"]["code"] == -32601
+                return [], "" if is_missing else str(opened["error"]["message"])
+            entries += opened["result"][member]
+            cursor = opened["result"].get("nextCursor")
+            if cursor is None:
+                return entries, ""
 
     def _listed_entry(self, entry: Mapping[str, Any], component: Component) -> ListedEntry:
         return ListedEntry(

@@ -58,6 +58,7 @@ from mcp_django.auth.permissions import (
     parse_permissions,
 )
 from mcp_django.core.component import Component as CodeComponent
+from mcp_django.core.tool import Tool
 from mcp_django.models import Component, PromptText, Skill
 from mcp_django.overrides.exposures import build_exposures
 from mcp_django.overrides.override_values import read_exposures
@@ -294,6 +295,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
             mcp_audience=_audience_of(server, row),
             mcp_is_missing=declared is None,
             mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
+            mcp_client_changes=declared.client_changes if isinstance(declared, Tool) else [],
             mcp_now_called=_current_name(server, row),
         )
         return super().render_change_form(request, context, *args, **kwargs)

@@ -55,6 +55,7 @@ from mcp_django.management.lookups import is_public, server_urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer
 from mcp_django.storage.versions import LISTS
+from mcp_django.tenants import is_closed_to_tenant
 from mcp_django.transports.site_pages import offers_sign_in
 
 COUNTED: Mapping[str, Any] = {
@@ -197,7 +198,7 @@ class ServerAdmin(CodeSyncAdmin):
     def _page(
         self, request: HttpRequest, pk: int, rest: str = "", *, page: ServerPage
     ) -> HttpResponseBase:
-        if not request.user.has_perm(f"mcp_django.{page.permission}"):
+        if is_closed_to_tenant() or not request.user.has_perm(f"mcp_django.{page.permission}"):
             raise PermissionDenied
         row = Server._default_manager.filter(pk=pk).first()
         if row is None:

@@ -35,6 +35,7 @@ ALL = _skip_all_if_settings_invalid(
     components.check_codenames,
     components.check_descriptions,
     components.check_async_transactions,
+    components.check_read_only_databases,
     components.check_prompt_templates,
     components.check_validation,
     components.check_admin_sources,
@@ -47,6 +48,7 @@ ALL = _skip_all_if_settings_invalid(
     site.check_sign_in_page,
     components.check_sensitive,
     components.check_tool_names,
+    components.check_lists,
     site.check_task_backend,
     components.check_apps,
 )

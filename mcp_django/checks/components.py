@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, router
+from django.db import DatabaseError, connections, router
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
@@ -22,7 +24,14 @@ from mcp_django.conf import docs_url
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import APP_MIME_TYPE, UI, Tool
+from mcp_django.execution.handlers.listing import max_page_bytes
+from mcp_django.execution.handlers.prompts import describe as describe_prompt
+from mcp_django.execution.handlers.resources import describe_template
+from mcp_django.execution.handlers.tools import describe_tool
+from mcp_django.execution.query_limits import ENFORCEMENT_BY_VENDOR
 from mcp_django.overrides.state import shares_skill_override
+from mcp_django.protocol.projection import encode_entries
+from mcp_django.protocol.revisions import LATEST
 from mcp_django.protocol.text import nearest
 from mcp_django.schema.compiled import (
     JSONSchemaArguments,
@@ -177,6 +186,25 @@ def check_async_transactions(component: Component) -> Iterator[Problem]:
         )
 
 
+@system_check(checks.Warning, "mcp_django.W025")
+def check_read_only_databases() -> Iterator[Problem]:
+    """W025: read-only components are declared, and a database does not reject their writes."""
+    limited = [
+        str(one)
+        for server in all_servers()
+        for one in server.declared_catalog
+        if one.has_read_only_limits
+    ]
+    for alias in connections if limited else ():
+        if (vendor := connections[alias].vendor) not in ENFORCEMENT_BY_VENDOR:
+            hint = (
+                "Test that such components only read, or let them use a user of the database who "
+                f"may only read. See {docs_url('topics/limits')}."
+            )
+            what = "does not reject what a read-only component writes, such as the"
+            yield f"The database {alias!r} ({vendor}) {what} {limited[0]}.", hint
+
+
 @system_check(Error, "mcp_django.E007", each=lambda server: server.prompts.values())
 def check_prompt_templates(prompt: Prompt) -> Iterator[Problem]:
     """E007: the Django template of a prompt does not exist or is invalid."""
@@ -324,6 +352,28 @@ def check_tool_names(tool: Tool) -> Iterator[Problem]:
             f"{LONGEST_NAME} characters. See {page}."
         )
         yield f"The name of the {tool} has {len(tool.name)} characters.", hint
+
+
+@system_check(checks.Warning, "mcp_django.W024", each=itself)
+def check_lists(server: MCPServer) -> Iterator[Problem]:
+    """W024: a list needs a second page, which several clients do not read."""
+    catalog, most = server.declared_catalog, max_page_bytes()
+    described = {
+        "tools": map(describe_tool, catalog.tools.values()),
+        "prompts": map(describe_prompt, catalog.prompts.values()),
+        "resource templates": map(describe_template, catalog.templates.values()),
+    }
+    for name, entries in described.items():
+        encoded, count = encode_entries("", entries, LATEST, max_bytes=math.inf)
+        size = len(bytes(encoded)) if isinstance(encoded, msgspec.Raw) else 0
+        if size > most and count > 1:
+            hint = (
+                "Some clients read only the first page and do not show the rest. Register them on "
+                "several servers, or shorten descriptions and schemas; if your clients accept "
+                f"larger events, raise MCP_DJANGO['MAX_EVENT_BYTES']. See {docs_url('ref/checks')}."
+            )
+            what = f"The list of the {count} {name} of the server {server.name!r} has {size} bytes"
+            yield f"{what}; a page has at most {most}.", hint
 
 
 @system_check(checks.Warning, "mcp_django.W017", each=_components)

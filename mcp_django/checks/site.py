@@ -17,7 +17,7 @@ from django.urls import NoReverseMatch, URLResolver, get_resolver, reverse
 from django.utils.module_loading import import_string
 
 from mcp_django.asgi import async_only_middleware
-from mcp_django.auth.authentication import why_not_cached
+from mcp_django.auth.authentication import CREDENTIAL_APPS, why_not_cached
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE_NAME
@@ -31,13 +31,21 @@ from mcp_django.conf import (
     find_problems,
     get_settings,
 )
+from mcp_django.core.resource import ReadableComponent
 from mcp_django.core.tool import Tool
 from mcp_django.execution.policy import find_rule
 from mcp_django.execution.task_worker import task_backends
+from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.protocol.text import nearest
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.storage.cache import wanted_seconds
-from mcp_django.storage.databases import TENANT_APPS
+from mcp_django.tenants import (
+    has_tenant_users,
+    is_tenant_app,
+    tenant_packages,
+    thread_context,
+    user_middleware,
+)
 
 DISTRIBUTION = "django-mcp-provider"
 OAUTH_APP = "mcp_django.oauth"
@@ -221,13 +229,65 @@ def check_persistent_connections() -> Iterator[Problem]:
             yield f"The database {alias!r} {what}.", hint
 
 
-@system_check(checks.Warning, "mcp_django.W021")
+@system_check(Error, "mcp_django.E018")
 def check_tenants() -> Iterator[Problem]:
-    """W021: a connection that a thread keeps would still have the tenant of the call before."""
-    if get_settings().keep_connections is not False:
-        for app in filter(apps.is_installed, TENANT_APPS):
-            what = f"{app} chooses the tenant of a database connection, which threads keep."
-            yield what, 'Set MCP_DJANGO["KEEP_CONNECTIONS"] to False.'
+    """E018: something is configured that would lose the tenant of a request, and is refused."""
+    context = thread_context()
+    if not context:
+        return
+    hint = f"See {docs_url('howto/deploy')}."
+    if context in tenant_packages():
+        hint += f' If the site does not use {context}, set MCP_DJANGO["THREAD_CONTEXT"] to False.'
+    for what in _without_tenant():
+        yield f"{what}; {context} keeps the tenant in the thread of a request.", hint
+
+
+def _without_tenant() -> Iterator[str]:
+    """Return what does not work on a site with tenants, and is configured."""
+    if get_settings().keep_connections:
+        yield "KEEP_CONNECTIONS is True, and a connection would keep the tenant of its last call"
+    if required := _tools_with("task", "required"):
+        yield f"Some tools run only as tasks ({required}), which are refused"
+    if approved := _tools_with("approval"):
+        yield f"Some tools need an approval ({approved}), and approvals are refused"
+    for server in all_servers():
+        subscribed = sorted(
+            component.key
+            for component in server.registry
+            if isinstance(component, ReadableComponent) and component.subscribe
+        )
+        if subscribed:
+            yield (
+                f"Clients may subscribe to {', '.join(subscribed)} on {server.name}, and "
+                "subscriptions are refused"
+            )
+    if middleware := user_middleware():
+        yield f"{middleware} takes the tenant from the user, and callers with a token are refused"
+    if is_tenant_app("mcp_django"):
+        yield "mcp_django is an app of each tenant, but its tables are those of all tenants"
+    if has_tenant_users():
+        yield from _with_tenant_users()
+
+
+def _with_tenant_users() -> Iterator[str]:
+    """Return what does not work where each tenant has users of its own, and is configured."""
+    sessions = [name for name in get_settings().protocol_versions if not REVISIONS[name].stateless]
+    if sessions:
+        yield (
+            f"PROTOCOL_VERSIONS has {', '.join(sessions)}, and sessions of signed-in callers are "
+            "refused, because each tenant has users of its own"
+        )
+    for server in all_servers():
+        shared = [
+            name
+            for name in server.auth
+            if not all(map(is_tenant_app, CREDENTIAL_APPS.get(name, ())))
+        ]
+        if shared:
+            yield (
+                f"AUTH of {server.name} has {', '.join(shared)}, whose credentials are those of "
+                "all tenants and are refused, because each tenant has users of its own"
+            )
 
 
 @system_check(checks.Info, "mcp_django.I003", each=lambda server: [server])
@@ -300,6 +360,8 @@ def _iter_import_paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
                 yield f"MCP_DJANGO[{name.upper()!r}][{number}]['USER']", entry.user, "function"
     for number, path in enumerate(settings.drf):
         yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
+    if settings.audit_context:
+        yield "MCP_DJANGO['AUDIT_CONTEXT']", settings.audit_context, "function"
 
 
 def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -502,13 +564,17 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _tools_with(option: str) -> str:
-    """Return the tools that have an option, each with its server; empty without such tools."""
+def _tools_with(option: str, value: Any = None) -> str:
+    """Return the tools that have an option, each with its server; empty without such tools.
+
+    With ``value``, only those whose option has it.
+    """
     found = [
         f"{tool.key} on {server.name}"
         for server in all_servers()
         for tool in server.registry
-        if isinstance(tool, Tool) and getattr(tool, option)
+        if isinstance(tool, Tool)
+        and (getattr(tool, option) if value is None else getattr(tool, option) == value)
     ]
     return ", ".join(sorted(found))
 

@@ -13,8 +13,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
+from functools import cache
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
 from django.conf import settings as django_settings
@@ -43,6 +44,7 @@ from django.utils.translation import get_language
 from mcp_django.conf import get_settings
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
+from mcp_django.execution.audit import keep_revision
 from mcp_django.protocol.headers import FORM
 from mcp_django.protocol.text import nearest
 
@@ -126,7 +128,11 @@ def send_isolated(
             f"{request.path} is requested by a view that itself runs for a call; a view cannot be "
             "called from within another one."
         )
-    return copy_context().run(_send_and_read, request, read, handler_class)
+    context = copy_context()
+    try:
+        return context.run(_send_and_read, request, read, handler_class)
+    finally:
+        keep_revision(context)
 
 
 def _send_and_read(
@@ -386,6 +392,14 @@ class CallerRequest(WSGIRequest):
     time_zone: dt.tzinfo | None = None
     """The time zone of the view, which middleware may have set."""
 
+    if not TYPE_CHECKING:
+        # For type checkers a class with this method has every attribute.
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "__class__":
+                # The middleware of django-pghistory replaces the class of a request by its own.
+                value = _with_base(type(self), value)
+            super().__setattr__(name, value)
+
     @property
     def session(self) -> Any:
         """The session that a middleware opened; it contains only the user's backend.
@@ -413,6 +427,14 @@ class CallerRequest(WSGIRequest):
     @_cache_update_cache.setter
     def _cache_update_cache(self, value: bool) -> None:
         """Ignore the value that the cache middleware sets."""
+
+
+@cache
+def _with_base(request_class: type[CallerRequest], base: type) -> type:
+    """Return the class, made a subclass of another class of requests as well."""
+    if issubclass(base, CallerRequest):
+        return base
+    return type(request_class.__name__, (request_class, base), {"__module__": __name__})
 
 
 R = TypeVar("R", bound=CallerRequest)

@@ -46,7 +46,7 @@ from mcp_django.protocol.content import (
     ToolResult,
 )
 from mcp_django.protocol.headers import JSON
-from mcp_django.schema.values import jsonable
+from mcp_django.schema.values import exact_integers, jsonable
 
 GZIP_ENCODINGS = frozenset({"gzip", "x-gzip"})
 # With this value, zlib detects the header (gzip or zlib).
@@ -292,7 +292,7 @@ def tool_result(answer: SiteResponse, *, is_readable: bool) -> ToolResult:
         )
     found, value = _json(answer)
     if found:
-        cut = _cut_to_size(value)
+        cut = _cut_to_size(exact_integers(value))
         explained = [Text(cut.note)] if cut.note else []
         return ToolResult(Text(cut.text), *explained, *notes, structured=cut.value)
     return ToolResult(*_blocks(answer, is_readable=is_readable), *notes)
@@ -312,7 +312,7 @@ def resource_contents(answer: SiteResponse, *, is_readable: bool) -> ResourceCon
     """Return the contents of a resource; it cannot contain messages of the site."""
     found, value = _json(answer)
     if found:
-        return ResourceContents(to_text(value), mime_type=answer.mime_type)
+        return ResourceContents(to_text(exact_integers(value)), mime_type=answer.mime_type)
     mime_type = answer.mime_type or None
     if _is_text(answer.mime_type):
         is_reduced = is_readable and answer.mime_type == "text/html"

@@ -22,7 +22,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.forms.models import BaseModelForm
 from django.urls import NoReverseMatch, URLResolver, converters
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 from typing_extensions import TypedDict
@@ -39,7 +39,7 @@ from mcp_django.schema.arguments import (
 from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain_errors
-from mcp_django.schema.signature import error_reason, json_schema_of
+from mcp_django.schema.signature import error_reason, typed_dict_adapter
 from mcp_django.schema.structure import Schema, inline_references
 from mcp_django.schema.values import (
     decode_arguments,
@@ -224,10 +224,9 @@ class TypedValues:
         }
         create: Any = TypedDict
         shape = create("RequestValues", fields, total=False)
-        shape.__pydantic_config__ = _CONFIG
         try:
-            self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
-            self._shape = inline_references(json_schema_of(self._adapter, "validation"))
+            self._adapter, schema = typed_dict_adapter(shape, _CONFIG)
+            self._shape = inline_references(schema)
             self.json_schema = portable_input(self._shape)
         except (*_NOT_BUILDABLE, ValueError) as exc:
             raise ImproperlyConfigured(

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -41,6 +42,7 @@ from mcp_django.management.doctor_transport import (
     ProbeRequest,
     ProbeResponse,
     StepFailed,
+    form_request,
     get_request,
     json_request,
     own_origin,
@@ -58,6 +60,7 @@ from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.headers import ACCEPT, EVENT_STREAM, JSON
 from mcp_django.protocol.revisions import LATEST, REVISIONS
+from mcp_django.tenants import refuse_elsewhere
 
 TIMEOUT_SECONDS = 10.0
 OAUTH_APP = "mcp_django.oauth"
@@ -297,6 +300,7 @@ def _diagnose_all_hosts(probe: Probe, url: str) -> None:
     _check_origins(probe, url)
     _check_trailing_slash(probe, url)
     _check_compression(probe, url)
+    _check_chunks(probe, url)
     _check_streams(probe, url)
     document = _first(probe, resource_addresses(url))
     if document is None:
@@ -379,6 +383,34 @@ def _check_compression(probe: Probe, url: str) -> None:
         probe.add_ok("compression", "streams are not compressed")
 
 
+def _check_chunks(probe: Probe, url: str) -> None:
+    """Check that a body without Content-Length arrives, by a form that is rejected when it is read.
+
+    A token in a form is rejected before the caller is authenticated, so no token is needed.
+    """
+    if isinstance(probe.transport, InProcessTransport):
+        probe.add_skipped("chunked", "pass the URL of the running site to test its web server")
+        return
+    request = form_request(url, "access_token=mcp-doctor", Accept=ACCEPT)
+    try:
+        expected = probe.transport.send(request)
+        answer = probe.transport.send(replace(request, is_chunked=True))
+        errors = [(one.json() or {}).get("error") for one in (expected, answer)]
+        is_read = answer.status == expected.status and errors[0] == errors[1]
+        found = f"{answer.status} instead of {expected.status}"
+    except NoResponse as exc:
+        is_read, found = False, str(exc)
+    if is_read:
+        probe.add_ok("chunked", "bodies without Content-Length are read")
+    else:
+        probe.add_warning(
+            "chunked",
+            f"{found} for a body with Transfer-Encoding: chunked, as the C# SDK sends it",
+            "Use a web server that decodes it, or a proxy that buffers requests: "
+            f"{docs_url('howto/deploy#bodies-without-a-length')}",
+        )
+
+
 def _check_streams(probe: Probe, url: str) -> None:
     """Check that a server with sessions supports streams: it then allows GET besides DELETE."""
     if isinstance(probe.transport, InProcessTransport):
@@ -389,6 +421,9 @@ def _check_streams(probe: Probe, url: str) -> None:
     if "GET" in methods:
         probe.add_ok("streams", "progress and change notifications are streamed")
     elif "DELETE" in methods:
+        if reason := refuse_elsewhere("Streams are"):
+            probe.add_ok("streams", f"none: {reason}")
+            return
         probe.add_warning(
             "streams",
             "none: the site runs on WSGI, so progress, log messages and change notifications are "

@@ -46,6 +46,8 @@ class ProbeRequest:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    is_chunked: bool = False
+    """Whether the body is sent with ``Transfer-Encoding: chunked``, without Content-Length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +144,11 @@ class NetworkTransport:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise NoResponse(f"{request.url!r} is not an HTTP URL")
         agent = {"User-Agent": f"mcp-doctor/{__version__}"}
+        # An iterator has no length, so urllib sends it in chunks.
+        body = iter([request.body]) if request.is_chunked else request.body
         sent = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             request.url,
-            data=request.body if request.method == "POST" else None,
+            data=body if request.method == "POST" else None,
             headers={**agent, **request.headers},
             method=request.method,
         )

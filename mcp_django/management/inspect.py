@@ -99,6 +99,7 @@ def _report_text(found: ComponentReport, width: int) -> str:
         ),
         _section(f"on the wire at {found.revision.version}", indented_json(found.wire)),
         _section("portability", _portability(found)),
+        _section("changed for clients", "\n".join(found.changes)),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -251,13 +252,18 @@ class ComponentReport:
 
     @property
     def portability(self) -> list[str]:
-        """The portability problems of a tool's schemas in its list entry."""
+        """What hosts reject or misread in a tool's schemas, as they are in its list entry."""
         found = []
         if "inputSchema" in self.wire:
             found = [f"input: {text}" for text in lint(dict(self.wire["inputSchema"]))]
         output = lint(dict(self.wire["outputSchema"])) if "outputSchema" in self.wire else []
         # Rules for the root are for arguments; outputs are objects where a revision requires it.
         return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
+
+    @property
+    def changes(self) -> list[str]:
+        """What was changed in a tool's schemas so that all known clients accept them."""
+        return self.component.client_changes if isinstance(self.component, Tool) else []
 
     def lines(self) -> list[tuple[str, str]]:
         """Return (label, text) pairs; pairs with an empty text are not printed."""
@@ -323,6 +329,7 @@ class ComponentReport:
             "protocol_version": self.revision.version,
             "wire": self.wire,
             "portability": self.portability,
+            "changed_for_clients": self.changes,
         }
 
 

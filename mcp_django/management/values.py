@@ -234,8 +234,8 @@ class InvalidFieldText(ValueError):
 
 
 def has_default(field: FormField) -> bool:
-    """Return whether an empty input has a default value."""
-    return "default" in field.shape.schema
+    """Return whether an empty input has a default value, and not only that of optional text."""
+    return bool(field.shape.schema.get("default", "") != "")
 
 
 def default_text(value: Any) -> str:

@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
@@ -25,7 +25,13 @@ from django.utils.asyncio import async_unsafe
 from mcp_django.conf import Rate, parse_rates
 from mcp_django.core.catalog import Catalog
 from mcp_django.core.component import SCOPE_PATTERN, Component
-from mcp_django.core.resource import SKILL_MD, Resource, SkillFile, parent_directories
+from mcp_django.core.resource import (
+    READABLE_KINDS,
+    SKILL_MD,
+    Resource,
+    SkillFile,
+    parent_directories,
+)
 from mcp_django.core.tool import ApprovalMode
 from mcp_django.exceptions import Busy
 from mcp_django.overrides.exposures import add_exposed
@@ -47,6 +53,7 @@ from mcp_django.overrides.texts import (
     read_prompts,
     read_skills,
 )
+from mcp_django.protocol.uritemplate import lower_scheme
 from mcp_django.storage.cache import confirm_seconds, keep_confirmed
 from mcp_django.storage.databases import CompiledQuery, tables
 from mcp_django.storage.pubsub import publish
@@ -502,9 +509,13 @@ def build_declared_catalog(server: RegistryOwner, decisions: ServerOverrides) ->
 def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
     """Return the catalog with the overrides applied."""
     whole = build_declared_catalog(server, decisions)
+    capitals: dict[tuple[str, str], list[Override]] = defaultdict(list)
+    for (kind, key), override in decisions.overrides.items():
+        if kind in READABLE_KINDS and key != lower_scheme(key):
+            capitals[kind, lower_scheme(key)].append(override)
 
     def left(table: Mapping[str, C]) -> dict[str, C]:
-        rest = {key: _apply_overrides(one, decisions) for key, one in table.items()}
+        rest = {key: _apply_overrides(one, decisions, capitals) for key, one in table.items()}
         return {key: one for key, one in rest.items() if one is not None}
 
     tools = left(whole.tools)
@@ -525,11 +536,20 @@ def build_catalog(server: RegistryOwner, decisions: ServerOverrides) -> Catalog:
     return replace(found, has_permissions=any(one.permission is not None for one in found))
 
 
-def _apply_overrides(component: C, decisions: ServerOverrides) -> C | None:
-    """Apply the overrides of a component and its former names: renaming must not widen access."""
+def _apply_overrides(
+    component: C,
+    decisions: ServerOverrides,
+    capitals: Mapping[tuple[str, str], Sequence[Override]],
+) -> C | None:
+    """Apply the overrides of a component and its former names: renaming must not widen access.
+
+    ``capitals`` are overrides of URIs whose schemes were written with capitals.
+    """
     found: C | None = component
     # The row of the current name comes last, so that its texts take precedence.
     for name in (*component.aliases, component.key):
+        for said in capitals.get((component.kind, name), ()):
+            found = None if found is None else apply_override(found, said)
         if found is not None:
             said = decisions.overrides.get((component.kind, name), EMPTY_OVERRIDE)
             found = apply_override(found, said)

@@ -1,8 +1,14 @@
-"""``{% page_style %}``: the style sheet of the approval, consent and sign-in pages."""
+"""Tags of this app's own pages.
+
+``{% page_style %}`` is the style sheet of the approval, consent and sign-in pages, and
+``{% mcp_overview as overview %}`` is what the front page of the app in the admin shows. Django
+imports the tags of all apps, so a site without the admin does not have the latter.
+"""
 
 from __future__ import annotations
 
 from django import template
+from django.apps import apps
 from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -19,3 +25,12 @@ def page_style(path: str) -> SafeString:
     if text:
         return mark_safe(f"<style>{text}</style>")  # noqa: S308 - a static file of the site
     return format_html('<link rel="stylesheet" href="{}">', static(path))
+
+
+if apps.is_installed("django.contrib.admin"):
+    from mcp_django.admin.overview import Overview, build_overview
+
+    @register.simple_tag(takes_context=True)
+    def mcp_overview(context: template.Context) -> Overview:
+        """Return what the user of the request may see."""
+        return build_overview(context["request"], context.get("app_list") or ())

@@ -224,7 +224,7 @@ def _make_special_attempts(
     touched = {"initial-form-0-is_enabled": "on", **switches}
     yield ("component", "changelist!"), like("component", "changelist", data=touched)
     # Pages below a server's own page.
-    yield ("server", "report csv"), like("server", "report", "csv", shows="component,used")
+    yield ("server", "report csv"), like("server", "report", "csv", shows='"component","used"')
     run: dict[str, Any] = {"data": {"do": "run", "arg.where": "there"}, "shows": "mcp-done"}
     tool = "?kind=tool&key=look"
     yield ("server", "try!"), like("server", "try", tool, **run)

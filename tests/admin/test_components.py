@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
@@ -13,6 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.utils import timezone
+from pydantic import Field
 
 from mcp_django import MCPServer
 from mcp_django.admin import statistics
@@ -445,6 +446,23 @@ def test_the_page_shows_code_the_override_and_what_comes_of_both() -> None:
         "tests.admin.shelf",
     ):
         assert text in page, text
+
+
+def test_the_page_names_what_was_changed_in_the_schemas_for_clients(look: Component) -> None:
+    browser = superuser()
+    assert "TypeScript SDK" not in browser.get(page_of(look)).content.decode()
+
+    @shelf.tool
+    def weigh(parcel: str) -> list[Annotated[float, Field(multiple_of=0.01)]]:
+        """Weigh a parcel."""
+        return [19.99]
+
+    try:
+        page = text_of(browser.get(page_of(row_of("weigh"))))
+    finally:
+        shelf.unregister(weigh)
+    assert "so that all known clients accept them" in page
+    assert "output: items: the fractional multipleOf is in the description" in page
 
 
 def test_what_code_says_is_escaped(look: Component) -> None:

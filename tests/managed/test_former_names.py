@@ -47,6 +47,21 @@ def test_what_is_switched_off_by_any_name_is_gone_by_every_name(
     assert refusal(client, "orders") == refusal(client, "find_orders") == unknown
 
 
+@pytest.mark.parametrize("decided", ["shop://About", "Shop://About", "OLD://About"])
+def test_what_is_switched_off_by_a_uri_is_gone_whatever_the_case_of_its_scheme(
+    decided: str,
+) -> None:
+    shop = server_of("capitals")
+    shop.resource("Shop://About", aliases=["OLD://About"])(_work)
+    client = real_client(server=shop)
+    assert client.read_resource("Shop://About")
+    decide(shop.name, decided, kind="resource", is_enabled=False)
+    assert client.list_resources() == []
+    for uri in ("Shop://About", "shop://About", "old://About"):
+        with pytest.raises(ErrorResponse):
+            client.read_resource(uri)
+
+
 def test_what_was_narrowed_under_the_former_name_stays_narrow(shop: MCPServer) -> None:
     decide(shop.name, "orders", permissions=["auth.view_group"])
     for user, names in (

@@ -291,8 +291,11 @@ def test_callers_with_the_same_access_share_a_page(
     assert len(kept._pages) == 1
 
 
-def test_a_cursor_is_that_of_its_caller(shop: MCPServer, clock: Clock) -> None:
-    shop._page_size = 1
+def test_a_cursor_is_that_of_its_caller(shop: MCPServer, clock: Clock, settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "MAX_EVENT_BYTES": 65_536}
+    for name in ("rake", "spade"):
+        shop.unregister(shop.tools[name])
+        shop.tool(name, description="x" * 40_000)(_work)
     tokens = [token_for(person(name))[1] for name in ("ada", "bob")]
     for _ in range(2):
         cursors = [ask(shop, one)["result"]["nextCursor"] for one in tokens]
@@ -424,20 +427,20 @@ def test_a_schema_that_is_computed_is_computed_each_time(
 
 
 def test_pages_take_a_limited_space(
-    clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, kept: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "MAX_EVENT_BYTES": 65_536}
     server = MCPServer("long", permission=AllowAny)
     for number in range(12):
-        server.tool(f"tool{number:02}", description="x" * 1000)(_work)
-    server._page_size = 1
-    monkeypatch.setattr(listing._Pages, "MAX_BYTES", 12_000)
+        server.tool(f"tool{number:02}", description="x" * 40_000)(_work)
+    monkeypatch.setattr(listing._Pages, "MAX_BYTES", 480_000)
     cursor, found = None, []
     for _ in range(12):
         page = ask(server, cursor=cursor)["result"]
         found += [tool["name"] for tool in page["tools"]]
         cursor = page.get("nextCursor")
     assert found == sorted(server.tools)
-    assert kept._size == sum(map(listing._size, kept._pages.values())) <= 12_000
+    assert kept._size == sum(map(listing._size, kept._pages.values())) <= 480_000
     assert 8 < len(kept._pages) < 12
 
 

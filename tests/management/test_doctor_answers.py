@@ -14,6 +14,7 @@ from mcp_django.management.doctor_hosts import HOSTS
 from mcp_django.management.doctor_oauth import Registration
 from mcp_django.management.doctor_transport import (
     HostReport,
+    NoResponse,
     ProbeRequest,
     ProbeResponse,
     ReportStep,
@@ -258,6 +259,37 @@ def test_streams_that_are_compressed_fail_every_host() -> None:
     steps = {step.name: step for step in charts(site)["every-host"].steps}
     assert steps["compression"].verdict == "failed"
     assert "gzip off" in steps["compression"].fix
+
+
+@pytest.mark.parametrize(
+    ("unread", "words"),
+    [
+        (answer(411, {"error": {"message": "Send Content-Length."}}), "411 instead of 400"),
+        # What comes of an empty body.
+        (answer(400, {"error": {"message": "truncated"}}), "400 instead of 400"),
+        (None, "the connection was reset"),
+    ],
+)
+def test_a_server_that_does_not_decode_chunks_is_warned_of(
+    unread: ProbeResponse | None, words: str
+) -> None:
+    class Undecoded(Site):
+        def send(self, request: ProbeRequest) -> ProbeResponse:
+            if not request.body.startswith(b"access_token="):
+                return super().send(request)
+            if not request.is_chunked:
+                return answer(400, {"error": "invalid_request"})
+            if unread is None:
+                raise NoResponse("the connection was reset")
+            return unread
+
+    chart = charts(Undecoded())["every-host"]
+    (step,) = [one for one in chart.steps if one.name == "chunked"]
+    assert (step.verdict, chart.is_ok) == ("warned", True)
+    assert words in step.found
+    assert "howto/deploy" in step.fix
+    (right,) = [one for one in charts(Site())["every-host"].steps if one.name == "chunked"]
+    assert right.verdict == "ok"
 
 
 def test_browsers_are_warned_of_and_not_failed() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import inspect
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.contrib.auth.models import Group
+from pydantic import Field
 
 from mcp_django import ModelTools
 from mcp_django.auth.permissions import IsStaff
@@ -96,6 +98,24 @@ def test_what_a_host_chokes_on_is_found() -> None:
     assert "input: properties/many: is an array without items." in found
     text = run("inspect", "tool", "--server", server.name).out
     assert "portability\n  input: root: combines schemas with oneOf" in text
+
+
+def test_what_was_changed_for_clients_is_named() -> None:
+    server = server_of()
+
+    @server.tool
+    def weigh(code: Annotated[str, Field(pattern=r"^a\-b$")]) -> dt.time:
+        """Weigh a parcel."""
+        return dt.time(9)
+
+    found = inspected("weigh", "--server", server.name)
+    assert found["portability"] == []
+    pattern, form = found["changed_for_clients"]
+    assert pattern.startswith("input: properties/code: the pattern")
+    assert form.startswith("output: root: the format time is in the description (for TypeScript")
+    text = run("inspect", "weigh", "--server", server.name).out
+    assert "No problems with known hosts." in text
+    assert f"changed for clients\n  {pattern}\n  {form}" in text
 
 
 def test_who_may_see_it_is_said_with_what_guards_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,12 +20,17 @@ from django.db.models import Field, FileField, ManyToManyField, Model
 from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import override
-from pydantic import AfterValidator, Field as Rule, IPvAnyAddress
+from pydantic import AfterValidator, Field as Rule, IPvAnyAddress, WithJsonSchema
 
+from mcp_django.exceptions import ToolError
+from mcp_django.protocol.headers import MAX_SAFE_INTEGER
 from mcp_django.protocol.text import did_you_mean
-from mcp_django.schema.portable import RULES_KEYWORD, append_sentence
+from mcp_django.schema.django_forms import is_large_integer
+from mcp_django.schema.portable import LARGE_INTEGER, RULES_KEYWORD, append_sentence
 from mcp_django.schema.structure import Schema
-from mcp_django.schema.values import jsonable
+from mcp_django.schema.values import exact_integers, jsonable
+
+logger = logging.getLogger("mcp_django")
 
 # Paths through a model ----------------------------------------------------------------------------
 
@@ -416,6 +422,7 @@ class Column:
         self.kind: ColumnKind = _KINDS.get(held.get_internal_type(), "other")
         if isinstance(field, FileField):
             self.kind = "file"
+        self.is_large = self.kind == "integer" and is_large_integer(held)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Column) and other.field == self.field
@@ -443,7 +450,7 @@ class Column:
 
         Choices are described but are not an ``enum``: older rows may have other values.
         """
-        schema = dict(_SCHEMAS[self.kind])
+        schema = dict(LARGE_INTEGER if self.is_large else _SCHEMAS[self.kind])
         if self.kind == "datetime" and not settings.USE_TZ:
             # RFC 3339, the format "date-time", requires an offset.
             del schema["format"]
@@ -461,7 +468,13 @@ class Column:
         return " ".join(part for part in (words, ", ".join(named[:50])) if part)
 
     def dump(self, value: Any) -> Any:
-        """Return a value of the column as plain JSON."""
+        """Return a value of the column as plain JSON, with integers beyond 2^53-1 as digits.
+
+        Raises:
+            ToolError: there is one in a column that is published as holding none.
+        """
+        if type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            return self._digits(value)
         if value is None or type(value) in (str, int, bool):
             return value
         if self.kind == "file":
@@ -469,12 +482,24 @@ class Column:
         if self.kind == "binary":
             return base64.b64encode(bytes(value)).decode()
         try:
-            return jsonable(value)
+            return exact_integers(jsonable(value))
         except ValueError:
             # JSON cannot represent NaN and infinity.
             return None
         except TypeError:
             return str(value)
+
+    def _digits(self, value: int) -> str:
+        if self.is_large or self.kind != "integer":
+            return str(value)
+        way_out = "set LARGE_KEYS" if self.value_field.primary_key else "use a BigIntegerField"
+        logger.error(
+            "%s holds %d, which JavaScript would round: %s.", self.value_field, value, way_out
+        )
+        raise ToolError(
+            f"{self.value_field.name} holds {value}, which is beyond 2^53-1 and not published as "
+            "such. The error was logged."
+        )
 
     # As arguments ---------------------------------------------------------------------------------
 
@@ -488,7 +513,10 @@ class Column:
             return Literal[tuple(self.choices)]
         if self.kind == "integer":
             low, high = self._integer_bounds()
-            return Annotated[int, Rule(ge=low, le=high)]
+            # The bounds of 64 bits say nothing to a caller.
+            bounds = {"minimum": low, "maximum": high} if high < MAX_SAFE_INTEGER else {}
+            schema = LARGE_INTEGER if self.is_large else {"type": "integer", **bounds}
+            return Annotated[int, Rule(ge=low, le=high), WithJsonSchema(dict(schema))]
         if self.kind == "decimal":
             digits, places = self._decimal_bounds()
             return Annotated[Decimal, Rule(max_digits=digits, decimal_places=places)]

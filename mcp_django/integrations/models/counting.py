@@ -22,6 +22,7 @@ from mcp_django.integrations.models.filtering import Filters
 from mcp_django.integrations.models.list_get import reading_tool
 from mcp_django.integrations.models.row_access import can_view_all, filter_viewable
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import exact_integers
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
@@ -177,7 +178,10 @@ def _group(grouping: Grouping, value: Any, named: dict[Any, str]) -> Any:
 
 def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
     measures = {
-        kind: Column(path.field).dump(_rounded(row[f"mcp_{kind}"], kind, path.field))
+        # A sum may be beyond what its column holds.
+        kind: Column(path.field).dump(
+            exact_integers(_rounded(row[f"mcp_{kind}"], kind, path.field))
+        )
         for kind, path in chosen.items()
     }
     return {"count": row["mcp_count"], **measures}

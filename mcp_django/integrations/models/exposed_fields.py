@@ -43,7 +43,7 @@ from mcp_django.integrations.models.row_access import (
     related_rows,
     rows_with_visible_labels,
 )
-from mcp_django.schema.portable import portable_output
+from mcp_django.schema.portable import SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ExposedFields:
     @cached_property
     def schema(self) -> Schema:
         """The JSON Schema of one object in results, in the portable subset."""
-        return portable_output(self.tree.schema())
+        return portable_output(self.tree.schema(), SchemaSource.COLUMNS)
 
     def require_path(self, text: str, *, option: str) -> FieldPath:
         """Return the path that an option names.

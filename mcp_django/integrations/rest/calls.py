@@ -8,7 +8,7 @@ so the view's own authenticators do not run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,7 +22,8 @@ from rest_framework.settings import api_settings
 from rest_framework.versioning import AcceptHeaderVersioning, QueryParameterVersioning
 from rest_framework.views import APIView
 
-from mcp_django.auth.principal import Principal, missing_scopes
+from mcp_django.auth.credentials import CallerToken
+from mcp_django.auth.principal import Principal
 from mcp_django.core.component import ComponentFunction
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
@@ -197,31 +198,6 @@ class RestRequest(CallerRequest):
 
     resolved: ResolverMatch
     authorization_mark: str
-
-
-class CallerToken:
-    """``request.auth``: the caller's credential, in the form of the OAuth toolkit's tokens."""
-
-    def __init__(self, principal: Principal) -> None:
-        self.principal = principal
-
-    @property
-    def user(self) -> Any:
-        """The user of the credential."""
-        return self.principal.user
-
-    @property
-    def scope(self) -> str:
-        """The scopes, separated by spaces; empty if the credential is not limited by scopes."""
-        return " ".join(sorted(self.principal.scopes or ()))
-
-    def allow_scopes(self, scopes: Iterable[str]) -> bool:
-        """Return whether the credential includes the scopes."""
-        return not missing_scopes(self.principal.scopes, tuple(scopes))
-
-    def is_valid(self, scopes: Iterable[str] | None = None) -> bool:
-        """Return whether the credential is valid and includes the scopes."""
-        return self.allow_scopes(scopes or ())
 
 
 def _authenticate(request: Any, principal: Principal) -> None:

@@ -36,7 +36,7 @@ from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import SerializerOutput
 from mcp_django.schema.django_forms import constant_schema, key_schema
-from mcp_django.schema.portable import portable_output
+from mcp_django.schema.portable import LARGE_INTEGER, SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
 
 UPDATE_ACTIONS = frozenset({"update", "partial_update"})
@@ -285,9 +285,9 @@ def output_schema(endpoint: RestEndpoint) -> Schema | None:
     if not item:
         return None
     if endpoint.action != "list":
-        return portable_output(item)
+        return portable_output(item, SchemaSource.COLUMNS)
     several = _paginated_schema(endpoint, {"type": "array", "items": item})
-    return None if several is None else portable_output(several)
+    return None if several is None else portable_output(several, SchemaSource.COLUMNS)
 
 
 def _has_certain_output(endpoint: RestEndpoint) -> bool:
@@ -392,7 +392,8 @@ def _decimal(field: Any) -> Schema:
 
 
 def _big(field: Any) -> Schema:
-    return {"type": "string" if getattr(field, "coerce_to_string", False) else "integer"}
+    is_text = getattr(field, "coerce_to_string", False)
+    return {"type": "string"} if is_text else dict(LARGE_INTEGER)
 
 
 def _choice(field: Any) -> Schema:

@@ -159,7 +159,6 @@ def test_a_cursor_is_good_for_its_caller_and_server_alone() -> None:
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda cursor: "",
         lambda cursor: "x",
         lambda cursor: cursor[:-1],
         lambda cursor: cursor[1:],
