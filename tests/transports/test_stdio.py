@@ -232,7 +232,7 @@ def test_a_line_that_cannot_be_read_is_refused_and_the_next_one_served(
     [
         ({"jsonrpc": "1.0", "method": "x"}, INVALID_REQUEST),
         ({"jsonrpc": "2.0", "method": 5}, INVALID_REQUEST),
-        ({"jsonrpc": "2.0", "method": "x", "params": []}, INVALID_PARAMS),
+        ({"jsonrpc": "2.0", "method": "x", "params": [1]}, INVALID_PARAMS),
     ],
 )
 def test_a_broken_request_is_refused_under_its_id(
