@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -21,7 +22,14 @@ from django.contrib.messages.storage.base import BaseStorage, Message
 from django.db import DEFAULT_DB_ALIAS, router, transaction
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
-from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
+from django.urls import (
+    NoReverseMatch,
+    Resolver404,
+    ResolverMatch,
+    get_script_prefix,
+    resolve,
+    reverse,
+)
 from django.utils.translation import override
 from pydantic import Field
 
@@ -237,20 +245,52 @@ class CollectedMessages(BaseStorage):
         return list(queued)
 
 
+class AdminRequest(CallerRequest):
+    """A request to the admin's list of a model; its URL is only looked up if it is read.
+
+    The forms of an admin are built when tools are declared, and the URLconf may be what imports
+    the module that declares them.
+    """
+
+    model_admin: ModelAdmin[Any]
+
+    @cached_property
+    def path(self) -> str:  # type: ignore[override]  # an attribute of the base
+        """The path of the list, with the script prefix."""
+        return unquote(changelist_path(self.model_admin))
+
+    @cached_property
+    def path_info(self) -> str:  # type: ignore[override]  # an attribute of the base
+        """The path of the list, without the script prefix."""
+        found = "/" + self.path.removeprefix(get_script_prefix())
+        self.META["PATH_INFO"] = found
+        return found
+
+    @cached_property
+    def resolver_match(self) -> ResolverMatch | None:  # type: ignore[override]  # like the others
+        """What the path resolves to, ``None`` if the admin has no URLs."""
+        try:
+            return resolve(self.path_info)
+        except Resolver404:
+            return None
+
+
 def admin_request(
     ctx: Context, model_admin: ModelAdmin[Any], *, data: Pairs | None = None
-) -> CallerRequest:
+) -> AdminRequest:
     """Return a request of the caller to the admin's list of the model."""
     sending = SiteRequest(
         method="GET" if data is None else "POST",
-        path=changelist_path(model_admin),
+        path=get_script_prefix(),
         body=data or [],
     )
-    request = build_request(ctx, sending, CallerRequest)
+    request = build_request(ctx, sending, AdminRequest)
+    request.model_admin = model_admin
     request.user = ctx.user
     request._messages = CollectedMessages(request)  # type: ignore[attr-defined]  # of the message framework
-    with suppress(Resolver404):
-        request.resolver_match = resolve(request.path_info)
+    for name in ("path", "path_info", "resolver_match"):
+        # The properties, instead of what the base class has set.
+        vars(request).pop(name)
     return request
 
 

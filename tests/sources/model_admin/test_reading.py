@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
+from django.test.utils import override_script_prefix
+from django.urls import reverse
 from django.utils.html import format_html
 
 from mcp_django import MCPServer
 from mcp_django.checks import components
+from mcp_django.integrations.admin_actions import admin_request, superuser_context
 from mcp_django.test import MCPClient
 from tests.sources.model_admin.desk import OrderAdmin, clerk, client, server, site
 from tests.sources.models.building import order
@@ -118,6 +122,42 @@ def test_an_admin_without_addresses_and_without_a_session_can_be_asked() -> None
     mcp = client(orders=Asked)
     mcp.call_tool("list_orders")
     assert {(path, str(user), session) for path, user, session in seen} == {("/", "ada", False)}
+
+
+@pytest.mark.parametrize("tools", [["list"], ["list", "get", "create", "update", "delete"]])
+def test_the_urlconf_is_not_loaded_while_tools_are_declared(settings: Any, tools: Any) -> None:
+    # It may be the URLconf that imports the module with the declaration.
+    urlconf = settings.ROOT_URLCONF
+    settings.ROOT_URLCONF = "tests.sources.model_admin.urls_that_are_still_loading"
+    matches: list[Any] = []
+
+    class Asked(OrderAdmin):
+        """Reads the URL of its request."""
+
+        def get_queryset(self, request: HttpRequest) -> Any:
+            """Read it."""
+            matches.append((request.path, request.get_full_path(), request.resolver_match))
+            return super().get_queryset(request)
+
+    mcp = client(orders=Asked, tools=tools, actions=["mark_paid"])
+    settings.ROOT_URLCONF = urlconf
+    mcp.call_tool("list_orders")
+    assert {(path, full) for path, full, _ in matches} == {("/", "/")}
+
+
+def test_the_request_of_an_admin_with_addresses_is_that_of_its_list() -> None:
+    class GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        """Of the site's own admin, which has URLs."""
+
+    mcp_admin = GroupAdmin(Group, admin.site)
+    request = admin_request(superuser_context(MCPServer("desk")), mcp_admin)
+    path = reverse("admin:auth_group_changelist")
+    assert (request.path, request.path_info, request.META["PATH_INFO"]) == (path, path, path)
+    assert request.resolver_match.url_name == "auth_group_changelist"
+    assert request.build_absolute_uri().endswith(path)
+    with override_script_prefix("/app/"):
+        request = admin_request(superuser_context(MCPServer("desk")), mcp_admin)
+        assert (request.path, request.path_info) == (f"/app{path}", path)
 
 
 # As resources --------------------------------------------------------------------------------
