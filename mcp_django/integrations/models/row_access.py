@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -250,6 +251,38 @@ def rows_with_visible_labels(
     if ctx.user.has_perm(codename(model, "view")):
         return model._default_manager.filter(among)
     return None
+
+
+class Visibility(Enum):
+    """Which rows of a model a caller may see."""
+
+    NONE = "none"
+    SOME = "some"
+    ALL = "all"
+
+
+def visibility(server: RegistryOwner, model: type[Model], ctx: Context) -> Visibility:
+    """Return which rows of a model the caller may see, without loading any.
+
+    ``SOME`` means that a row rule, a manager or a permission of each object decides.
+    """
+    declarations = server.declarations_of(model)
+    if not declarations:
+        if not ctx.user.has_perm(codename(model, "view")):
+            return Visibility.NONE
+        is_all = _is_unfiltered(model._default_manager.all(), model)
+        return Visibility.ALL if is_all else Visibility.SOME
+    seen = _registrations_with_rows(declarations, ctx)
+    if not seen:
+        return Visibility.NONE
+    is_all = any(can_view_all(one, ctx) and _is_unfiltered(one.rows(ctx), model) for one in seen)
+    return Visibility.ALL if is_all else Visibility.SOME
+
+
+def _is_unfiltered(rows: QuerySet[Any], model: type[Model]) -> bool:
+    # A queryset of a child model has the rows of this child only.
+    is_own = rows.model._meta.concrete_model is model._meta.concrete_model
+    return is_own and _is_plain(rows) and not rows.query.where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

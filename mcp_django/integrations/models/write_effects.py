@@ -1,4 +1,4 @@
-"""Around a write: preview (dry run), cascades of a deletion, form errors, row locks and history.
+"""Around a write: preview (dry run), form errors, row locks and history.
 
 A preview runs forms, hooks, ``save`` and signals as usual, inside transactions that are rolled
 back, so ``on_commit`` callbacks never run. Side effects that a transaction cannot roll back (an
@@ -9,26 +9,21 @@ email, a file, a job that a signal enqueues immediately) do happen: as documente
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django import forms
 from django.apps import apps
 from django.core.exceptions import NON_FIELD_ERRORS, FieldDoesNotExist, ValidationError
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
-from django.db.models import ManyToManyField, Model, Q, QuerySet
-from django.db.models.deletion import Collector, ProtectedError, RestrictedError
+from django.db.models import ManyToManyField, Model
 
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
-from mcp_django.integrations.models.row_access import rows_with_visible_labels
 from mcp_django.schema.arguments import MISSING, ValidationProblem
 from mcp_django.schema.problems import enum_rule, type_rule
 from mcp_django.schema.structure import Schema
-from mcp_django.storage.databases import in_batches
 
 WRITE = re.compile(
     r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
@@ -105,88 +100,6 @@ def hidden_fields(declaration: Any, written: Iterable[str]) -> list[str]:
     shown = {*declaration.exposed.schema["properties"]}
     shown |= {field.name for field in columns if field.attname in shown}
     return [name for name in written if name not in shown]
-
-
-# Cascade and protection of a deletion -------------------------------------------------------------
-
-# Only rows that the caller may see are counted, by model: callers must not learn how many rows that
-# they may not view refer to an object.
-
-# The number of keys in one statement; SQLite limits the number of parameters.
-BATCH = 500
-
-Counts = dict[str, int]
-
-
-def count_cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, Counts]:
-    """Return the numbers of rows that a deletion deletes, and of rows whose link it sets to null.
-
-    Return nothing if the object is protected: the deletion itself raises the error, unless the site
-    only marks objects as deleted.
-    """
-    collector = Collector(using=alias, origin=obj)
-    try:
-        collector.collect([obj])
-    except (ProtectedError, RestrictedError):
-        return {}
-    deleted = _RowCounter(alias, server, ctx)
-    deleted.counts[obj._meta.label] = 1
-    for model, instances in collector.data.items():
-        deleted.add(model, [one.pk for one in instances if one is not obj])
-    for fast in collector.fast_deletes:
-        deleted.add(fast.model, fast)
-    detached = _RowCounter(alias, server, ctx)
-    for (column, _), batches in collector.field_updates.items():
-        for batch in batches:
-            detached.add(column.model, _keys(batch))
-    found = {"deleted": +deleted.counts, "detached": +detached.counts}
-    return {name: dict(counts) for name, counts in found.items() if counts}
-
-
-def protected_error(
-    exc: ProtectedError | RestrictedError, obj: Model, *, alias: str, server: Any, ctx: Context
-) -> ToolError:
-    """Return the error for a protected object, with the numbers and models of referring rows."""
-    found = exc.args[1]
-    count = _RowCounter(alias, server, ctx)
-    for model in {type(one) for one in found}:
-        count.add(model, [one.pk for one in found if type(one) is model])
-    noun = obj._meta.verbose_name
-    counts = sorted((+count.counts).items())
-    seen = " and ".join(f"{number} {label}" for label, number in counts)
-    why = seen or "by objects that you may not see"
-    advice = " Delete those first, or have them refer to something else." if seen else ""
-    return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
-
-
-@dataclass(slots=True)
-class _RowCounter:
-    """Counts rows that the caller may see, by model."""
-
-    alias: str
-    server: Any
-    ctx: Context
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def add(self, model: type[Model], rows: QuerySet[Any] | Iterable[Any]) -> None:
-        """Count the rows (a queryset or keys of rows) that the caller may see."""
-        if model._meta.auto_created:
-            # An automatic through table; the linked rows are counted separately.
-            return
-        keys = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
-        for some in keys:
-            among = Q(pk__in=some)
-            visible = rows_with_visible_labels(self.server, model, self.ctx, among=among)
-            if visible is not None:
-                number = visible.using(self.alias).filter(among).count()
-                self.counts[model._meta.label] += number
-
-
-def _keys(rows: Any) -> Any:
-    """Return the rows of a bulk update (a queryset) as they are, and loaded rows as keys."""
-    if isinstance(rows, QuerySet) and rows._result_cache is None:
-        return rows
-    return [one.pk for one in rows]
 
 
 # Form errors that a caller can correct ------------------------------------------------------------

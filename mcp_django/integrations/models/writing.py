@@ -33,20 +33,25 @@ from mcp_django.core.declare import (
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import validate_storable_text
+from mcp_django.integrations.models.deletion import (
+    AT_LEAST,
+    DELETED,
+    DETACHED,
+    DeletionCounts,
+    DeletionObserver,
+    protected_error,
+)
 from mcp_django.integrations.models.exposed_fields import Key
 from mcp_django.integrations.models.list_get import get_permitted_object
 from mcp_django.integrations.models.write_effects import (
     NOT_SHOWN,
-    Counts,
     FieldSnapshot,
     WriteAction,
     acquire_sqlite_write_lock,
-    count_cascade,
     difference,
     error_problems,
     hidden_fields,
     lock_row,
-    protected_error,
     remove_duplicates,
     roll_back_writes,
 )
@@ -287,29 +292,24 @@ class ObjectWriter:
         call: WriteCall = given["call"]
         with self._transaction(call) as alias:
             obj = self._find(ctx, call, "delete", alias)
-            gone = count_cascade(obj, alias=alias, server=self.declaration.server, ctx=ctx)
+            server = self.declaration.server
+            observer = DeletionObserver(obj, alias=alias, server=server, ctx=ctx)
             # Django removes the primary key of a deleted object.
             kept = copy.copy(obj)
             try:
-                self._run_hook(self.declaration.perform_delete, ctx, obj)
+                with observer.observe():
+                    self._run_hook(self.declaration.perform_delete, ctx, obj)
             except (ProtectedError, RestrictedError) as exc:
-                server = self.declaration.server
                 raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
-            gone = self._actual_counts(ctx, kept, gone, alias)
+            counts = observer.counts()
+            rows = self.declaration.rows(ctx).using(alias)
+            if not counts.deleted and not rows.filter(pk=kept.pk).exists():
+                # The site has hidden the row, which has no cascade.
+                counts = DeletionCounts(deleted={self.declaration.model._meta.label: 1})
             if call.preview:
-                return {PREVIEW: True, "cascade": gone.pop("deleted", {}), **gone}
+                return {PREVIEW: True, **counts.as_result("cascade")}
             self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
-        return {"deleted": {}, **gone}
-
-    def _actual_counts(
-        self, ctx: Context, obj: Model, gone: dict[str, Counts], alias: str
-    ) -> dict[str, Counts]:
-        """Return the counts after a deletion; a row that was only hidden has no cascade."""
-        model = self.declaration.model
-        if not model._base_manager.using(alias).filter(pk=obj.pk).exists():
-            return gone
-        is_seen = self.declaration.rows(ctx).using(alias).filter(pk=obj.pk).exists()
-        return {} if is_seen else {"deleted": {model._meta.label: 1}}
+        return counts.as_result(DELETED)
 
     # Steps ----------------------------------------------------------------------------------------
 
@@ -474,11 +474,12 @@ def delete_tool(declaration: WriteHooks[Any]) -> Tool:
 _DELETED: Schema = {
     "type": "object",
     "properties": {
-        "deleted": {**_COUNTS, "description": "How many objects of each model were deleted."},
-        "detached": {
+        DELETED: {**_COUNTS, "description": "How many objects of each model were deleted."},
+        DETACHED: {
             **_COUNTS,
             "description": "How many objects of each model lost their reference to them.",
         },
+        AT_LEAST: {"type": "boolean", "description": "True: these are minimums; more is deleted."},
         PREVIEW: _IS_PREVIEW,
         "cascade": {**_COUNTS, "description": "In a preview: what would be deleted."},
     },

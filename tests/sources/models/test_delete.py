@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
+from mcp_django.integrations.models import deletion
 from mcp_django.test import MCPClient
 from tests.sources.models.building import category, customer, line, order, product
-from tests.sources.models.writers import ORDER, may_all, server_of, tool, writer
+from tests.sources.models.writers import KEPT, ORDER, may_all, server_of, tool, writer
 from tests.sources.shop.models import Category, Customer, Order, OrderLine, Passport, Product, Tag
 
 pytestmark = pytest.mark.django_db
@@ -133,3 +135,121 @@ def test_it_says_that_it_destroys() -> None:
     assert found["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
     assert found["inputSchema"]["required"] == ["number"]
     assert list(found["inputSchema"]["properties"]) == ["number", "preview"]
+
+
+# --- deletions of more than Django's collector finds
+
+
+def delete_subtree(self: Any, ctx: Any, obj: Category) -> None:
+    """Delete as trees with paths do: rows that refer to the object by no foreign key."""
+    Category.objects.filter(code__startswith=obj.code).delete()
+
+
+def subtree(*codes: str) -> None:
+    for code in codes:
+        category(code)
+
+
+def test_a_deletion_that_takes_more_along_is_counted_as_it_was() -> None:
+    subtree("toys", "toys-balls", "toys-bears", "shoes")
+    client = writer(Category, fields=["code", "title"], tools=KEPT, perform_delete=delete_subtree)
+    preview = client.call_tool("delete_category", {"code": "toys", "preview": True})
+    assert preview.structured == {"preview": True, "cascade": {"shop.Category": 3}}
+    assert Category.objects.count() == 4
+    done = client.call_tool("delete_category", {"code": "toys"})
+    assert done.structured == {"deleted": {"shop.Category": 3}}
+    assert [one.code for one in Category.objects.all()] == ["shoes"]
+
+
+def test_raw_statements_and_signals_are_counted_too() -> None:
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"delete from {OrderLine._meta.db_table} where order_id = %s", [obj.pk])
+            cursor.execute(f"UPDATE {quoted(Customer)} SET {quote('referrer_id')} = NULL WHERE 1=1")
+        obj.delete()
+
+    quote = connection.ops.quote_name
+
+    def quoted(model: Any) -> str:
+        return str(quote(model._meta.db_table))
+
+    buyer = customer("Ada")
+    customer("Bob", referrer=buyer)
+    line(order("N1", customer=buyer))
+    client = writer(
+        Order,
+        user=may_all(Order, OrderLine, Customer),
+        fields=ORDER,
+        perform_delete=perform_delete,
+    )
+    counts = client.call_tool("delete_order", {"number": "N1", "preview": True}).structured
+    assert counts["cascade"] == {"shop.Order": 1}
+    assert counts["detached"] == {"shop.Customer": 2}
+
+
+def test_only_visible_rows_of_a_larger_deletion_are_counted() -> None:
+    subtree("toys", "toys-balls", "toys-secret", "shoes")
+    client = writer(
+        Category,
+        fields=["code", "title"],
+        tools=KEPT,
+        perform_delete=delete_subtree,
+        get_queryset=lambda self, ctx: Category.objects.exclude(code__endswith="secret"),
+    )
+    done = client.call_tool("delete_category", {"code": "toys"})
+    assert done.structured == {"deleted": {"shop.Category": 2}}
+    assert not Category.objects.filter(code="toys-secret").exists()
+
+
+def test_beyond_the_bound_counts_are_minimums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
+    subtree("toys", *(f"toys-{number}" for number in range(5)), "secret")
+    client = writer(
+        Category,
+        fields=["code", "title"],
+        tools=KEPT,
+        perform_delete=delete_subtree,
+        get_queryset=lambda self, ctx: Category.objects.exclude(code="secret"),
+    )
+    counts = client.call_tool("delete_category", {"code": "toys", "preview": True}).structured
+    assert counts == {"preview": True, "cascade": {"shop.Category": 1}, "at_least": True}
+
+
+def test_a_cascade_beyond_the_bound_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
+    buyer = customer("Ada")
+    for number in range(5):
+        order(f"N{number}", customer=buyer)
+    gate = {"fields": ["id"], "get_queryset": lambda self, ctx: Order.objects.exclude(number="x")}
+    server = server_of(Customer, (Order, gate), fields=["email", "name"])
+    client = MCPClient(server=server, user=may_all(Order, Customer))
+    counts = client.call_tool("delete_customer", {"email": buyer.email}).structured
+    assert counts == {"deleted": {"shop.Customer": 1}, "at_least": True}
+    assert not Order.objects.exists()
+
+
+def test_hidden_rows_are_not_hinted_at() -> None:
+    subtree("toys", "toys-balls")
+    bought = order("N1")
+    line(bought)
+
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        Category.objects.filter(code__startswith="toys-").delete()
+        obj.delete()
+
+    client = writer(Order, fields=ORDER, perform_delete=perform_delete)
+    done = client.call_tool("delete_order", {"number": "N1"})
+    assert done.structured == {"deleted": {"shop.Order": 1}}
+
+
+def test_a_statement_that_names_no_number_makes_the_counts_minimums() -> None:
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        with connection.cursor() as cursor:
+            table = OrderLine._meta.db_table
+            cursor.execute(f"WITH one AS (SELECT 1) DELETE FROM {table}")
+        obj.delete()
+
+    line(order("N1"))
+    client = writer(Order, fields=ORDER, perform_delete=perform_delete)
+    done = client.call_tool("delete_order", {"number": "N1"})
+    assert done.structured == {"deleted": {"shop.Order": 1}, "at_least": True}

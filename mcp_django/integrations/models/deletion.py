@@ -1,0 +1,321 @@
+"""What a deletion deletes: the rows that go with an object, and the rows that protect it.
+
+Django's collector finds the rows that cascade. A tree (django-treebeard, django-mptt, Wagtail), a
+signal or the site's own ``delete()`` may delete more, so the statements of the deletion itself are
+counted as well, and the larger number is returned.
+
+Only rows that the caller may see are counted, by model: callers must not learn how many rows that
+they may not view refer to an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.apps import apps
+from django.db import connections
+from django.db.models import Model, Q, QuerySet
+from django.db.models.deletion import Collector, ProtectedError, RestrictedError
+
+from mcp_django.core.context import Context
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations.models.row_access import (
+    Visibility,
+    rows_with_visible_labels,
+    visibility,
+)
+from mcp_django.storage.databases import in_batches
+
+# The number of keys in one statement; SQLite limits the number of parameters.
+BATCH = 500
+MAX_COUNTED = 10_000
+"""The number of rows that are counted one by one, where a row rule decides about each."""
+
+Counts = dict[str, int]
+
+DELETED: Final = "deleted"
+DETACHED: Final = "detached"
+AT_LEAST: Final = "at_least"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionCounts:
+    """The numbers of rows that a deletion deletes, and of rows whose link it sets to null."""
+
+    deleted: Counts = field(default_factory=dict)
+    detached: Counts = field(default_factory=dict)
+    at_least: bool = False
+    """Whether more rows may be affected than could be counted."""
+
+    def as_result(self, name: str) -> dict[str, Any]:
+        """Return the members of a result; ``name`` is that of the deleted rows."""
+        detached = {DETACHED: self.detached} if self.detached else {}
+        at_least = {AT_LEAST: True} if self.at_least else {}
+        return {name: self.deleted, **detached, **at_least}
+
+
+class DeletionObserver:
+    """Counts what a deletion deletes, while it runs.
+
+    ``server`` and ``ctx`` determine which rows the caller may see. A model whose rows the caller
+    may all see is counted by its statements, which costs nothing. Where a row rule decides, the
+    collector's rows are counted before, and those of the object's own model before and after; at
+    most ``MAX_COUNTED`` of them.
+    """
+
+    def __init__(self, obj: Model, *, alias: str, server: Any, ctx: Context) -> None:
+        self._model = type(obj)
+        self._obj = obj
+        self._key = obj.pk
+        self._alias = alias
+        self._server = server
+        self._ctx = ctx
+        self._statements = _StatementCounts(connections[alias])
+        self._collected = _Collected(alias, server, ctx)
+        self._visible_before: int | None = None
+        self._at_least = False
+
+    @contextmanager
+    def observe(self) -> Iterator[None]:
+        """Count the statements of the deletion that runs within."""
+        affected = _affected_models(self._model)
+        if any(self._visibility(model) is Visibility.SOME for model in affected):
+            self._collected.collect(self._obj)
+            self._visible_before = self._count_visible()
+        # The database deletes these by itself, and does not say how many.
+        self._at_least = any(
+            hasattr(relation.on_delete, "on_delete_sql")
+            for model in affected
+            for relation in model._meta.related_objects
+            if self._visibility(relation.related_model) is not Visibility.NONE
+        )
+        with connections[self._alias].execute_wrapper(self._statements):
+            yield
+
+    def counts(self) -> DeletionCounts:
+        """Return the counts, after the deletion; nothing if the row still exists.
+
+        A site may mark rows as deleted instead of deleting them.
+        """
+        if self._model._base_manager.using(self._alias).filter(pk=self._key).exists():
+            return DeletionCounts()
+        collected, statements = self._collected, self._statements
+        deleted = Counter({self._model._meta.label: 1}) + collected.deleted
+        detached = +collected.detached
+        at_least = self._at_least or statements.is_incomplete or collected.is_incomplete
+        for model, number in statements.deleted(self._model).items():
+            label, seen = model._meta.label, self._visibility(model)
+            if seen is Visibility.ALL:
+                deleted[label] = max(deleted[label], number)
+            elif seen is Visibility.SOME and number > collected.totals[label]:
+                before = self._visible_before if model is self._model else None
+                after = None if before is None else self._count_visible()
+                if before is None or after is None:
+                    at_least = True
+                else:
+                    deleted[label] = max(deleted[label], before - after)
+        for model, number in statements.detached().items():
+            if self._visibility(model) is Visibility.ALL:
+                label = model._meta.label
+                detached[label] = max(detached[label], number)
+        return DeletionCounts(deleted=dict(+deleted), detached=dict(+detached), at_least=at_least)
+
+    def _visibility(self, model: type[Model]) -> Visibility:
+        return visibility(self._server, model, self._ctx)
+
+    def _count_visible(self) -> int | None:
+        """Return the number of visible rows of the object's model; ``None`` if there are many."""
+        if self._visibility(self._model) is not Visibility.SOME:
+            return None
+        rows = rows_with_visible_labels(self._server, self._model, self._ctx)
+        assert rows is not None, "some are visible"
+        number = rows.using(self._alias).order_by()[: MAX_COUNTED + 1].count()
+        return None if number > MAX_COUNTED else number
+
+
+def protected_error(
+    exc: ProtectedError | RestrictedError, obj: Model, *, alias: str, server: Any, ctx: Context
+) -> ToolError:
+    """Return the error for a protected object, with the numbers and models of referring rows."""
+    found = exc.args[1]
+    count = _RowCounter(alias, server, ctx)
+    for model in {type(one) for one in found}:
+        count.add(model, [one.pk for one in found if type(one) is model])
+    noun = obj._meta.verbose_name
+    counts = sorted((+count.counts).items())
+    seen = " and ".join(f"{number} {label}" for label, number in counts)
+    why = seen or "by objects that you may not see"
+    advice = " Delete those first, or have them refer to something else." if seen else ""
+    return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
+
+
+# Statements of the deletion -----------------------------------------------------------------------
+
+_DELETE: Final = re.compile(r"(?i)\s*DELETE\s+(?:\S+\s+)?FROM\s+(\S+)")
+_DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*NULL\s")
+# Statements that may delete rows without naming how many.
+_UNKNOWN: Final = re.compile(r"(?is)\s*(?:WITH\b.*\bDELETE|TRUNCATE|CALL|EXEC)\b")
+
+
+class _StatementCounts:
+    """An execute wrapper that counts the rows of the statements that delete and detach."""
+
+    def __init__(self, connection: Any) -> None:
+        self._quote = connection.ops.quote_name
+        self._deleted: Counter[str] = Counter()
+        self._detached: Counter[tuple[str, str]] = Counter()
+        self.is_incomplete = False
+
+    def __call__(
+        self,
+        execute: Callable[..., Any],
+        sql: str,
+        params: Any,
+        many: bool,  # noqa: FBT001 - Django's order
+        context: Mapping[str, Any],
+    ) -> Any:
+        result = execute(sql, params, many, context)
+        if deletion := _DELETE.match(sql):
+            self._deleted[deletion[1]] += self._rows(context)
+        elif update := _DETACH.match(sql):
+            self._detached[update[1], update[2]] += self._rows(context)
+        elif _UNKNOWN.match(sql):
+            self.is_incomplete = True
+        return result
+
+    def deleted(self, model: type[Model]) -> dict[type[Model], int]:
+        """Return the numbers by model; a table of several models counts for ``model``."""
+        by_table = self._models_by_table(model)
+        return {
+            by_table[table]: number for table, number in self._deleted.items() if table in by_table
+        }
+
+    def detached(self) -> Counter[type[Model]]:
+        """Return by model the numbers of references that were set to null."""
+        found: Counter[type[Model]] = Counter()
+        by_table = self._models_by_table(None)
+        for (table, column), number in self._detached.items():
+            model = by_table.get(table)
+            references = () if model is None else (f for f in model._meta.fields if f.is_relation)
+            if any(self._quote(one.column) == column for one in references):
+                found[model] += number  # type: ignore[index]  # there are no references of None
+        return found
+
+    def _models_by_table(self, first: type[Model] | None) -> dict[str, type[Model]]:
+        models = [one for one in apps.get_models() if not one._meta.proxy]
+        by_table = {self._quote(one._meta.db_table): one for one in reversed(models)}
+        if first is not None:
+            by_table[self._quote(first._meta.db_table)] = first
+        return by_table
+
+    def _rows(self, context: Mapping[str, Any]) -> int:
+        number: int = context["cursor"].rowcount
+        # A driver may not know it.
+        self.is_incomplete |= number < 0
+        return max(number, 0)
+
+
+# What cascades, where a row rule decides ----------------------------------------------------------
+
+
+def _affected_models(model: type[Model]) -> frozenset[type[Model]]:
+    """Return the model, its parents, and the models that refer to it, however indirectly."""
+    found: set[type[Model]] = set()
+    waiting = [model]
+    while waiting:
+        one = waiting.pop()
+        if one in found:
+            continue
+        found.add(one)
+        waiting += one._meta.all_parents
+        waiting += [relation.related_model for relation in one._meta.related_objects]
+    return frozenset(found)
+
+
+class _Overflow(Exception):
+    """More rows cascade than are counted one by one."""
+
+
+class _BoundedCollector(Collector):
+    """A collector that stops after ``MAX_COUNTED`` rows."""
+
+    number = 0
+
+    def add(self, objs: Any, *args: Any, **kwargs: Any) -> Any:
+        self.number += len(objs)
+        if self.number > MAX_COUNTED:
+            raise _Overflow
+        return super().add(objs, *args, **kwargs)
+
+
+class _Collected:
+    """The rows that Django's collector finds, as far as the caller may see them."""
+
+    def __init__(self, alias: str, server: Any, ctx: Context) -> None:
+        self._alias = alias
+        self._deleted = _RowCounter(alias, server, ctx)
+        self._detached = _RowCounter(alias, server, ctx)
+        self.totals: Counter[str] = Counter()
+        self.is_incomplete = False
+
+    @property
+    def deleted(self) -> Counter[str]:
+        return self._deleted.counts
+
+    @property
+    def detached(self) -> Counter[str]:
+        return self._detached.counts
+
+    def collect(self, obj: Model) -> None:
+        """Count the rows; none of a protected object, whose deletion itself raises the error."""
+        collector = _BoundedCollector(using=self._alias, origin=obj)
+        try:
+            collector.collect([obj])
+        except (ProtectedError, RestrictedError):
+            return
+        except _Overflow:
+            self.is_incomplete = True
+        for model, instances in collector.data.items():
+            self.totals[model._meta.label] += len(instances)
+            self._deleted.add(model, [one.pk for one in instances if one is not obj])
+        for fast in collector.fast_deletes:
+            self.totals[fast.model._meta.label] += fast.count()
+            self._deleted.add(fast.model, fast)
+        for (column, _), batches in collector.field_updates.items():
+            for batch in batches:
+                self._detached.add(column.model, _keys(batch))
+
+
+@dataclass(slots=True)
+class _RowCounter:
+    """Counts rows that the caller may see, by model."""
+
+    alias: str
+    server: Any
+    ctx: Context
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, model: type[Model], rows: QuerySet[Any] | Iterable[Any]) -> None:
+        """Count the rows (a queryset or keys of rows) that the caller may see."""
+        if model._meta.auto_created:
+            # An automatic through table; the linked rows are counted separately.
+            return
+        keys = [rows.values("pk")] if isinstance(rows, QuerySet) else in_batches([*rows], BATCH)
+        for some in keys:
+            among = Q(pk__in=some)
+            visible = rows_with_visible_labels(self.server, model, self.ctx, among=among)
+            if visible is not None:
+                number = visible.using(self.alias).filter(among).count()
+                self.counts[model._meta.label] += number
+
+
+def _keys(rows: Any) -> Any:
+    """Return the rows of a bulk update (a queryset) as they are, and loaded rows as keys."""
+    if isinstance(rows, QuerySet) and rows._result_cache is None:
+        return rows
+    return [one.pk for one in rows]
