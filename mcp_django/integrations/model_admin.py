@@ -9,7 +9,7 @@ use the admin.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,31 +18,22 @@ from django import forms
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin import AdminSite, ModelAdmin
-from django.contrib.admin.utils import flatten_fieldsets, label_for_field, lookup_field
+from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import (
     FieldDoesNotExist,
     ImproperlyConfigured,
-    ObjectDoesNotExist,
     PermissionDenied,
 )
 from django.db.models import FileField, Model, QuerySet
 from django.utils.module_loading import autodiscover_modules
-from django.utils.safestring import SafeData
-from django.utils.translation import gettext, override
+from django.utils.translation import gettext
 
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.integrations.admin_actions import action_tool, admin_request, superuser_context
-from mcp_django.integrations.html_text import strip_markup
+from mcp_django.integrations.admin_fields import AdminFields, derive_options, is_privilege
 from mcp_django.integrations.models import write_effects
-from mcp_django.integrations.models.columns import (
-    Column,
-    FieldPath,
-    default_lookups,
-    resolve_path,
-)
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
-from mcp_django.integrations.models.exposed_fields import ExposedFields, fits_in_cursor
 from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.site_requests import CallerRequest
 from mcp_django.protocol.text import nearest
@@ -51,235 +42,6 @@ from mcp_django.schema.arguments import (
     ValidationProblem,
     unknown_argument_problem,
 )
-from mcp_django.schema.secrets import is_secret_name
-from mcp_django.schema.structure import Schema
-from mcp_django.schema.values import jsonable
-
-# Options derived from a ModelAdmin ----------------------------------------------------------------
-
-# Only the attributes of the ``ModelAdmin`` are used; what a method computes for each request is
-# not known at registration. Only columns and relations of the model are used, and none that its
-# form hides (such as a password), so that nothing is exposed that the admin shows differently.
-
-PREFIXES = "^=@"
-DATE_PARTS = ("year", "month", "day")
-
-
-def _derive_options(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> dict[str, Any]:
-    """Return the options of a ``ModelAdmin``; ``fields`` replaces the fields that it shows.
-
-    ``left_out`` lists what could not be derived.
-    """
-    reading = _OptionReader(model_admin)
-    shown = list(fields) if fields is not None else list(reading.fields())
-    return {
-        "fields": shown,
-        "search_fields": list(reading.search_fields(shown)),
-        "filter_fields": reading.filter_fields(shown),
-        "ordering_fields": list(reading.ordering_fields(shown)),
-        "ordering": list(reading.ordering(shown)),
-        "left_out": reading.left_out,
-    }
-
-
-class _OptionReader:
-    def __init__(self, model_admin: ModelAdmin[Any]) -> None:
-        self._admin = model_admin
-        self._model = model_admin.model
-        self.left_out: list[str] = []
-
-    # Fields ---------------------------------------------------------------------------------------
-
-    def fields(self) -> Iterator[str]:
-        """Yield the columns and relations that the admin shows, and the key if none is unique."""
-        found = list(dict.fromkeys(name for name in self._shown_names() if self._may_expose(name)))
-        if not any(self._is_unique(name) for name in found):
-            yield self._model._meta.pk.name
-        yield from found
-
-    def _shown_names(self) -> Iterator[str]:
-        admin: Any = self._admin
-        written = admin.fieldsets or [(None, {"fields": admin.fields or ()})]
-        for name in (*admin.list_display, *flatten_fieldsets(written), *admin.readonly_fields):
-            # Callables and methods of the admin or of the model are not fields.
-            if isinstance(name, str) and self._path(name) is not None:
-                yield name
-
-    def _may_expose(self, name: str) -> bool:
-        form: Any = self._admin.form
-        meta = getattr(form, "_meta", None)
-        excluded = self._admin.exclude or getattr(meta, "exclude", None) or ()
-        if name in excluded:
-            return False
-        widgets = getattr(meta, "widgets", None) or {}
-        is_hidden = isinstance(_widget_instance(widgets.get(name)), forms.PasswordInput)
-        is_secret = is_secret_name(name)
-        # The form may show a field that it declares differently from the stored value.
-        if is_hidden or is_secret or name in form.declared_fields:
-            self.left_out.append(
-                f"{name!r} is left out, because it may be a secret; to include it, use fields=…"
-            )
-            return False
-        return True
-
-    def _is_unique(self, name: str) -> bool:
-        path = self._path(name)
-        if path is None or path.hops or path.is_relation:
-            return False
-        return bool(path.field.unique and not path.field.null and Column(path.field).is_comparable)
-
-    # Search, filters and ordering -----------------------------------------------------------------
-
-    def search_fields(self, shown: list[str]) -> Iterator[str]:
-        """Yield the text columns that the admin searches and that are shown."""
-        for written in self._admin.search_fields:
-            name = self._without_lookup(written.lstrip(PREFIXES))
-            path = self._path(name)
-            is_text = path is not None and not path.is_relation
-            if is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
-                yield name
-            else:
-                self._leave_out("search_fields", written, name, shown)
-
-    def filter_fields(self, shown: list[str]) -> dict[str, list[str]]:
-        """Return the fields of ``list_filter`` and ``date_hierarchy``, with their lookups."""
-        found: dict[str, list[str]] = {}
-        for written in self._admin.list_filter:
-            name: Any = written[0] if isinstance(written, list | tuple) else written
-            path = self._path(name) if isinstance(name, str) else None
-            if path is not None and name in shown and Column(path.column).is_comparable:
-                found[name] = list(default_lookups(path))
-            else:
-                self._leave_out("list_filter", _filter_name(written), name, shown)
-        date = self._admin.date_hierarchy
-        path = self._path(date) if date else None
-        if date and path is not None and date in shown:
-            found[date] = [*default_lookups(path), *DATE_PARTS]
-        elif date:
-            self._leave_out("date_hierarchy", date, date, shown)
-        return found
-
-    def ordering_fields(self, shown: list[str]) -> Iterator[str]:
-        """Yield the columns by which the admin's list can be sorted."""
-        admin: Any = self._admin
-        for name in admin.list_display if admin.sortable_by is None else admin.sortable_by:
-            if isinstance(name, str) and name in shown and self._is_sortable(name):
-                yield name
-
-    def ordering(self, shown: list[str]) -> Iterator[str]:
-        """Yield the default order of the list, up to the first field that cannot be used."""
-        for written in self._admin.ordering or ():
-            name = str(written).removeprefix("-")
-            if name == "pk":
-                name = self._model._meta.pk.name
-            if not isinstance(written, str) or name not in shown or not self._is_sortable(name):
-                self._leave_out("ordering", _filter_name(written), name, shown)
-                return
-            yield f"-{name}" if written.startswith("-") else name
-
-    def _is_sortable(self, name: str) -> bool:
-        path = self._path(name)
-        if path is None or path.is_many or not Column(path.column).is_comparable:
-            return False
-        if path.is_relation and not path.field.concrete:
-            return False
-        return fits_in_cursor(path.column)
-
-    # Helpers --------------------------------------------------------------------------------------
-
-    def _path(self, name: str) -> FieldPath | None:
-        return _find_path(self._model, name)
-
-    def _without_lookup(self, name: str) -> str:
-        """Return a search field without its lookup: ``email`` for ``email__icontains``."""
-        before, _, last = name.rpartition("__")
-        if before and self._path(name) is None and self._path(before) is not None and last:
-            return before
-        return name
-
-    def _leave_out(self, option: str, written: str, name: Any, shown: list[str]) -> None:
-        is_hidden = isinstance(name, str) and self._path(name) is not None and name not in shown
-        why = "which is not in fields" if is_hidden else "which has no counterpart"
-        self.left_out.append(f"{option} contains {written!r}, {why}")
-
-
-def _filter_name(written: Any) -> str:
-    if isinstance(written, list | tuple):
-        return str(written[0])
-    return written if isinstance(written, str) else getattr(written, "__name__", str(written))
-
-
-def _widget_instance(widget: Any) -> Any:
-    return widget() if isinstance(widget, type) else widget
-
-
-# Computed columns of the admin's list -------------------------------------------------------------
-
-
-class AdminFields(ExposedFields):
-    """The exposed fields of one ``ModelAdmin``.
-
-    A column that a method of the admin or of the model computes is shown if ``fields`` names it.
-    It cannot be filtered by, ordered by or written.
-    """
-
-    def __init__(
-        self, model: type[Model], fields: Sequence[str], *, declaration: AdminTools[Any]
-    ) -> None:
-        self._admin = declaration.model_admin
-        self._computed = [name for name in fields if self._is_computed(model, name)]
-        columns = [name for name in fields if name not in self._computed]
-        super().__init__(model, columns, declaration=declaration)
-        self.tree.needs_all_columns = bool(self._computed)
-
-    @cached_property
-    def schema(self) -> Schema:
-        """The schema of one object in results."""
-        schema = super().schema
-        with override(None):
-            labels = {name: self._label(name) for name in self._computed}
-        shown = {name: {"description": label} for name, label in labels.items()}
-        return {**schema, "properties": {**schema["properties"], **shown}}
-
-    def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
-        """Return objects of a prepared queryset as plain JSON."""
-        found = list(objects)
-        rows = super().dump_all(found, ctx)
-        for obj, row in zip(found, rows, strict=True):
-            row.update({name: self._value(obj, name) for name in self._computed})
-        return rows
-
-    def _is_computed(self, model: type[Model], name: Any) -> bool:
-        """Return whether the site's admin or model defines a method or property of this name."""
-        if not isinstance(name, str) or name.startswith("_") or _find_path(model, name):
-            return False
-        own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
-        # Not save(), delete() and the other attributes of every model.
-        return own or (hasattr(model, name) and not hasattr(Model, name))
-
-    def _label(self, name: str) -> str:
-        return str(label_for_field(name, self.model, self._admin))
-
-    def _value(self, obj: Model, name: str) -> Any:
-        try:
-            _, _, value = lookup_field(name, obj, self._admin)
-        except ObjectDoesNotExist:
-            # The admin shows an empty cell in this case, too.
-            return None
-        if isinstance(value, SafeData):
-            return strip_markup(str(value))
-        try:
-            return jsonable(value)
-        except (TypeError, ValueError):
-            return str(value)
-
-
-def _find_path(model: type[Model], name: str) -> FieldPath | None:
-    try:
-        return resolve_path(model, name, label="fields")
-    except ImproperlyConfigured:
-        return None
-
 
 # Finding the ModelAdmin and its site --------------------------------------------------------------
 
@@ -398,6 +160,12 @@ class AdminTools(ModelTools[M]):
     form_fields: Sequence[str] | None = None
     inputs_class = AdminInputs
     left_out: Sequence[str] = ()
+    object_fields: Sequence[str] = ()
+    """The relations that an object shows which is read alone."""
+    inlines: Sequence[Any] = ()
+    """The inlines whose rows such an object shows."""
+    always_shown: Collection[str] | None = None
+    """The fields that every caller sees, ``None`` if the admin hides none from some of them."""
 
     def components(self) -> Iterator[Component]:
         """Yield the tools of the model, and one for each action."""
@@ -475,6 +243,9 @@ class AdminTools(ModelTools[M]):
             ) from exc
 
     def _is_writable(self, name: str) -> bool:
+        if self.form_fields is None and is_privilege(self.model, name):
+            # An assistant must not become able to do everything because of a text that it reads.
+            return False
         if self.form_fields is not None and name not in self.form_fields:
             return False
         try:
@@ -541,7 +312,7 @@ class AdminTools(ModelTools[M]):
 
 
 def admin_declaration(
-    target: Any, site: AdminSite | None, options: Mapping[str, Any]
+    server: Any, target: Any, site: AdminSite | None, options: Mapping[str, Any]
 ) -> tuple[type[Model], type[AdminTools[Any]]]:
     """Return the model, and a class with the options that are derived from its admin.
 
@@ -552,7 +323,7 @@ def admin_declaration(
     """
     model_admin = _find_model_admin(target, site)
     given = {name: value for name, value in options.items() if value is not None}
-    derived = _derive_options(model_admin, given.get("fields"))
+    derived = derive_options(model_admin, given.get("fields"), server)
     if not given.get("tools"):
         # Without tools for the rows, nothing is missing from them.
         derived["left_out"] = []

@@ -533,7 +533,7 @@ def register_admin(
         "uri": uri,
         "scopes": scopes,
     }
-    _register(server, *admin_declaration(target, site, options))
+    _register(server, *admin_declaration(server, target, site, options))
 
 
 def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:

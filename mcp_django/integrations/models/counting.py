@@ -203,7 +203,7 @@ def _aggregatable_paths(
 ) -> dict[str, FieldPath]:
     return {
         text: path
-        for text, path in declaration.exposed.paths.items()
+        for text, path in declaration.exposed.comparable_paths.items()
         if not path.is_many
         and not declaration.exposed.restricted_relations(path)
         and not path.field.is_relation
@@ -257,7 +257,7 @@ def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
     """Return the exposed columns with few values: choices, foreign keys, booleans and dates."""
     found = [
         one
-        for path in declaration.exposed.paths.values()
+        for path in declaration.exposed.comparable_paths.values()
         if not declaration.exposed.restricted_relations(path)
         for one in _of_path(path)
     ]

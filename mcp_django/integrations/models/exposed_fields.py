@@ -8,7 +8,7 @@ key of the related object, and its label to callers who may view that object.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,16 @@ class ExposedFields:
     def schema(self) -> Schema:
         """The JSON Schema of one object in results, in the portable subset."""
         return portable_output(self.tree.schema(), SchemaSource.COLUMNS)
+
+    @property
+    def object_schema(self) -> Schema:
+        """The schema of an object that is read alone, which may show more than a row of a list."""
+        return self.schema
+
+    @property
+    def comparable_paths(self) -> Mapping[str, FieldPath]:
+        """The paths by which rows may be grouped and summed up."""
+        return self.paths
 
     def require_path(self, text: str, *, option: str) -> FieldPath:
         """Return the path that an option names.

@@ -352,7 +352,7 @@ def _describe_model(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": member.name,
         "about": " ".join(part for part in (f"{declaration.nouns}.", declaration.doc) if part),
-        "fields": declaration.exposed.schema.get("properties", {}),
+        "fields": declaration.exposed.object_schema.get("properties", {}),
         "tools": {
             OPERATIONS[name].name: _arguments(member, OPERATIONS[name], tool)
             for name, tool in member.visible(ctx.principal).items()

@@ -52,7 +52,7 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
     key = declaration.lookup
     name, words = f"get_{declaration.singular}", f"Get one {declaration.noun} by its {key.name}."
     named = {key.name: GeneratedArgument(annotation=key.annotation, required=True)}
-    schema = declaration.exposed.schema
+    schema = declaration.exposed.object_schema
     return reading_tool(declaration, name, words, partial(_get, declaration), named, schema)
 
 

@@ -97,7 +97,7 @@ def hidden_fields(declaration: Any, written: Iterable[str]) -> list[str]:
     All of them are returned, changed or not: whether a field changes would reveal its value.
     """
     columns = declaration.model._meta.concrete_fields
-    shown = {*declaration.exposed.schema["properties"]}
+    shown = {*declaration.exposed.object_schema["properties"]}
     shown |= {field.name for field in columns if field.attname in shown}
     return [name for name in written if name not in shown]
 

@@ -118,7 +118,7 @@ class FormInputs(FormArguments):
         server = self._declaration.server
         limit_querysets(form.fields, call.written, server, ctx)
         if not form.is_valid():
-            known = {*self._declaration.exposed.schema["properties"], *self.properties}
+            known = {*self._declaration.exposed.object_schema["properties"], *self.properties}
             found = form_problems(form, dict(call.values), self.properties, known)
             raise InvalidArguments(remove_duplicates(found))
         if instance is not None:

@@ -383,7 +383,7 @@ class ObjectWriter:
         return missing_values_error(form.instance if saved is None else saved, form.fields)
 
     def _refusal(self, exc: ValidationError) -> ToolError:
-        known = {*self.declaration.exposed.schema["properties"]}
+        known = {*self.declaration.exposed.object_schema["properties"]}
         known |= {*(self.inputs.properties if self.inputs is not None else ())}
         return ToolError(format_problems(remove_duplicates(error_problems(exc, known))))
 
@@ -542,7 +542,7 @@ def _reader(declaration: WriteHooks[Any]) -> Any:
 
 def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
-    schema = declaration.exposed.schema
+    schema = declaration.exposed.object_schema
     for name in (PREVIEW, "changes", NOT_SHOWN):
         if name in schema["properties"]:
             declaration.refuse(

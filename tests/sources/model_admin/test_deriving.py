@@ -15,7 +15,7 @@ from django.forms import ModelForm, PasswordInput
 from mcp_django import MCPServer
 from mcp_django.test import MCPClient
 from tests.servers import person
-from tests.sources.model_admin.desk import client, server, site
+from tests.sources.model_admin.desk import clerk, client, server, site
 from tests.sources.models.building import order
 from tests.sources.shop.models import Category, Customer, Order, Tag
 
@@ -60,6 +60,7 @@ def test_what_is_searched_filtered_and_ordered_is_what_is_shown() -> None:
 
 def test_what_is_left_out_is_known() -> None:
     assert sorted(declaration(server()).left_out) == [
+        "'shout' is code; to include it, use fields=…",
         "list_filter contains 'Large', which has no counterpart",
         "ordering contains 'margin', which is not in fields",
         "search_fields contains '=total', which has no counterpart",
@@ -74,13 +75,32 @@ def test_the_order_is_that_of_the_admin() -> None:
     assert [one["number"] for one in found] == ["A2", "A1"]
 
 
-def test_an_admin_that_says_nothing_shows_the_key() -> None:
+def test_an_admin_that_says_nothing_shows_its_form_and_the_name_of_an_object() -> None:
     class Bare(admin.ModelAdmin):  # type: ignore[type-arg]
         """Nothing."""
 
+    Category.objects.create(code="toys", title="Toys")
     made = MCPServer("desk")
-    made.register_admin(Tag, site=site((Tag, Bare)))
-    assert list(declaration(made, Tag).exposed.paths) == ["id"]
+    made.register_admin(Category, site=site((Category, Bare)))
+    mcp = MCPClient(server=made, user=clerk("view_category"))
+    assert mcp.call_tool("list_categories").structured["items"] == [
+        {"code": "toys", "title": "Toys", "parent": None, "label": "Toys"}
+    ]
+
+
+def test_an_admin_that_shows_nothing_shows_the_key_and_says_so() -> None:
+    class Nothing(admin.ModelAdmin):  # type: ignore[type-arg]
+        """A form without fields."""
+
+        list_display = []
+        exclude = ["word", "secret"]
+
+    made = MCPServer("desk")
+    made.register_admin(Tag, site=site((Tag, Nothing)))
+    found = declaration(made, Tag)
+    assert list(found.exposed.paths) == ["id"]
+    (problem,) = found.left_out
+    assert problem.startswith("Nothing shows no field, so only the key is; name the fields")
 
 
 def test_secrets_of_the_form_stay_in_the_form() -> None:
@@ -127,7 +147,7 @@ def test_a_key_that_is_the_name_of_a_row_needs_no_number() -> None:
 
     made = MCPServer("desk")
     made.register_admin(CategoryAdmin, site=site((Category, CategoryAdmin)))
-    assert list(declaration(made, Category).exposed.paths) == ["code", "title"]
+    assert list(declaration(made, Category).exposed.paths) == ["code", "title", "parent"]
     assert set(made.tools) == {"list_categories", "get_category"}
 
 

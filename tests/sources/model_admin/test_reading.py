@@ -253,7 +253,7 @@ def test_the_system_check_tells_what_was_left_out() -> None:
     made = server()
     found = [one for one in components.check_admin_sources(None) if one.obj is made]
     assert {one.id for one in found} == {"mcp_django.I001"}
-    assert len(found) == 4
+    assert len(found) == 5
     assert all(one.hint for one in found)
     said = [one.msg for one in found]
     words = "OrderAdmin of shop.Order: list_filter contains 'Large', which has no counterpart."
