@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import inspect
+import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -137,6 +139,16 @@ def accessor_name(field: Any) -> str:
     """Return the name of the attribute that returns the related object or manager."""
     name = field.get_accessor_name() if hasattr(field, "get_accessor_name") else field.name
     return str(name)
+
+
+def has_own_manager(field: Any) -> bool:
+    """Return whether the manager of a to-many relation is that of another package.
+
+    Such managers (django-taggit, django-modelcluster, sorted relations) may refuse querysets in a
+    prefetch, and return objects that are not those of a ``QuerySet``.
+    """
+    accessor = inspect.getattr_static(field.model, accessor_name(field), None)
+    return not type(accessor).__module__.startswith("django.")
 
 
 def key_column(relation: Any) -> Field[Any, Any]:
@@ -409,6 +421,7 @@ _ARGUMENTS: Mapping[ColumnKind, Any] = {
     "text": Annotated[str, Rule(max_length=MAX_TEXT), AfterValidator(validate_storable_text)],
 }
 _COMPARABLE = frozenset({*_ARGUMENTS, "integer", "decimal"})
+_JSON_TYPES = (dict, list, float, tuple)
 
 
 class Column:
@@ -479,6 +492,8 @@ class Column:
             return value
         if self.kind == "file":
             return _file(value)
+        if self.kind == "json" and not isinstance(value, _JSON_TYPES):
+            value = self._stored_json(value)
         if self.kind == "binary":
             return base64.b64encode(bytes(value)).decode()
         try:
@@ -488,6 +503,17 @@ class Column:
             return None
         except TypeError:
             return str(value)
+
+    def _stored_json(self, value: Any) -> Any:
+        """Return what a field of another package stores as JSON for its own kind of value.
+
+        ``str()`` of such a value may render templates, as Wagtail's ``StreamField`` does.
+        """
+        prepared = self.value_field.get_prep_value(value)
+        try:
+            return json.loads(prepared) if isinstance(prepared, str | bytes) else prepared
+        except ValueError:
+            return prepared
 
     def _digits(self, value: int) -> str:
         if self.is_large or self.kind != "integer":

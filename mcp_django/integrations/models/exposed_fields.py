@@ -32,6 +32,7 @@ from mcp_django.integrations.models.columns import (
     Column,
     FieldPath,
     accessor_name,
+    has_own_manager,
     key_column,
     leads_to_many,
     own_names,
@@ -298,7 +299,7 @@ class RowLoader:
     ctx: Context
     columns: set[str] = field(default_factory=lambda: {"pk"})
     joins: set[str] = field(default_factory=set)
-    prefetches: list[Prefetch[Any]] = field(default_factory=list)
+    prefetches: list[Prefetch[Any] | str] = field(default_factory=list)
 
     def prepare(
         self,
@@ -327,6 +328,10 @@ class RowLoader:
             source = f"{attribute}{accessor_name(relation.field)}"
             if relation.is_many:
                 self.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
+                if relation.has_own_manager:
+                    if _can_be_prefetched(relation.field):
+                        self.prefetches.append(source)
+                    continue
                 related = self._many(relation)
                 self.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
                 continue
@@ -360,6 +365,16 @@ class RowLoader:
             # Django cannot slice a generic relation for each object.
             return rows
         return rows[: MAX_CHECKED_OBJECTS if is_asked else MAX_RELATED + 1]
+
+
+def _can_be_prefetched(relation: Any) -> bool:
+    """Return whether the manager of another package can load the rows of many objects at once."""
+    try:
+        # Managers like Django's need an object that looks saved.
+        manager = getattr(relation.model(pk=0), accessor_name(relation))
+    except (TypeError, ValueError):
+        return False
+    return hasattr(manager, "get_prefetch_querysets") or hasattr(manager, "get_prefetch_queryset")
 
 
 def _source_columns(relation: Any) -> set[str]:
@@ -412,8 +427,8 @@ class LabelPlaceholder:
     """
 
     key: Any
-    row: dict[str, Any]
-    name: str
+    row: Any
+    name: str | int
     is_restricted: bool
 
     def fill(self, label: str | None) -> None:
@@ -432,10 +447,20 @@ class LabelPlaceholders:
     def __init__(self, server: RegistryOwner) -> None:
         self._server = server
         self._blanks: dict[tuple[type[Model], str], list[LabelPlaceholder]] = defaultdict(list)
+        self._lists: list[list[Any]] = []
 
     def add(self, model: type[Model], column: str, blank: LabelPlaceholder) -> None:
         """Add a placeholder whose key is a value of ``column`` of the model."""
         self._blanks[model, column].append(blank)
+
+    def add_item(self, relation: Relation, obj: Model, items: list[Any], index: int) -> None:
+        """Add the item of a list, which disappears if the caller may not see its object."""
+        model = relation.node.model
+        is_restricted = bool(self._server.declarations_of(model))
+        blank = LabelPlaceholder(key=obj.pk, row=items, name=index, is_restricted=is_restricted)
+        self.add(model, model._meta.pk.attname, blank)
+        if is_restricted and index == 0:
+            self._lists.append(items)
 
     def fill(self, ctx: Context) -> None:
         """Set the labels that this caller may see."""
@@ -444,6 +469,8 @@ class LabelPlaceholders:
             known = load_labels(self._server, model, column, keys, ctx)
             for blank in blanks:
                 blank.fill(known.get(blank.key))
+        for items in self._lists:
+            items[:] = [item for item in items if item is not None]
 
 
 # Columns and relations ----------------------------------------------------------------------------
@@ -461,6 +488,11 @@ class Relation:
     def is_many(self) -> bool:
         """Whether it leads to several objects."""
         return leads_to_many(self.field)
+
+    @cached_property
+    def has_own_manager(self) -> bool:
+        """Whether another package loads the related objects of a relation to many."""
+        return has_own_manager(self.field)
 
     @cached_property
     def key(self) -> Column:
@@ -569,8 +601,12 @@ class Node:
             if isinstance(member, Column):
                 shown[name] = member.dump(getattr(obj, name))
             elif member.is_many:
-                related = getattr(obj, _list_attribute(name))
-                shown[name] = [_dump_many(one, member, blanks) for one in related[:MAX_RELATED]]
+                related = _related_objects(obj, name, member)
+                shown[name] = items = []
+                for index, one in enumerate(related[:MAX_RELATED]):
+                    items.append(_dump_many(one, member, blanks))
+                    if member.labelled and member.has_own_manager:
+                        blanks.add_item(member, one, items, index)
                 if len(related) > MAX_RELATED:
                     shown[f"{name}_cut"] = True
             else:
@@ -625,10 +661,21 @@ def _key_of(obj: Model, relation: Relation, related: Model | None) -> Any:
     return None if related is None else related.pk
 
 
+def _related_objects(obj: Model, name: str, relation: Relation) -> list[Any]:
+    """Return the related objects, one more than are shown if there are more."""
+    loaded: list[Any] | None = getattr(obj, _list_attribute(name), None)
+    if loaded is not None:
+        return loaded
+    manager = getattr(obj, accessor_name(relation.field))
+    return list(manager.all()[: MAX_RELATED + 1])
+
+
 def _dump_many(obj: Model, relation: Relation, blanks: LabelPlaceholders) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if relation.labelled:
         shown["id"] = relation.key.dump(obj.pk)
-        if getattr(obj, LABEL_ANNOTATION, False):
+        if relation.has_own_manager:
+            shown["label"] = None
+        elif getattr(obj, LABEL_ANNOTATION, False):
             shown["label"] = str(obj)
     return shown | relation.node.dump(obj, blanks)

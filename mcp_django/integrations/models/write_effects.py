@@ -21,6 +21,7 @@ from django.db.models import ManyToManyField, Model
 
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
+from mcp_django.integrations.models.columns import has_own_manager
 from mcp_django.schema.arguments import MISSING, ValidationProblem
 from mcp_django.schema.problems import enum_rule, type_rule
 from mcp_django.schema.structure import Schema
@@ -341,6 +342,9 @@ def _field(obj: Model, name: str) -> Any:
 
 def _value(obj: Model, field: Any) -> Any:
     if field.many_to_many:
-        return set(getattr(obj, field.name).values_list("pk", flat=True))
+        manager = getattr(obj, field.name)
+        if has_own_manager(field):
+            return {one.pk for one in manager.all()}
+        return set(manager.values_list("pk", flat=True))
     value = getattr(obj, field.attname)
     return value if field.is_relation else field.to_python(value)

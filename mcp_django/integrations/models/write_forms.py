@@ -26,7 +26,11 @@ from django.db.models.fields.proxy import OrderWrt
 from django.utils import timezone
 
 from mcp_django.core.context import Context
-from mcp_django.integrations.models.columns import add_validator_limits, validate_duration
+from mcp_django.integrations.models.columns import (
+    add_validator_limits,
+    has_own_manager,
+    validate_duration,
+)
 from mcp_django.integrations.models.row_access import apply_row_rules, limit_to_visible
 from mcp_django.integrations.models.write_effects import (
     OtherFieldError,
@@ -267,8 +271,15 @@ class WriteForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the st
         if not commit or self.errors or not self.instance._state.adding:
             return super().save(commit)
         self.instance.save(force_insert=True)
-        self._save_m2m()  # type: ignore[attr-defined]
+        self._save_m2m()
         return self.instance
+
+    def _save_m2m(self) -> None:
+        """Save the relations, also those whose managers wait until the object is saved."""
+        super()._save_m2m()  # type: ignore[misc]
+        fields = self.instance._meta.many_to_many
+        if any(field.name in self.cleaned_data and has_own_manager(field) for field in fields):
+            self.instance.save()
 
     def _update_errors(self, errors: ValidationError) -> None:
         """Add errors, also of fields that are not in the form, as a model's ``clean`` may raise."""
@@ -330,8 +341,14 @@ def keep_hidden_links(
 
     A list of keys replaces all links of an object, but the caller can name only visible rows.
     """
-    for name in {field.name for field in instance._meta.many_to_many} & {*values}:
+    for field in instance._meta.many_to_many:
+        name = field.name
+        if name not in values:
+            continue
         linked: QuerySet[Any] = getattr(instance, name).all()
+        if has_own_manager(field):
+            keys = [one.pk for one in linked]
+            linked = field.related_model._default_manager.filter(pk__in=keys)
         visible = apply_row_rules(server, linked.model, ctx, among=Q(pk__in=linked.values("pk")))
         if visible is not None:
             hidden = linked.exclude(pk__in=visible.using(linked.db).values("pk"))
