@@ -2,7 +2,7 @@
 
 They derive from the class that ``MCP_DJANGO["ADMIN_BASE_CLASS"]`` names, so that the theme of a
 site applies to the pages of this package too. If that setting is wrong, they derive from Django's
-``ModelAdmin``, and a system check reports it.
+``ModelAdmin``, and a system check reports it with the reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,14 +58,22 @@ def import_base_class() -> type[Any]:
     return found
 
 
+theme_problem = ""
+"""Why the class was not usable when the admin was imported, for the system check.
+
+A circular import can make it unusable at that moment only.
+"""
+
 if TYPE_CHECKING:
     _Themed = admin.ModelAdmin[Any]
 else:
     # A theme has its own ``ModelAdmin`` class for its templates and widgets. A system check reports
     # a wrong setting, so this module must not fail before it.
     _Themed = admin.ModelAdmin
-    with suppress(ImproperlyConfigured):
+    try:
         _Themed = import_base_class()
+    except ImproperlyConfigured as exc:
+        theme_problem = str(exc)
 
 
 # Django accepts a thousand fields of a form.

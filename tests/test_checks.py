@@ -209,6 +209,17 @@ def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
         assert word in done.stderr
 
 
+def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As in a circular import: the class can be imported when the check runs.
+    admin_base = pytest.importorskip("mcp_django.admin_base")
+    problem = "MCP_DJANGO['ADMIN_BASE_CLASS'] is 'theme.Admin', which cannot be imported: a circle."
+    monkeypatch.setattr(admin_base, "theme_problem", problem)
+    (error,) = [one for one in django_checks.run_checks() if one.id == "mcp_django.E002"]
+    assert error.msg == problem
+
+
 @pytest.mark.outside
 @pytest.mark.parametrize("command", [("check",), ("migrate",), ("runserver", "--noreload", "0")])
 def test_a_command_that_checks_says_what_is_wrong_with_the_settings(

@@ -109,12 +109,15 @@ def check_settings() -> Iterable[Problem]:
 
 def _admin_class_problems() -> Iterator[Problem]:
     # Imports the admin, which is optional.
-    from mcp_django.admin_base import import_base_class
+    from mcp_django import admin_base
 
+    problem = admin_base.theme_problem
     try:
-        import_base_class()
+        admin_base.import_base_class()
     except ImproperlyConfigured as exc:
-        yield str(exc), "Write the path of the theme's ModelAdmin class, and install the theme."
+        problem = str(exc)
+    if problem:
+        yield problem, "Write the path of the theme's ModelAdmin class, and install the theme."
 
 
 @system_check(Error, "mcp_django.E003", each=lambda server: server.auth)

@@ -533,7 +533,9 @@ def register_admin(
         "uri": uri,
         "scopes": scopes,
     }
-    _register(server, *admin_declaration(server, target, site, options))
+    with use_defaults_if_invalid():
+        model, declaration = admin_declaration(server, target, site, options)
+    _register(server, model, declaration)
 
 
 def _reject_foreign_options(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:

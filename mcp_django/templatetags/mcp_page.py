@@ -1,19 +1,24 @@
 """Tags of this app's own pages.
 
 ``{% page_style %}`` is the style sheet of the approval, consent and sign-in pages, and
-``{% mcp_overview as overview %}`` is what the front page of the app in the admin shows. Django
-imports the tags of all apps, so a site without the admin does not have the latter.
+``{% mcp_overview as overview %}`` is what the front page of the app in the admin shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from django import template
-from django.apps import apps
 from django.templatetags.static import static
 from django.utils.html import format_html
+from django.utils.module_loading import import_string
 from django.utils.safestring import SafeString, mark_safe
 
 from mcp_django.auth.pages import inline_style
+
+if TYPE_CHECKING:
+    from mcp_django.admin.overview import Overview
 
 register = template.Library()
 
@@ -27,10 +32,9 @@ def page_style(path: str) -> SafeString:
     return format_html('<link rel="stylesheet" href="{}">', static(path))
 
 
-if apps.is_installed("django.contrib.admin"):
-    from mcp_django.admin.overview import Overview, build_overview
-
-    @register.simple_tag(takes_context=True)
-    def mcp_overview(context: template.Context) -> Overview:
-        """Return what the user of the request may see."""
-        return build_overview(context["request"], context.get("app_list") or ())
+@register.simple_tag(takes_context=True)
+def mcp_overview(context: template.Context) -> Overview:
+    """Return what the user of the request may see."""
+    # Not imported with the tags: a theme of the admin may load them while it is itself imported.
+    build: Callable[..., Overview] = import_string("mcp_django.admin.overview.build_overview")
+    return build(context["request"], context.get("app_list") or ())

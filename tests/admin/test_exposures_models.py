@@ -416,5 +416,5 @@ def test_a_page_has_no_inline_script_or_style_and_says_what_each_input_is(
     text = page(client.get(ADD))
     assert "style=" not in text
     assert "<script>" not in text
-    assert '<span class="visually-hidden">Filter: status</span>' in text
+    assert '<span class="mcp-visually-hidden">Filter: status</span>' in text
     assert '<th scope="col">Shown</th>' in text

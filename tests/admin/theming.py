@@ -13,6 +13,8 @@ import json
 from django.conf import settings
 from tests import settings as site
 names = {name: getattr(site, name) for name in dir(site) if name.isupper()}
+# Before the theme, as a package that a site adds on top of its list.
+names["INSTALLED_APPS"] = list(dict.fromkeys(["mcp_django", *names["INSTALLED_APPS"]]))
 names["MCP_DJANGO"] = {"ADMIN_BASE_CLASS": "tests.admin.theming_class.ThemedAdmin"}
 settings.configure(**names)
 import django

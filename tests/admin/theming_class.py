@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.template import engines
+
+# As django-unfold does while it is imported: this loads the template tags of every app.
+engines.all()
 
 
 class ThemedAdmin(admin.ModelAdmin):
