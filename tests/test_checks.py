@@ -209,6 +209,7 @@ def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
         assert word in done.stderr
 
 
+@pytest.mark.django_db
 def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -216,7 +217,7 @@ def test_a_theme_that_was_not_usable_when_it_was_needed_is_an_error(
     admin_base = pytest.importorskip("mcp_django.admin_base")
     problem = "MCP_DJANGO['ADMIN_BASE_CLASS'] is 'theme.Admin', which cannot be imported: a circle."
     monkeypatch.setattr(admin_base, "theme_problem", problem)
-    (error,) = [one for one in django_checks.run_checks() if one.id == "mcp_django.E002"]
+    (error,) = [one for one in said_of_all() if one.id == "mcp_django.E002"]
     assert error.msg == problem
 
 

@@ -295,6 +295,7 @@ class ComponentAdmin(SwitchableAdmin, CodeSyncAdmin):
             mcp_audience=_audience_of(server, row),
             mcp_is_missing=declared is None,
             mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
+            mcp_problem=declared.problem if declared is not None else "",
             mcp_client_changes=declared.client_changes if isinstance(declared, Tool) else [],
             mcp_now_called=_current_name(server, row),
         )

@@ -40,6 +40,7 @@ ALL = _skip_all_if_settings_invalid(
     components.check_validation,
     components.check_admin_sources,
     components.check_views,
+    components.check_left_out,
     components.check_uri_schemes,
     site.check_scopes,
     site.check_resource_urls,

@@ -255,6 +255,18 @@ def check_views(component: Component) -> Iterator[Problem]:
         yield f"The {component}: {problem}", hint
 
 
+@system_check(checks.Warning, "mcp_django.W026", each=_components)
+def check_left_out(component: Component) -> Iterator[Problem]:
+    """W026: a form or serializer of the site cannot be created, so a tool is left out of lists."""
+    if problem := component.problem:
+        hint = (
+            "Make it possible to create the form or the serializer without a caller (the request "
+            "is that of a superuser, and view.swagger_fake_view is true), or run migrate if tables "
+            "are missing. It is tried again while the site runs."
+        )
+        yield f"The {component} is left out of lists: {problem}", hint
+
+
 @system_check(checks.Info, "mcp_django.I001", each=lambda server: server.registry.declarations)
 def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     """I001: some options of a ``ModelAdmin`` are left out of its tools."""

@@ -269,6 +269,14 @@ class Component:
             raise ImproperlyConfigured(f"{self}: {message}")
 
     @property
+    def problem(self) -> str:
+        """Why the component cannot be described, so that lists leave it out; empty if it can.
+
+        It may run code of the site, which builds a form or a serializer.
+        """
+        return str(getattr(getattr(self, "arguments", None), "problem", ""))
+
+    @property
     def arguments_schema(self) -> Schema:
         """The schema of the arguments; empty if it has none."""
         source: ArgumentSource | None = getattr(self, "arguments", None)

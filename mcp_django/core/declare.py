@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, get_args
 
@@ -27,7 +28,8 @@ from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.compiled import JSONSchemaArguments, JSONSchemaOutput
-from mcp_django.schema.django_forms import FormArguments
+from mcp_django.schema.deferred import Deferred, DeferredArguments, runs_own_code
+from mcp_django.schema.django_forms import FormArguments, check_constructor
 from mcp_django.schema.portable import SchemaSource, portable_output
 from mcp_django.schema.signature import (
     OutputAdapter,
@@ -187,12 +189,19 @@ def _argument_source(
         raise ImproperlyConfigured(
             f"{function.name}() has no parameter {used[0]!r} for the validated {used[0]}; add it."
         )
-    if used == ["form"]:
-        return FormArguments(sources["form"])
-    # Django REST framework is optional and cannot be imported before settings exist.
-    from mcp_django.schema.serializers import SerializerArguments
+    (kind,) = used
+    source = sources[kind]
+    build: Callable[[Any], ArgumentSource] = FormArguments
+    if kind == "serializer":
+        # Django REST framework is optional and cannot be imported before settings exist.
+        from mcp_django.schema.serializers import SerializerArguments
 
-    return SerializerArguments(sources["serializer"])
+        build = SerializerArguments
+    else:
+        check_constructor(source)
+    if runs_own_code(source, "__init__", "get_fields"):
+        return DeferredArguments(Deferred(partial(build, source), what=function.name))
+    return build(source)
 
 
 def _output_adapter(

@@ -14,6 +14,7 @@ from mcp_django.core.component import Component
 from mcp_django.protocol.headers import HeaderParameter, header_parameters
 from mcp_django.protocol.uritemplate import check_uri, lower_scheme
 from mcp_django.schema.arguments import ArgumentSource
+from mcp_django.schema.deferred import DeferredArguments
 from mcp_django.schema.signature import OutputAdapter
 
 # The characters and the length that the specification recommends ("Tools", "Tool Names").
@@ -88,6 +89,9 @@ class Tool(Component):
             f"approval is {self.approval!r}; write 'caller' or 'staff'.",
         )
         self._check_task()
+        if isinstance(self.arguments, DeferredArguments):
+            # Forms and serializers have no headers.
+            return
         try:
             mirrored = header_parameters(self.arguments.json_schema)
         except ValueError as exc:

@@ -8,7 +8,6 @@ input there, so the call fails and its changes are rolled back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
@@ -16,7 +15,6 @@ from urllib.parse import unquote
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import model_format_dict
-from django.contrib.auth import get_user_model
 from django.contrib.messages import ERROR
 from django.contrib.messages.storage.base import BaseStorage, Message
 from django.db import DEFAULT_DB_ALIAS, router, transaction
@@ -48,6 +46,7 @@ from mcp_django.integrations.site_requests import (
     SiteRequest,
     build_request,
     close_files,
+    superuser_context,
 )
 from mcp_django.integrations.site_responses import message_text, read_response
 from mcp_django.protocol.content import ToolResult
@@ -302,18 +301,3 @@ def changelist_path(model_admin: ModelAdmin[Any]) -> str:
         return reverse(name)
     except NoReverseMatch:
         return get_script_prefix()
-
-
-def superuser_context(server: Any) -> Context:
-    """Return the context of a superuser, with which the schemas are built at registration.
-
-    It never gives access to rows: each call checks the permissions of its own caller.
-    """
-    user: Any = get_user_model()()
-    user.pk = user._meta.pk.get_default() or 0
-    for name in ("is_active", "is_staff", "is_superuser"):
-        # A custom user model may define them as read-only properties.
-        with suppress(AttributeError):
-            setattr(user, name, True)
-    principal = Principal(key="registration", user=user)
-    return Context(server=server, principal=principal, protocol_version="")

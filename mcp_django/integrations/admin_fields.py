@@ -25,7 +25,7 @@ from django.utils.text import slugify
 from django.utils.translation import override
 
 from mcp_django.core.context import Context
-from mcp_django.integrations.admin_actions import admin_request, superuser_context
+from mcp_django.integrations.admin_actions import admin_request
 from mcp_django.integrations.html_text import strip_markup
 from mcp_django.integrations.models.columns import (
     Column,
@@ -38,6 +38,7 @@ from mcp_django.integrations.models.exposed_fields import (
     ExposedFields,
     fits_in_cursor,
 )
+from mcp_django.integrations.site_requests import superuser_context
 from mcp_django.schema.secrets import is_secret_name
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable

@@ -30,12 +30,12 @@ from django.utils.translation import gettext
 
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
-from mcp_django.integrations.admin_actions import action_tool, admin_request, superuser_context
+from mcp_django.integrations.admin_actions import action_tool, admin_request
 from mcp_django.integrations.admin_fields import AdminFields, derive_options, is_privilege
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
 from mcp_django.integrations.models.write_forms import FormInputs
-from mcp_django.integrations.site_requests import CallerRequest
+from mcp_django.integrations.site_requests import CallerRequest, superuser_context
 from mcp_django.protocol.text import nearest
 from mcp_django.schema.arguments import (
     InvalidArguments,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
 from django.conf import settings as django_settings
-from django.contrib.auth import BACKEND_SESSION_KEY
+from django.contrib.auth import BACKEND_SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
@@ -41,6 +42,7 @@ from django.utils import timezone
 from django.utils.regex_helper import normalize
 from django.utils.translation import get_language
 
+from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
@@ -529,3 +531,18 @@ def _origin(carrier: HttpRequest | None) -> tuple[str, str, bool]:
 def _allowed_host() -> str:
     named = [host.lstrip(".") for host in django_settings.ALLOWED_HOSTS if host != "*"]
     return named[0] if named else "localhost"
+
+
+def superuser_context(server: Any) -> Context:
+    """Return the context of a superuser, with which forms and schemas are built before a call.
+
+    It never gives access to rows: each call checks the permissions of its own caller.
+    """
+    user: Any = get_user_model()()
+    user.pk = user._meta.pk.get_default() or 0
+    for name in ("is_active", "is_staff", "is_superuser"):
+        # A custom user model may define them as read-only properties.
+        with suppress(AttributeError):
+            setattr(user, name, True)
+    principal = Principal(key="registration", user=user)
+    return Context(server=server, principal=principal, protocol_version="")

@@ -27,6 +27,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 from typing_extensions import TypedDict
 
+from mcp_django.exceptions import ToolError
 from mcp_django.integrations.site_requests import Pairs, SiteRequest, URLRoute, resolver_of
 from mcp_django.integrations.site_responses import current_value, is_value_resent
 from mcp_django.protocol.text import did_you_mean
@@ -36,7 +37,8 @@ from mcp_django.schema.arguments import (
     ValidationProblem,
     invalid_argument,
 )
-from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
+from mcp_django.schema.deferred import Deferred
+from mcp_django.schema.django_forms import FormArguments, FormClass, form_fields, widget_entries
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain_errors
 from mcp_django.schema.signature import error_reason, typed_dict_adapter
@@ -77,8 +79,7 @@ class FormValues:
         self.form_class = form_class
         self._prefix = prefix or form_class.prefix
         self._is_checked = is_checked and _accepts_data_only(form_class)
-        fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
-        self._fields = fields
+        self._fields = fields = form_fields(form_class)
         # Optional files are left out.
         self.files = frozenset(
             name
@@ -342,13 +343,17 @@ class ViewArguments:
 
     find: Callable[[], Sequence[URLRoute]]
     method: str
-    query: RequestValues | None = None
+    make_query: Callable[[], RequestValues | None] = lambda: None
     make_form: Callable[[URLRoute], FormValues | None]
     template: Sequence[str] | None = None
     urlconf: str | None = None
+    what: str = "The view"
+    """What the log calls it."""
     is_published: bool = False
     """Whether the component is declared completely, so that the URLconf can be loaded."""
-    _layouts: WeakKeyDictionary[URLResolver, RequestLayout] = field(
+    query_schema: Schema = field(default_factory=dict)
+    """The schema of the query string, as far as it is known without code of the site."""
+    _layouts: WeakKeyDictionary[URLResolver, Deferred[RequestLayout]] = field(
         default_factory=WeakKeyDictionary
     )
 
@@ -363,10 +368,25 @@ class ViewArguments:
             # One broken component must not break the list; the system check reports it, too.
             logger.error("%s", exc)  # noqa: TRY400 - the message is enough
             return self._declared_schema()
+        except ToolError:
+            return self._declared_schema()
+
+    @property
+    def problem(self) -> str:
+        """Why the arguments cannot be described; empty if they can."""
+        if not (self.is_published and apps.ready):
+            return ""
+        deferred = self._deferred
+        # Published as far as it is declared; the system check reports it.
+        return "" if isinstance(deferred.exception, ImproperlyConfigured) else deferred.problem
 
     def schema_state(self) -> object:
         """Return what else the schema depends on; an equal result means an equal schema."""
-        return self.is_published and apps.ready and resolver_of(self.urlconf)
+        if not (self.is_published and apps.ready):
+            return False
+        resolver = resolver_of(self.urlconf)
+        deferred = self._layouts.get(resolver)
+        return resolver, None if deferred is None else deferred.state
 
     @property
     def layout(self) -> RequestLayout:
@@ -374,11 +394,19 @@ class ViewArguments:
 
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
+            ToolError: code of the site raised something else, which is logged.
         """
+        deferred = self._deferred
+        if isinstance(deferred.exception, ImproperlyConfigured):
+            raise deferred.exception
+        return deferred.get()
+
+    @property
+    def _deferred(self) -> Deferred[RequestLayout]:
         resolver = resolver_of(self.urlconf)
         found = self._layouts.get(resolver)
         if found is None:
-            found = self._layouts[resolver] = self._build_layout()
+            found = self._layouts[resolver] = Deferred(self._build_layout, what=self.what)
         return found
 
     @property
@@ -435,16 +463,16 @@ class ViewArguments:
         )
 
     def _declared_schema(self) -> Schema:
-        parts = [] if self.query is None else [self.query.json_schema]
         named = {name: {"type": "string"} for name in self.template or ()}
-        return _merge_schemas([{"properties": named}, *parts])
+        return _merge_schemas([{"properties": named}, self.query_schema])
 
     def _build_layout(self) -> RequestLayout:
         routes = self.find()
         for route in routes:
             _check_route(route)
         form = self.make_form(routes[0]) if self.method == "POST" else None
-        others = [part for part in (self.query, form) if part is not None]
+        query = self.make_query()
+        others = [part for part in (query, form) if part is not None]
         taken = {name for part in others for name in part.json_schema["properties"]}
         found = {name: one for route in routes for name, one in route.converters.items()}
         # A form may have a field with the name of a URL variable, such as a new slug.
@@ -460,7 +488,7 @@ class ViewArguments:
             routes=routes,
             variables=path,
             names=names,
-            query=self.query,
+            query=query,
             form=form,
             json_schema=schema,
         )

@@ -54,7 +54,9 @@ from mcp_django.integrations.view_arguments import (
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.deferred import runs_own_code
 from mcp_django.schema.django_forms import FormClass
+from mcp_django.schema.structure import Schema
 
 ViewComponentType = Literal["tool", "resource", "prompt"]
 
@@ -86,17 +88,20 @@ def view_component(
     verb = _http_method(target, method, form)
     kind = _check_kind(target, kind, uri, verb)
     template = _template(uri)
+    make_query, query_schema = _query(target, query)
     arguments = ViewArguments(
         find=lambda: routes_by_name(target, urlconf),
         method=verb,
-        query=_query(target, query),
+        make_query=make_query,
+        query_schema=query_schema,
+        what=f"The view {target}",
         make_form=lambda route: FormValues(form) if form is not None else None,
         template=template.variables if template is not None else None,
         urlconf=urlconf,
     )
     source = ViewRunner(arguments, kind=kind, is_readable=readable)
     name = target.rpartition(":")[2].replace("-", "_")
-    if form is not None:
+    if form is not None and not runs_own_code(form, "__init__"):
         # Errors in the form are found without the URLconf.
         FormValues(form)
     return _build_component(source, kind=kind, name=name, template=template, options=options)
@@ -144,13 +149,17 @@ def _template(uri: str | None) -> URITemplate | None:
         raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
 
 
-def _query(target: str, query: Any) -> RequestValues | None:
-    if query is None:
-        return None
+def _query(target: str, query: Any) -> tuple[Callable[[], RequestValues | None], Schema]:
+    """Return what makes the values of the query string, and their schema if it is known already."""
+    values: RequestValues | None = None
     if isinstance(query, type) and issubclass(query, forms.BaseForm):
-        return FormValues(query)
-    if isinstance(query, Mapping):
-        return TypedValues(query)
+        if runs_own_code(query, "__init__"):
+            return partial(FormValues, query), {}
+        values = FormValues(query)
+    elif isinstance(query, Mapping):
+        values = TypedValues(query)
+    if values is not None or query is None:
+        return lambda: values, {} if values is None else values.json_schema
     raise ImproperlyConfigured(
         f"register_view({target!r}): query must map names to types, as in "
         f"query={{'season': str}}, or be a form class, not {query!r}."
@@ -188,7 +197,7 @@ class ViewRunner:
         """Return the docstring of the view; those of Django's own views are too general to use."""
         try:
             view = self.arguments.layout.route.view
-        except ImproperlyConfigured:
+        except (ImproperlyConfigured, ToolError):
             return ""
         while isinstance(view, partial):
             view = view.func
@@ -201,6 +210,9 @@ class ViewRunner:
             _ = self.arguments.layout
         except ImproperlyConfigured as exc:
             return str(exc)
+        except ToolError:
+            # Another check reports what code of the site raised.
+            return ""
         return ""
 
     def send(self, ctx: Context, sending: SiteRequest) -> SiteResponse:
@@ -394,10 +406,13 @@ def form_component(
             _check_view(route.view)
         return found
 
+    values = TypedValues(query) if query is not None else None
     arguments = ViewArguments(
         find=find,
         method="POST",
-        query=TypedValues(query) if query is not None else None,
+        make_query=lambda: values,
+        query_schema={} if values is None else values.json_schema,
+        what=f"The view {getattr(target, '__qualname__', target)}",
         make_form=lambda route: _form_values(route, form),
         urlconf=urlconf,
     )

@@ -276,6 +276,10 @@ class ComponentReport:
             ("code", str(self.source)),
             ("file", self.source.file or ""),
             ("status", "" if self._is_offered else DISABLED),
+            (
+                "left out",
+                f"of lists, because of {problem}" if (problem := component.problem) else "",
+            ),
             ("flags", ", ".join(flags(component))),
             ("annotations", _members(self.wire.get("annotations", {}))),
             ("MIME type", getattr(component, "mime_type", None) or ""),

@@ -207,7 +207,7 @@ def _component_problem(component: Component) -> str:
     """Return why a component of a view cannot or must not be called, or ``""``."""
     source: Any = component.callable
     problem = getattr(source, "configuration_problem", None)
-    found = str(problem()) if callable(problem) else ""
+    found = (str(problem()) if callable(problem) else "") or component.problem
     form = source.arguments.layout.form if not found and isinstance(source, ViewRunner) else None
     return found or (form_exclusion(form.form_class) if form is not None else "")
 

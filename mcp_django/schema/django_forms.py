@@ -32,6 +32,7 @@ from mcp_django.schema.arguments import (
     ValidationProblem,
     to_json_text,
 )
+from mcp_django.schema.deferred import runs_own_code
 from mcp_django.schema.portable import (
     LARGE_INTEGER,
     RULES_KEYWORD,
@@ -60,12 +61,11 @@ class FormArguments:
         excluded: Collection[str] = (),
     ) -> None:
         if not is_created_by_view:
-            _check_constructor(form_class)
+            check_constructor(form_class)
         self._form_class = form_class
-        fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
         self._fields = {
             name: field
-            for name, field in fields.items()
+            for name, field in form_fields(form_class).items()
             if not field.disabled and name not in excluded
         }
         self._shape = _form_schema(form_class, self._fields)
@@ -140,7 +140,28 @@ def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]
     return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
 
 
-def _check_constructor(form_class: FormClass) -> None:
+def form_fields(form_class: FormClass) -> dict[str, forms.Field]:
+    """Return the fields of a form: those of an instance if the site creates it in its own way.
+
+    `__init__` may add fields, and set the queryset of a field that has none in the class. If the
+    form needs more than data, its fields are those of the class.
+    """
+    fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
+    if not runs_own_code(form_class, "__init__"):
+        return fields
+    try:
+        inspect.signature(form_class).bind()
+    except TypeError:
+        return fields
+    return dict(form_class().fields)
+
+
+def check_constructor(form_class: FormClass) -> None:
+    """Check that a form can be created from data alone.
+
+    Raises:
+        ImproperlyConfigured: it has other parameters without defaults.
+    """
     try:
         inspect.signature(form_class).bind(data={})
     except TypeError as exc:
@@ -336,6 +357,9 @@ def _choice(field: Any) -> Schema:
 
 
 def _model_choice(field: Any) -> Schema:
+    if field.queryset is None:
+        # The form sets it when it is created with what only its view has.
+        return {"type": ["integer", "string"], "description": "The key of one object."}
     options = field.queryset.model._meta
     name = field.to_field_name
     return key_schema(options.get_field(name) if name else options.pk)

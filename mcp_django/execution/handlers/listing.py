@@ -65,7 +65,7 @@ def list_page(
     page = None if key is None else _pages.get(key)
     if page is None:
         known = tuple(components)
-        shown = [one for one in known if is_visible(call.principal, one)]
+        shown = [one for one in known if is_visible(call.principal, one) and not one.problem]
         left = items_after(shown, after, _by_key)
         described = map(describe, left[:size])
         entries, count = encode_entries(
@@ -77,6 +77,8 @@ def list_page(
             is_private=is_private or any(depends_on_caller(call.server, one) for one in known),
             last=left[count - 1].key if len(left) > count else None,
         )
+        # Schemas that were not built before are now.
+        key = None if key is None else _page_key(call, after)
         if key is not None:
             _pages.add(key, page)
     result: dict[str, Any] = {

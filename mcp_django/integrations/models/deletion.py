@@ -157,7 +157,7 @@ def protected_error(
 # Statements of the deletion -----------------------------------------------------------------------
 
 _DELETE: Final = re.compile(r"(?i)\s*DELETE\s+(?:\S+\s+)?FROM\s+(\S+)")
-_DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*NULL\s")
+_DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*(NULL|%s)\s+WHERE")
 # Statements that may delete rows without naming how many.
 _UNKNOWN: Final = re.compile(r"(?is)\s*(?:WITH\b.*\bDELETE|TRUNCATE|CALL|EXEC)\b")
 
@@ -182,7 +182,7 @@ class _StatementCounts:
         result = execute(sql, params, many, context)
         if deletion := _DELETE.match(sql):
             self._deleted[deletion[1]] += self._rows(context)
-        elif update := _DETACH.match(sql):
+        elif (update := _DETACH.match(sql)) and (update[3] == "NULL" or params[0] is None):
             self._detached[update[1], update[2]] += self._rows(context)
         elif _UNKNOWN.match(sql):
             self.is_incomplete = True

@@ -209,7 +209,8 @@ def _no_such_row(error: ValidationError, field: forms.ModelChoiceField[Any]) -> 
 
 def related_noun(field: forms.ModelChoiceField[Any]) -> str:
     """Return the verbose name of the model that a field refers to."""
-    assert field.queryset is not None
+    if field.queryset is None:
+        return "object"
     return str(field.queryset.model._meta.verbose_name)
 
 

@@ -13,11 +13,20 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    connections,
+    router,
+    transaction,
+)
 from django.db.models import AutoField, FileField, Model
 from django.db.models.deletion import ProtectedError, RestrictedError
 from django.utils.translation import override
@@ -69,6 +78,7 @@ from mcp_django.schema.arguments import (
     format_path,
     format_problems,
 )
+from mcp_django.schema.deferred import Deferred, DeferredArguments, runs_own_code
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
@@ -132,7 +142,7 @@ class WriteArguments:
     def __init__(
         self, of: str, *, key: Key | None, inputs: WriteInputs | None, files: Collection[str] = ()
     ) -> None:
-        self._inputs = inputs
+        self.inputs = inputs
         self._key = key
         written = inputs.properties if inputs is not None else {}
         # Files that are shown but cannot be written have an error message of their own.
@@ -166,8 +176,8 @@ class WriteArguments:
         known = self._head.json_schema["properties"]
         head = {name: values.pop(name) for name in known if name in values}
         problems = [*islice(_unstorable(values, ()), MAX_KEPT_PROBLEMS)]
-        if self._inputs is not None and not problems:
-            problems += self._inputs.check_types(values)
+        if self.inputs is not None and not problems:
+            problems += self.inputs.check_types(values)
         try:
             read = self._head.parse(json.dumps(head).encode())
         except InvalidArguments as exc:
@@ -242,7 +252,14 @@ class ObjectWriter:
 
     declaration: WriteHooks[Any]
     tool: str
-    inputs: WriteInputs | None = None
+    find_inputs: Callable[[], WriteInputs] | None = None
+    """Returns what validates the values; ``None`` for a deletion."""
+
+    @property
+    def inputs(self) -> WriteInputs:
+        """What validates the values."""
+        assert self.find_inputs is not None
+        return self.find_inputs()
 
     # Functions of the tools ----
 
@@ -268,7 +285,6 @@ class ObjectWriter:
         """Change the given fields of an object and return it."""
         call: WriteCall = given["call"]
         if not call.written:
-            assert self.inputs is not None
             known = ", ".join(self.inputs.properties)
             raise ToolError(f"There is nothing to change: send at least one of {known}.")
         with self._transaction(call) as alias:
@@ -347,7 +363,6 @@ class ObjectWriter:
         return obj
 
     def _bind(self, ctx: Context, call: WriteCall, instance: Model | None) -> Any:
-        assert self.inputs is not None
         try:
             return self.inputs.bind(ctx, call, instance)
         except InvalidArguments as exc:
@@ -384,7 +399,7 @@ class ObjectWriter:
 
     def _refusal(self, exc: ValidationError) -> ToolError:
         known = {*self.declaration.exposed.object_schema["properties"]}
-        known |= {*(self.inputs.properties if self.inputs is not None else ())}
+        known |= {*(self.inputs.properties if self.find_inputs is not None else ())}
         return ToolError(format_problems(remove_duplicates(error_problems(exc, known))))
 
     def _not_shown(self, call: WriteCall) -> dict[str, Any]:
@@ -447,28 +462,75 @@ _IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
 
 def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that saves a new object."""
-    inputs = _inputs(declaration, is_change=False)
-    check_required_columns(declaration, inputs.properties)
     name = name or f"create_{declaration.singular}"
-    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
+    arguments = _written_arguments(declaration, name, is_change=False)
+    writer = ObjectWriter(
+        declaration=declaration, tool=name, find_inputs=partial(_inputs_of, arguments)
+    )
     words = f"Create one {declaration.noun}."
-    return _tool(writer, "add", writer.create, words, destructive=False, idempotent=False)
+    hints = {"destructive": False, "idempotent": False}
+    return _tool(writer, "add", writer.create, arguments, words, **hints)
 
 
 def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that changes some fields of an object."""
-    inputs = _inputs(declaration, is_change=True, without=declaration.lookup.name)
     name = name or f"update_{declaration.singular}"
-    writer = ObjectWriter(declaration=declaration, tool=name, inputs=inputs)
+    arguments = _written_arguments(declaration, name, is_change=True)
+    writer = ObjectWriter(
+        declaration=declaration, tool=name, find_inputs=partial(_inputs_of, arguments)
+    )
     words = f"Change the fields of one {declaration.noun} that are sent, and no others."
-    return _tool(writer, "change", writer.update, words, destructive=True, idempotent=True)
+    hints = {"destructive": True, "idempotent": True}
+    return _tool(writer, "change", writer.update, arguments, words, **hints)
+
+
+def _written_arguments(
+    declaration: WriteHooks[Any], name: str, *, is_change: bool
+) -> WriteArguments | DeferredArguments:
+    """Return the arguments of a tool that writes values.
+
+    A form or a serializer that runs code of the site is created when it is first used.
+    """
+    key = declaration.lookup if is_change else None
+    columns = declaration.exposed.columns
+    files = [name for name, field in columns.items() if isinstance(field, FileField)]
+
+    def build() -> WriteArguments:
+        without = declaration.lookup.name if is_change else ""
+        inputs = _inputs(declaration, is_change=is_change, without=without)
+        if not is_change:
+            check_required_columns(declaration, inputs.properties)
+        return WriteArguments(name, key=key, inputs=inputs, files=files)
+
+    deferred = DeferredArguments(Deferred(build, what=name))
+    source = declaration.form or declaration.serializer
+    if isinstance(source, type) and runs_own_code(source, "__init__", "get_fields"):
+        return deferred
+    try:
+        return build()
+    except ImproperlyConfigured as exc:
+        if not isinstance(exc.__cause__, DatabaseError):
+            raise
+    except DatabaseError:
+        pass
+    # Before the tables exist.
+    return deferred
+
+
+def _inputs_of(arguments: WriteArguments | DeferredArguments) -> WriteInputs:
+    built: WriteArguments
+    built = arguments.source.get() if isinstance(arguments, DeferredArguments) else arguments
+    assert built.inputs is not None
+    return built.inputs
 
 
 def delete_tool(declaration: WriteHooks[Any]) -> Tool:
     """Return the tool that deletes an object."""
-    writer = ObjectWriter(declaration=declaration, tool=f"delete_{declaration.singular}")
+    name = f"delete_{declaration.singular}"
+    writer = ObjectWriter(declaration=declaration, tool=name)
+    arguments = WriteArguments(name, key=declaration.lookup, inputs=None)
     words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
-    return _tool(writer, "delete", writer.delete, words, destructive=True)
+    return _tool(writer, "delete", writer.delete, arguments, words, destructive=True)
 
 
 _DELETED: Schema = {
@@ -490,20 +552,20 @@ def _tool(
     writer: ObjectWriter,
     action: WriteAction,
     function: Callable[..., Any],
+    arguments: WriteArguments | DeferredArguments,
     words: str,
     **hints: Any,
 ) -> Tool:
-    declaration, inputs, name = writer.declaration, writer.inputs, writer.tool
-    key = None if action == "add" else declaration.lookup
-    columns = declaration.exposed.columns if inputs is not None else {}
-    files = [name for name, field in columns.items() if isinstance(field, FileField)]
+    declaration, name = writer.declaration, writer.tool
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
     return Tool(
         name=name,
         description=" ".join(part for part in (words, PREVIEWED, declaration.doc) if part),
         function=build_function(function, name=name),
-        arguments=WriteArguments(name, key=key, inputs=inputs, files=files),
-        output=TrustedOutput(_DELETED if inputs is None else _object_schema(declaration, inputs)),
+        arguments=arguments,
+        output=TrustedOutput(
+            _DELETED if writer.find_inputs is None else _object_schema(declaration, arguments)
+        ),
         dry_run=WriteDryRun(),
         # On another database, only the writer itself opens a transaction.
         atomic=True if on_default else None,
@@ -540,7 +602,9 @@ def _reader(declaration: WriteHooks[Any]) -> Any:
     return SerializerInputs
 
 
-def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
+def _object_schema(
+    declaration: WriteHooks[Any], arguments: WriteArguments | DeferredArguments
+) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.object_schema
     for name in (PREVIEW, "changes", NOT_SHOWN):
@@ -550,6 +614,8 @@ def _object_schema(declaration: WriteHooks[Any], inputs: WriteInputs) -> Schema:
                 "from fields, or remove the write tools."
             )
     properties = {**schema["properties"], PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
-    if hidden_fields(declaration, inputs.properties):
+    # What a form that is created later writes is not known.
+    is_deferred = isinstance(arguments, DeferredArguments)
+    if is_deferred or hidden_fields(declaration, _inputs_of(arguments).properties):
         properties[NOT_SHOWN] = _NOT_SHOWN
     return {"type": "object", "properties": properties}

@@ -15,15 +15,25 @@ from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from django.urls import get_script_prefix
 from django.utils.translation import override
 from rest_framework import mixins
 from rest_framework.generics import GenericAPIView
+from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
 from mcp_django.integrations.models.declaration import snake_case
+from mcp_django.integrations.site_requests import (
+    CallerRequest,
+    SiteRequest,
+    build_request,
+    superuser_context,
+)
 from mcp_django.protocol.text import did_you_mean
+from mcp_django.schema.deferred import runs_own_code
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
 # What a view raises if it uses its request, which does not exist yet.
@@ -85,9 +95,10 @@ class RestEndpoint:
         return method
 
     def prototype(self) -> Any:
-        """Return a view as it is during a request, but without the request.
+        """Return a view as it is during a request, with a request of a superuser.
 
-        REST framework's own schema generator uses such views.
+        REST framework's own schema generator uses such views. The request stands in for that of a
+        caller, and shows what a serializer has for anybody.
         """
         view: Any = self.view_class(**self.initkwargs)
         view.args, view.kwargs, view.request, view.format_kwarg = (), {}, None, None
@@ -95,10 +106,25 @@ class RestEndpoint:
         view.swagger_fake_view = True
         if self.is_viewset:
             view.action, view.action_map = self.action, {self.method: self.action}
+        with suppress(*NEEDS_REQUEST):
+            view.request = self._stand_in(view)
         return view
 
+    def _stand_in(self, view: Any) -> Any:
+        if not apps.is_installed("django.contrib.auth"):
+            return None
+        ctx = superuser_context(None)
+        sending = SiteRequest(method=self.method.upper(), path=get_script_prefix())
+        request = view.initialize_request(build_request(ctx, sending, CallerRequest))
+        request.user = ctx.user
+        return request
+
     def serializer(self) -> Any:
-        """Return the serializer of this action, or ``None`` if the view does not define it."""
+        """Return the serializer of this action, or ``None`` if the view does not define it.
+
+        Raises:
+            Exception: any exception of the site's code, which may need more than a request.
+        """
         view = self.prototype()
         if not isinstance(view, GenericAPIView):
             return None
@@ -106,10 +132,27 @@ class RestEndpoint:
             return None
         if self.is_extra and "serializer_class" in self.initkwargs:
             # Declared for this action, so it has priority over the view's get_serializer().
-            return self.initkwargs["serializer_class"]()
-        with suppress(*NEEDS_REQUEST):
-            return view.get_serializer()
-        return None
+            return self.initkwargs["serializer_class"](context=view.get_serializer_context())
+        own = ("get_serializer", "get_serializer_class")
+        if view.serializer_class is None and self.inherits_unchanged(GenericAPIView, *own):
+            return None
+        return view.get_serializer()
+
+    def make_serializer(self, serializer_class: Any) -> Any:
+        """Return a serializer that was declared for the tool, in the context that the view gives.
+
+        Raises:
+            Exception: any exception of the site's code.
+        """
+        view = self.prototype()
+        if isinstance(view, GenericAPIView):
+            return serializer_class(context=view.get_serializer_context())
+        return serializer_class(context={"request": view.request, "view": view})
+
+    def is_dynamic(self, declared: Any) -> bool:
+        """Return whether a serializer of the site runs its own code when it is created."""
+        found = declared or self._setting("serializer_class")
+        return isinstance(found, type) and _runs_own_code(found)
 
     def parsers(self) -> list[Any]:
         """Return the parsers of the view."""
@@ -162,6 +205,14 @@ class RestEndpoint:
 
     def _setting(self, name: str) -> Any:
         return self.initkwargs.get(name, getattr(self.view_class, name, None))
+
+
+def _runs_own_code(serializer_class: type[Any]) -> bool:
+    if runs_own_code(serializer_class, "__init__", "get_fields"):
+        return True
+    fields = getattr(serializer_class, "_declared_fields", {}).values()
+    nested = [getattr(field, "child", field) for field in fields]
+    return any(_runs_own_code(type(field)) for field in nested if isinstance(field, BaseSerializer))
 
 
 def _function_view(handler: Any) -> Callable[..., Any] | None:

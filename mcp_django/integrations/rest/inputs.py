@@ -85,6 +85,8 @@ class RestArguments:
         if CLEAR in taken:
             self._empty_values = {}
         taken |= {CLEAR} if self._empty_values else set()
+        self.media_type = "" if self.body_shape is None else media_type_of(endpoint)
+        """The media type of the body, empty if there is none."""
         self._names = {f"new_{name}" if name in taken else name: name for name in members}
         self._shape = self._whole_schema(members)
         self.json_schema = portable_input(self._shape)
@@ -103,7 +105,10 @@ class RestArguments:
             return None
         if serializer is None and self._endpoint.is_safe:
             return None
-        found = serializer() if serializer is not None else self._endpoint.serializer()
+        endpoint = self._endpoint
+        found = (
+            endpoint.serializer() if serializer is None else endpoint.make_serializer(serializer)
+        )
         if found is None:
             return None
         if not isinstance(found, serializers.Serializer):

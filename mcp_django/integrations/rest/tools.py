@@ -30,11 +30,12 @@ from mcp_django.integrations.rest.endpoints import (
     viewset_endpoints,
     viewset_tool_name,
 )
-from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
+from mcp_django.integrations.rest.inputs import RestArguments
 from mcp_django.integrations.rest.routing import Routes
 from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import SerializerOutput
+from mcp_django.schema.deferred import Deferred, DeferredArguments
 from mcp_django.schema.django_forms import constant_schema, key_schema
 from mcp_django.schema.portable import LARGE_INTEGER, SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
@@ -85,14 +86,29 @@ def _rest_tool(
         ImproperlyConfigured: it cannot be called with arguments; the message says what to write.
     """
     fixed = _fixed_kwargs(endpoint, options)
-    arguments = RestArguments(
-        endpoint,
-        url_kwargs=options.url_kwargs,
-        fixed=fixed,
-        serializer=serializer,
-        input_schema=input_schema,
-    )
-    schema = output_schema(endpoint)
+
+    def build() -> RestArguments:
+        return RestArguments(
+            endpoint,
+            url_kwargs=options.url_kwargs,
+            fixed=fixed,
+            serializer=serializer,
+            input_schema=input_schema,
+        )
+
+    arguments: RestArguments | DeferredArguments
+    arguments = DeferredArguments(Deferred(build, what=str(endpoint)))
+    is_dynamic = endpoint.is_dynamic(serializer)
+    if not is_dynamic:
+        try:
+            arguments = build()
+        except ImproperlyConfigured:
+            raise
+        except Exception:  # noqa: BLE001 - of the site
+            # Code of the site, perhaps before its tables exist: it is tried again when it is used.
+            is_dynamic = True
+    # What depends on code of the site is not certain.
+    schema = None if is_dynamic else output_schema(endpoint)
     call = RestCall(
         endpoint,
         arguments,
@@ -103,7 +119,6 @@ def _rest_tool(
         ),
         fixed=fixed,
         version=options.version,
-        media_type=media_type_of(endpoint) if arguments.body_shape is not None else "",
     )
     return Tool(
         name=name,

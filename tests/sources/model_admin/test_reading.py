@@ -16,7 +16,8 @@ from django.utils.html import format_html
 
 from mcp_django import MCPServer
 from mcp_django.checks import components
-from mcp_django.integrations.admin_actions import admin_request, superuser_context
+from mcp_django.integrations.admin_actions import admin_request
+from mcp_django.integrations.site_requests import superuser_context
 from mcp_django.test import MCPClient
 from tests.sources.model_admin.desk import OrderAdmin, clerk, client, server, site
 from tests.sources.models.building import order

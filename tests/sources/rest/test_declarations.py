@@ -113,11 +113,11 @@ def test_a_view_that_takes_raw_files_is_refused(server: MCPServer) -> None:
         server.register_api_view(Raw, methods=["put"], serializer=FeedbackSerializer)
 
 
-def test_a_serializer_that_depends_on_the_request_has_to_be_named(
+def test_a_serializer_that_depends_on_the_request_is_that_of_a_superuser_or_named(
     server: MCPServer, client_of: Caller
 ) -> None:
     server.register_api_view(odd.RequestDependent, methods=["post"], name="bare")
-    assert server.tools["bare"].arguments.json_schema["properties"] == {}
+    assert "word" in server.tools["bare"].arguments.json_schema["properties"]
     server.register_api_view(
         odd.RequestDependent, methods=["post"], name="told", serializer=FeedbackSerializer
     )

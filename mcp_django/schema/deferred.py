@@ -1,0 +1,197 @@
+"""Argument schemas that are built when they are first used.
+
+A form or a serializer of the site may run any code when it is created: it may query tables that do
+not exist before `migrate`, or read a request that does not exist before a call. So its schema is
+built for the first list, call or check. If that fails, the component is left out of lists, calls
+say that it is not available, and the system check, `mcp inspect` and the admin give the reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
+from django.db import connections, transaction
+
+from mcp_django.exceptions import ToolError
+from mcp_django.schema.arguments import ArgumentSource, invalid_argument
+from mcp_django.schema.structure import Schema
+
+logger = logging.getLogger("mcp_django")
+
+T = TypeVar("T")
+
+MAX_AGE = 60.0
+"""Seconds after which a schema is built again: its fields may be rows of the site."""
+RETRY_AFTER = 5.0
+"""Seconds after which a schema that could not be built is tried again."""
+
+_NOTHING: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class Deferred(Generic[T]):
+    """A value that is built when it is first used, and again after `MAX_AGE` seconds.
+
+    The component that it belongs to owns it. Threads share the value, and one at a time builds it;
+    a forked child keeps it.
+    """
+
+    def __init__(self, build: Callable[[], T], *, what: str) -> None:
+        self._build = build
+        self._what = what
+        self._value: T | None = None
+        self._problem = ""
+        self._exception: Exception | None = None
+        self._expires = 0.0
+        self._version = 0
+        self.renew_lock()
+        _all_deferred.add(self)
+
+    def renew_lock(self) -> None:
+        """Set the lock of building, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> object:
+        """What a schema depends on: the same as long as the value is current and unchanged."""
+        return self._version, time.monotonic() < self._expires
+
+    @property
+    def problem(self) -> str:
+        """Why the value cannot be built; empty if it can. It is built if necessary."""
+        self._refresh()
+        return self._problem
+
+    @property
+    def exception(self) -> Exception | None:
+        """What was raised instead of the value, if anything. It is built if necessary."""
+        self._refresh()
+        return self._exception
+
+    def get(self) -> T:
+        """Return the value.
+
+        Raises:
+            ToolError: it cannot be built; the reason is logged.
+        """
+        self._refresh()
+        if self._problem or self._value is None:
+            raise ToolError(
+                f"{self._what} is not available, because of an error of this site. It was logged."
+            )
+        return self._value
+
+    def _refresh(self) -> None:
+        if time.monotonic() < self._expires:
+            return
+        with self._lock:
+            if time.monotonic() < self._expires:
+                return
+            exception: Exception | None = None
+            problem, value = "", None
+            try:
+                with _savepoints():
+                    value = self._build()
+            except SynchronousOnlyOperation:
+                # On an event loop, where it may not query the database; a thread builds it.
+                return
+            except ImproperlyConfigured as exc:
+                exception, problem = exc, str(exc)
+            except Exception as exc:
+                exception, problem = exc, f"{type(exc).__name__}: {exc}"
+                if problem != self._problem:
+                    logger.exception("%s cannot be described and is left out.", self._what)
+            if problem != self._problem or _schema_of(value) != _schema_of(self._value):
+                self._version += 1
+            self._value, self._problem, self._exception = value, problem, exception
+            self._expires = time.monotonic() + (RETRY_AFTER if problem else MAX_AGE)
+
+
+_all_deferred: WeakSet[Deferred[Any]] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for deferred in _all_deferred:
+        deferred.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _schema_of(value: Any) -> Any:
+    return getattr(value, "json_schema", None)
+
+
+def _savepoints() -> ExitStack:
+    """Return a context in which a failed statement leaves open transactions usable."""
+    stack = ExitStack()
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            stack.enter_context(transaction.atomic(using=connection.alias))
+    return stack
+
+
+class DeferredArguments:
+    """Arguments whose schema is built when it is first used."""
+
+    def __init__(self, source: Deferred[Any]) -> None:
+        self.source = source
+
+    @property
+    def json_schema(self) -> Schema:
+        """The schema to publish; that of no arguments if it cannot be built."""
+        try:
+            return self._built.json_schema
+        except ToolError:
+            return _NOTHING
+
+    @property
+    def problem(self) -> str:
+        """Why the arguments cannot be described; empty if they can."""
+        return self.source.problem
+
+    def schema_state(self) -> object:
+        """Return what else the schema depends on; an equal result means an equal schema."""
+        return self.source.state
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return keyword arguments for the function.
+
+        Raises:
+            InvalidArguments: the arguments are not valid, or cannot be described.
+        """
+        try:
+            source = self._built
+        except ToolError as exc:
+            raise invalid_argument("", str(exc)) from exc
+        return source.parse(raw)
+
+    @property
+    def _built(self) -> ArgumentSource:
+        built: ArgumentSource = self.source.get()
+        return built
+
+
+_LIBRARIES = ("django.", "rest_framework.", "mcp_django.")
+
+
+def runs_own_code(cls: type, *methods: str) -> bool:
+    """Return whether a class or a base of it that is not a library's overrides one of the methods.
+
+    Libraries here are this package, Django and REST framework, whose forms and serializers run no
+    query when they are created.
+    """
+    for base in inspect.getmro(cls):
+        if base is object or base.__module__.startswith(_LIBRARIES):
+            continue
+        if any(name in vars(base) for name in methods):
+            return True
+    return False
