@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -432,6 +432,67 @@ def test_a_database_that_does_not_reject_writes_is_found(monkeypatch: pytest.Mon
     kept.tool("writes")(described)
     kept.tool("trusted", read_only=True, enforce=False)(described)
     assert ids(components.check_read_only_databases(None)) == []
+
+
+class DryRun:
+    """A dry run."""
+
+    def is_dry_run(self, arguments: Any) -> bool:
+        """Return whether it is one."""
+        return False
+
+    def to_dry_run(self, arguments: Any) -> Any:
+        """Return its arguments."""
+        return arguments
+
+
+REALTIME = "haystack.signals.RealtimeSignalProcessor"
+ELASTIC = "django_elasticsearch_dsl.signals"
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("app", "values", "expected"),
+    [
+        ("haystack", {"HAYSTACK_SIGNAL_PROCESSOR": REALTIME}, ["W027"]),
+        ("haystack", {"HAYSTACK_SIGNAL_PROCESSOR": "haystack.signals.BaseSignalProcessor"}, []),
+        ("haystack", {}, []),
+        ("django_elasticsearch_dsl", {}, ["W027"]),
+        ("django_elasticsearch_dsl", {"ELASTICSEARCH_DSL_AUTOSYNC": False}, []),
+        (
+            "django_elasticsearch_dsl",
+            {"ELASTICSEARCH_DSL_SIGNAL_PROCESSOR": f"{ELASTIC}.CelerySignalProcessor"},
+            [],
+        ),
+        ("django_opensearch_dsl", {}, ["W027"]),
+        ("algoliasearch_django", {}, ["W027"]),
+        ("wagtail.search", {}, []),
+        ("wagtail.search", {"WAGTAILSEARCH_BACKENDS": {"default": {"BACKEND": "x"}}}, ["W027"]),
+        (
+            "wagtail.search",
+            {"WAGTAILSEARCH_BACKENDS": {"default": {"BACKEND": "x", "AUTO_UPDATE": False}}},
+            [],
+        ),
+        ("wagtail.contrib.frontend_cache", {}, []),
+        ("wagtail.contrib.frontend_cache", {"WAGTAILFRONTENDCACHE": {"cdn": {}}}, ["W027"]),
+        ("another", {"HAYSTACK_SIGNAL_PROCESSOR": REALTIME}, []),
+    ],
+)
+def test_an_index_that_previews_reach_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    app: str,
+    values: dict[str, Any],
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(components.apps, "is_installed", lambda name: name == app)
+    for name, value in values.items():
+        setattr(settings, name, value)
+    kept = open_to_all()
+    kept.tool("plain")(described)
+    assert ids(components.check_previews(None)) == []
+    kept.add(replace(kept.tools["plain"], name="previewed", dry_run=DryRun()))
+    assert ids(components.check_previews(None)) == expected
 
 
 @pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])

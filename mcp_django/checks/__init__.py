@@ -42,6 +42,8 @@ ALL = _skip_all_if_settings_invalid(
     components.check_views,
     components.check_left_out,
     components.check_uri_schemes,
+    components.check_missing_columns,
+    components.check_previews,
     site.check_scopes,
     site.check_resource_urls,
     site.check_can_connect,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ from mcp_django.execution.handlers.prompts import describe as describe_prompt
 from mcp_django.execution.handlers.resources import describe_template
 from mcp_django.execution.handlers.tools import describe_tool
 from mcp_django.execution.query_limits import ENFORCEMENT_BY_VENDOR
+from mcp_django.integrations.models.write_forms import possibly_missing_columns
 from mcp_django.overrides.state import shares_skill_override
 from mcp_django.protocol.projection import encode_entries
 from mcp_django.protocol.revisions import LATEST
@@ -273,6 +274,75 @@ def check_admin_sources(declaration: Any) -> Iterator[Problem]:
     hint = "Add it to fields= of register_admin() if callers may see it, or ignore this."
     for one in getattr(declaration, "left_out", ()):
         yield f"{declaration}: {one}.", hint
+
+
+@system_check(checks.Info, "mcp_django.I003", each=lambda server: server.registry.declarations)
+def check_missing_columns(declaration: Any) -> Iterator[Problem]:
+    """I003: create does not set columns that the model requires, unless it sets them itself."""
+    if "create" not in getattr(declaration, "tools", ()):
+        return
+    if names := possibly_missing_columns(declaration):
+        hint = (
+            "If save() or clean() of the model sets it, ignore this. Otherwise each call fails: "
+            "set it in perform_create, add it to write_fields, or remove 'create' from tools."
+        )
+        listed = ", ".join(map(repr, names))
+        model = declaration.model.__name__
+        yield f"{declaration}: create does not set {listed}, which {model} requires.", hint
+
+
+@system_check(checks.Warning, "mcp_django.W027")
+def check_previews() -> Iterator[Problem]:
+    """W027: previews of writes reach a search index or a cache outside of the database."""
+    if not any(tool.dry_run is not None for server in all_servers() for tool in _tools(server)):
+        return
+    for what, is_used in _OUTSIDE.items():
+        if is_used():
+            hint = (
+                "Set preview = False on the classes of models that it indexes, or let it work in "
+                "transaction.on_commit or in a task."
+            )
+            yield f"A preview saves and rolls back, but {what} does not roll back.", hint
+
+
+def _has_processor(app: str, setting: str, default: str = "") -> bool:
+    """Return whether an app is installed whose signal processor works at once."""
+    named = str(getattr(settings, setting, default))
+    return apps.is_installed(app) and "realtime" in named.lower()
+
+
+def _has_search_service() -> bool:
+    backends = getattr(settings, "WAGTAILSEARCH_BACKENDS", {})
+    return apps.is_installed("wagtail.search") and any(
+        ".database" not in str(backend.get("BACKEND", "")) and backend.get("AUTO_UPDATE", True)
+        for backend in backends.values()
+    )
+
+
+_OUTSIDE: dict[str, Callable[[], bool]] = {
+    "the index of django-haystack": lambda: _has_processor("haystack", "HAYSTACK_SIGNAL_PROCESSOR"),
+    "the index of django-elasticsearch-dsl": lambda: (
+        getattr(settings, "ELASTICSEARCH_DSL_AUTOSYNC", True)
+        and _has_processor(
+            "django_elasticsearch_dsl",
+            "ELASTICSEARCH_DSL_SIGNAL_PROCESSOR",
+            "RealTimeSignalProcessor",
+        )
+    ),
+    "the index of django-opensearch-dsl": lambda: (
+        getattr(settings, "OPENSEARCH_DSL_AUTOSYNC", True)
+        and _has_processor(
+            "django_opensearch_dsl", "OPENSEARCH_DSL_SIGNAL_PROCESSOR", "RealTimeSignalProcessor"
+        )
+    ),
+    "the index of algoliasearch-django": lambda: apps.is_installed("algoliasearch_django"),
+    "Wagtail's search service": _has_search_service,
+    "Wagtail's front-end cache": lambda: (
+        apps.is_installed("wagtail.contrib.frontend_cache")
+        and bool(getattr(settings, "WAGTAILFRONTENDCACHE", {}))
+    ),
+}
+"""What works at once when an object is saved, by how a sentence names it."""
 
 
 @system_check(checks.Info, "mcp_django.I002", each=_components)

@@ -501,6 +501,7 @@ def register_admin(
     name: str = "",
     plural: str = "",
     key: str = "",
+    preview: bool | None = None,
     uri: str | None = None,
     scopes: Sequence[str] = (),
 ) -> None:
@@ -530,6 +531,7 @@ def register_admin(
         "name": name,
         "plural": plural,
         "key": key,
+        "preview": preview,
         "uri": uri,
         "scopes": scopes,
     }

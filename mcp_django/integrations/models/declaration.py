@@ -304,9 +304,11 @@ class WriteHooks(ModelComponents[M]):
     transaction is rolled back.
 
     The hooks run within the transaction, also in a preview: side effects that a preview must not
-    have belong in ``transaction.on_commit``.
+    have belong in ``transaction.on_commit``. With ``preview = False`` there are no previews, for
+    models whose signals reach outside of the database at once, such as a search index.
     """
 
+    preview: bool = True
     write_fields: Sequence[str] | None = None
     form: type[Any] | None = None
     serializer: type[Any] | None = None

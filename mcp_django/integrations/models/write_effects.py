@@ -8,6 +8,7 @@ email, a file, a job that a signal enqueues immediately) do happen: as documente
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,8 @@ from mcp_django.integrations.models.columns import has_own_manager
 from mcp_django.schema.arguments import MISSING, ValidationProblem
 from mcp_django.schema.problems import enum_rule, type_rule
 from mcp_django.schema.structure import Schema
+
+logger = logging.getLogger("mcp_django")
 
 WRITE = re.compile(
     r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
@@ -120,8 +123,12 @@ _BY_FORMAT = {
 }
 
 
-# The message must not reveal the field or its value.
+# The messages must not reveal the field or its value.
 _HIDDEN = "not allowed because of a value that you may not see"
+_MISSING = (
+    "the site requires a value that this tool does not send; only its developers can add it, and "
+    "the error was logged"
+)
 
 
 class OtherFieldError(ValidationError):
@@ -174,7 +181,15 @@ def _other_field_problem(
     name: str, error: ValidationError, known: Collection[str]
 ) -> ValidationProblem:
     if name and name not in known:
-        return ValidationProblem(path="", message=_HIDDEN)
+        # The log of the site is for its developers.
+        logger.warning(
+            "A write was rejected because of %r, which its tool neither shows nor writes (%s): %s",
+            name,
+            error.code or "invalid",
+            " ".join(error.messages),
+        )
+        is_missing = error.code in {"required", "null", "blank"}
+        return ValidationProblem(path="", message=_MISSING if is_missing else _HIDDEN)
     return ValidationProblem(path=name, message=_error_message(error, None, {}, known))
 
 

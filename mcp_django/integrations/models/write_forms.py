@@ -468,6 +468,18 @@ def check_required_columns(declaration: WriteHooks[Any], written: Iterable[str])
         )
 
 
+def possibly_missing_columns(declaration: WriteHooks[Any]) -> list[str]:
+    """Return required columns that ``create`` does not set, if the model itself may set them.
+
+    A model with its own ``save`` or ``clean`` may do so, or each call fails.
+    """
+    is_made_here = not (declaration.form or declaration.serializer or declaration.inputs_class)
+    has_hook = declaration.is_overridden("perform_create")
+    if not is_made_here or has_hook or not _has_custom_save(declaration.model):
+        return []
+    return [field.name for field in _unwritten(declaration.model, writable_fields(declaration))]
+
+
 def missing_columns(model: type[Model], written: Iterable[str]) -> list[Field[Any, Any]]:
     """Return the required columns that are not written; none if the model may set them itself."""
     return [] if _has_custom_save(model) else list(_unwritten(model, written))

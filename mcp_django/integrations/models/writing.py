@@ -140,7 +140,13 @@ class WriteArguments:
     """Parses the arguments of a write tool; the function gets one ``call``."""
 
     def __init__(
-        self, of: str, *, key: Key | None, inputs: WriteInputs | None, files: Collection[str] = ()
+        self,
+        of: str,
+        *,
+        key: Key | None,
+        inputs: WriteInputs | None,
+        files: Collection[str] = (),
+        has_preview: bool = True,
     ) -> None:
         self.inputs = inputs
         self._key = key
@@ -148,7 +154,7 @@ class WriteArguments:
         # Files that are shown but cannot be written have an error message of their own.
         self._files = [name for name in files if name not in written]
         emptiable = inputs.emptiable if inputs is not None and key is not None else []
-        self._head = build_arguments(of, _head(key, emptiable))
+        self._head = build_arguments(of, _head(key, emptiable, has_preview=has_preview))
         head = self._head.json_schema
         own = dict(head["properties"])
         last = {name: own.pop(name) for name in (CLEAR, PREVIEW) if name in own}
@@ -193,7 +199,7 @@ class WriteArguments:
             key=read[self._key.name] if self._key is not None else None,
             values=values,
             clear=tuple(dict.fromkeys(read.get(CLEAR, ()))),
-            preview=read[PREVIEW],
+            preview=read.get(PREVIEW, False),
         )
         return {"call": call}
 
@@ -208,7 +214,9 @@ class WriteArguments:
             yield ValidationProblem(path=self._key.name, message="is required")
 
 
-def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, GeneratedArgument]:
+def _head(
+    key: Key | None, emptiable: Sequence[str], *, has_preview: bool
+) -> dict[str, GeneratedArgument]:
     """Return the arguments that are not values of fields."""
     named: dict[str, GeneratedArgument] = {}
     if key is not None:
@@ -219,11 +227,12 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, GeneratedArgum
             description="Fields to empty.",
             default=[],
         )
-    named[PREVIEW] = GeneratedArgument(
-        annotation=bool,
-        description="True: return what would change, and change nothing.",
-        default=False,
-    )
+    if has_preview:
+        named[PREVIEW] = GeneratedArgument(
+            annotation=bool,
+            description="True: return what would change, and change nothing.",
+            default=False,
+        )
     return named
 
 
@@ -500,7 +509,8 @@ def _written_arguments(
         inputs = _inputs(declaration, is_change=is_change, without=without)
         if not is_change:
             check_required_columns(declaration, inputs.properties)
-        return WriteArguments(name, key=key, inputs=inputs, files=files)
+        has_preview = declaration.preview
+        return WriteArguments(name, key=key, inputs=inputs, files=files, has_preview=has_preview)
 
     deferred = DeferredArguments(Deferred(build, what=name))
     source = declaration.form or declaration.serializer
@@ -528,7 +538,9 @@ def delete_tool(declaration: WriteHooks[Any]) -> Tool:
     """Return the tool that deletes an object."""
     name = f"delete_{declaration.singular}"
     writer = ObjectWriter(declaration=declaration, tool=name)
-    arguments = WriteArguments(name, key=declaration.lookup, inputs=None)
+    arguments = WriteArguments(
+        name, key=declaration.lookup, inputs=None, has_preview=declaration.preview
+    )
     words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
     return _tool(writer, "delete", writer.delete, arguments, words, destructive=True)
 
@@ -542,9 +554,11 @@ _DELETED: Schema = {
             "description": "How many objects of each model lost their reference to them.",
         },
         AT_LEAST: {"type": "boolean", "description": "True: these are minimums; more is deleted."},
-        PREVIEW: _IS_PREVIEW,
-        "cascade": {**_COUNTS, "description": "In a preview: what would be deleted."},
     },
+}
+_PREVIEWED_DELETION: Schema = {
+    PREVIEW: _IS_PREVIEW,
+    "cascade": {**_COUNTS, "description": "In a preview: what would be deleted."},
 }
 
 
@@ -558,15 +572,20 @@ def _tool(
 ) -> Tool:
     declaration, name = writer.declaration, writer.tool
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
+    if writer.find_inputs is not None:
+        schema = _object_schema(declaration, arguments)
+    else:
+        more = _PREVIEWED_DELETION if declaration.preview else {}
+        schema = {**_DELETED, "properties": {**_DELETED["properties"], **more}}
     return Tool(
         name=name,
-        description=" ".join(part for part in (words, PREVIEWED, declaration.doc) if part),
+        description=" ".join(
+            part for part in (words, PREVIEWED * declaration.preview, declaration.doc) if part
+        ),
         function=build_function(function, name=name),
         arguments=arguments,
-        output=TrustedOutput(
-            _DELETED if writer.find_inputs is None else _object_schema(declaration, arguments)
-        ),
-        dry_run=WriteDryRun(),
+        output=TrustedOutput(schema),
+        dry_run=WriteDryRun() if declaration.preview else None,
         # On another database, only the writer itself opens a transaction.
         atomic=True if on_default else None,
         **declaration.access(action),
@@ -584,7 +603,7 @@ def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "")
         declaration.refuse(
             f"no field can be written except {without!r}, which identifies the object."
         )
-    for name in (PREVIEW, CLEAR):
+    for name in (PREVIEW, CLEAR) if declaration.preview else (CLEAR,):
         if name in inputs.properties:
             declaration.refuse(
                 f"{name!r} is a field to write and also an argument of every write tool; leave it "
@@ -607,6 +626,8 @@ def _object_schema(
 ) -> Schema:
     """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.object_schema
+    if not declaration.preview:
+        return {"type": "object", "properties": schema["properties"]}
     for name in (PREVIEW, "changes", NOT_SHOWN):
         if name in schema["properties"]:
             declaration.refuse(

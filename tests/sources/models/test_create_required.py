@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 from django.test.utils import isolate_apps
 
+from mcp_django.checks import components as checks
 from tests.sources.models.building import customer
 from tests.sources.models.writers import ORDER, PLACED, server_of, tool, writer
 from tests.sources.shop.models import Customer, Order, Product
@@ -17,7 +18,10 @@ from tests.sources.shop.models import Customer, Order, Product
 pytestmark = pytest.mark.django_db
 
 NEW = ["create"]
-HIDDEN = "not allowed because of a value that you may not see"
+MISSING = (
+    "the site requires a value that this tool does not send; only its developers can add it, and "
+    "the error was logged"
+)
 
 
 def with_hook(**values: Any) -> dict[str, Any]:
@@ -108,10 +112,16 @@ def test_a_hook_that_leaves_a_shown_column_empty_is_told_by_name() -> None:
     assert not Customer.objects.exists()
 
 
-def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it() -> None:
+def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     client = writer(Customer, fields=["email"], tools=NEW, **with_hook(name=""))
     result = client.call_tool("create_customer", {"email": "a@shop.test"}, check=False)
-    assert (result.is_error, result.text) == (True, HIDDEN)
+    assert (result.is_error, result.text) == (True, MISSING)
+    (record,) = [one for one in caplog.records if one.name == "mcp_django"]
+    assert "because of 'name', which its tool neither shows nor writes (required)" in (
+        record.getMessage()
+    )
     assert not Customer.objects.exists()
 
 
@@ -119,7 +129,7 @@ def test_a_hook_that_leaves_a_hidden_column_empty_is_told_without_it() -> None:
     ("fields", "words"),
     [
         (["number", "placed_at", "customer"], "customer: is required"),
-        (["number", "placed_at"], HIDDEN),
+        (["number", "placed_at"], MISSING),
     ],
 )
 def test_what_the_database_misses_is_named_where_it_is_shown(fields: list[str], words: str) -> None:
@@ -195,3 +205,18 @@ def test_a_wrong_name_of_the_key_is_told_with_the_right_one() -> None:
     assert result.text.endswith("\nnumber: is required")
     named = client.call_tool("update_order", {"number": "N1", "id": 2}, check=False)
     assert "is required" not in named.text
+
+
+def test_a_create_that_may_never_work_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clean(self: Customer) -> None:
+        """Set nothing."""
+
+    monkeypatch.setattr(Customer, "clean", clean)
+    server = server_of(Customer, fields=["email"], tools=NEW)
+    (note,) = [one for one in checks.check_missing_columns(None) if one.obj is server]
+    assert note.id == "mcp_django.I003"
+    assert "create does not set 'name', which Customer requires" in note.msg
+    hooked = server_of(Customer, fields=["email"], tools=NEW, **with_hook(name="x"))
+    read = server_of(Customer, fields=["email"], tools=["list"])
+    noted = {one.obj for one in checks.check_missing_columns(None)}
+    assert not {hooked, read} & noted

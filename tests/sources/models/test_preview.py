@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django import forms
+from django.contrib import admin
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
+from mcp_django import MCPServer
 from mcp_django.test import MCPClient
 from tests.sources.models.building import customer, line, order, product
 from tests.sources.models.writers import KEPT, ORDER, PLACED, may_all, server_of, tool, writer
@@ -195,3 +200,58 @@ def test_a_preview_needs_the_permission_to_write() -> None:
     order("N1")
     client = MCPClient(server=server_of(Order, fields=ORDER), user=may_all(OrderLine))
     assert client.list_tools() == []
+
+
+# --- without previews
+
+
+def test_a_class_may_have_no_previews() -> None:
+    order("N1")
+    client = writer(Order, user=may_all(Order), fields=ORDER, preview=False)
+    for name in ("create_order", "update_order", "delete_order"):
+        found = tool(client, name)
+        assert "preview" not in str(found)
+        refused = client.call_tool(name, {"number": "N1", "preview": True}, check=False)
+        assert 'unknown argument "preview"' in refused.text
+    changed = client.call_tool("update_order", {"number": "N1", "note": "x"})
+    assert changed.structured["note"] == "x"
+    assert client.call_tool("delete_order", {"number": "N1"}).structured == {
+        "deleted": {"shop.Order": 1}
+    }
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_form_may_have_a_field_named_preview_where_there_are_none(*, preview: bool) -> None:
+    class NoteForm(forms.ModelForm):  # type: ignore[type-arg]
+        """With a field of this name."""
+
+        preview = forms.CharField(required=False)
+
+        class Meta:
+            """Its model."""
+
+            model = Order
+            fields = ("note",)
+
+    options = {"fields": ORDER, "form": NoteForm, "tools": KEPT, "preview": preview}
+    if preview:
+        with pytest.raises(ImproperlyConfigured, match="'preview' is a field to write and also"):
+            writer(Order, **options)
+    else:
+        order("N1")
+        call = {"number": "N1", "note": "x", "preview": "y"}
+        assert not writer(Order, **options).call_tool("update_order", call).is_error
+
+
+def test_the_tools_of_an_admin_may_have_no_previews() -> None:
+    class OrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        """An admin."""
+
+        list_display = ["number", "note"]
+        fields = ["note"]
+
+    own = AdminSite(name="desk")
+    own.register(Order, OrderAdmin)
+    server = MCPServer("desk")
+    server.register_admin(Order, site=own, tools=["update"], preview=False)
+    assert "preview" not in str(server.tools["update_order"].arguments.json_schema)
