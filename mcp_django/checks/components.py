@@ -256,16 +256,34 @@ def check_views(component: Component) -> Iterator[Problem]:
         yield f"The {component}: {problem}", hint
 
 
-@system_check(checks.Warning, "mcp_django.W026", each=_components)
-def check_left_out(component: Component) -> Iterator[Problem]:
-    """W026: a form or serializer of the site cannot be created, so a tool is left out of lists."""
-    if problem := component.problem:
-        hint = (
-            "Make it possible to create the form or the serializer without a caller (the request "
-            "is that of a superuser, and view.swagger_fake_view is true), or run migrate if tables "
-            "are missing. It is tried again while the site runs."
+def check_left_out(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """W026: a form or serializer of the site cannot be created, so a tool is left out of lists.
+
+    Errors of the database are reported by ``check --database`` and ``migrate`` alone.
+    """
+    hint = (
+        "Make it possible to create the form or the serializer without a caller (the request is "
+        "that of a superuser, and view.swagger_fake_view is true), or run migrate if tables are "
+        "missing. It is tried again while the site runs."
+    )
+    return [
+        checks.Warning(
+            f"The {component} is left out of lists: {problem}",
+            hint=hint,
+            obj=server,
+            id="mcp_django.W026",
         )
-        yield f"The {component} is left out of lists: {problem}", hint
+        for server in all_servers()
+        for component in server.registry
+        if (problem := component.problem)
+        and (databases or not isinstance(_exception_of(component), DatabaseError))
+    ]
+
+
+def _exception_of(component: Component) -> Exception | None:
+    return getattr(getattr(component, "arguments", None), "exception", None)
 
 
 @system_check(checks.Info, "mcp_django.I001", each=lambda server: server.registry.declarations)

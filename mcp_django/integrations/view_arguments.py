@@ -380,6 +380,11 @@ class ViewArguments:
         # Published as far as it is declared; the system check reports it.
         return "" if isinstance(deferred.exception, ImproperlyConfigured) else deferred.problem
 
+    @property
+    def exception(self) -> Exception | None:
+        """What was raised when they were built, if anything."""
+        return self._deferred.exception
+
     def schema_state(self) -> object:
         """Return what else the schema depends on; an equal result means an equal schema."""
         if not (self.is_published and apps.ready):

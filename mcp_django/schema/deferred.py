@@ -158,6 +158,11 @@ class DeferredArguments:
         """Why the arguments cannot be described; empty if they can."""
         return self.source.problem
 
+    @property
+    def exception(self) -> Exception | None:
+        """What was raised when they were built, if anything."""
+        return self.source.exception
+
     def schema_state(self) -> object:
         """Return what else the schema depends on; an equal result means an equal schema."""
         return self.source.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,10 +75,12 @@ def test_the_form_is_not_created_when_its_tool_is_declared(monkeypatch: Any) -> 
 
 
 def test_fields_that_are_rows_are_those_of_now(monkeypatch: Any) -> None:
-    monkeypatch.setattr(deferred, "MAX_AGE", -1.0)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
     client = moving()
     assert "is_red" not in tool(client, "update_product")["inputSchema"]["properties"]
     Tag.objects.create(word="red")
+    clock.now += deferred.MAX_AGE + 1
     assert "is_red" in tool(client, "update_product")["inputSchema"]["properties"]
 
 
@@ -133,7 +136,8 @@ def test_an_admin_that_needs_missing_tables_is_left_out_until_they_exist(monkeyp
                 raise OperationalError("no such table: shop_tag")
             return super().get_form(request, obj, **kwargs)
 
-    monkeypatch.setattr(deferred, "RETRY_AFTER", -1.0)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
     own = AdminSite(name="desk")
     own.register(Product, Moved)
     server = MCPServer("desk")
@@ -141,4 +145,5 @@ def test_an_admin_that_needs_missing_tables_is_left_out_until_they_exist(monkeyp
     client = MCPClient(server=server, user=person("root", is_staff=True, is_superuser=True))
     assert [one["name"] for one in client.list_tools()] == ["list_products"]
     monkeypatch.setattr(Moved, "is_migrated", True)
+    clock.now += deferred.RETRY_AFTER + 1
     assert "name" in tool(client, "update_product")["inputSchema"]["properties"]
