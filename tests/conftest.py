@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp_django.storage.call_rows import CallLog
 
 # These sites have their own settings; their packages document how to run them.
-SITES = ["audit", "awkward"]
+SITES = ["audit", "awkward", "sites"]
 SETTINGS = os.environ.get("DJANGO_SETTINGS_MODULE", "")
 collect_ignore = [site for site in SITES if not SETTINGS.startswith(f"tests.{site}.")]
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FIGURES = {
     # Python files, without migrations.
-    "files": 284,
+    "files": 285,
     # Modules of the package that a function imports when it runs.
     "imports inside functions": 30,
     # Names that two modules have; so does an __init__ with more than an export.

@@ -38,7 +38,7 @@ _ASKED = (
 )
 _SHOWN = (
     *("assertion", "authorization", "bearer", "cookies?", "credentials?", "digest", "hash", "jwt"),
-    *("nonce", "otp", "passcode", "passwords", "pin", "pwd", "salt", "secrets", "seed"),
+    *("nonce", "otp", "pass$", "passcode", "passwords", "pin", "pwd", "salt", "secrets", "seed"),
     *("signature", "ssn", "tokens", "totp", "verifier"),
     *("access key", "access token", "api keys", "auth key", "auth token", "encryption key"),
     *("recovery code", "refresh token", "reset key", "security code", "session data"),

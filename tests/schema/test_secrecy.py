@@ -109,7 +109,17 @@ def test_types_that_ask_for_secrets_are_refused(declared: Any) -> None:
 
 
 HIDDEN_NAMES = (
-    *("password", "new_pin", "OTP", "passcode", "totpCode", "salt", "ssn", "Authorization"),
+    *(
+        "password",
+        "new_pin",
+        "OTP",
+        "passcode",
+        "email_box_pass",
+        "totpCode",
+        "salt",
+        "ssn",
+        "Authorization",
+    ),
     *("recovery_code", "securityCode", "tokens", "credentials", "session_key", "apiKey"),
 )
 SHOWN_NAMES = ("pinned", "spin", "state", "code", "zip_code", "key", "hashtag", "token_count")

@@ -1,0 +1,1 @@
+"""A site with django-helpdesk, whose forms and serializers have a field for each custom field."""

@@ -1,0 +1,12 @@
+"""The addresses of the site."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("mcp_django.urls")),
+    path("helpdesk/", include("helpdesk.urls")),
+]

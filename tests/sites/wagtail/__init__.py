@@ -1,0 +1,1 @@
+"""A site with Wagtail's pages, and with trees of django-treebeard and django-mptt."""
