@@ -1,4 +1,4 @@
-# Sourced. Installs what the browser tests need: Chromium on PATH, axe-core and a theme of the admin
+# Sourced. Installs what the browser tests need: Chromium on PATH, axe-core and themes of the admin
 # in the cache. Missing programs are reported, and the tests that need them are skipped or fail.
 export CACHE=${CACHE:-$PWD/.ci/cache}
 
@@ -26,13 +26,13 @@ else
     echo "-- axe-core is missing: the pages are not tested for accessibility"
 fi
 
-unfold=$CACHE/unfold
-if [ ! -d "$unfold/unfold" ]; then
-    # Outside the virtual environment, so that other tests do not import it.
-    .venv/bin/pip install -q --no-deps --target "$unfold" django-unfold==0.91.0 || true
+themes=$CACHE/themes
+if [ ! -d "$themes/unfold" ] || [ ! -d "$themes/jazzmin" ]; then
+    # Outside the virtual environment, so that other tests do not import them.
+    .venv/bin/pip install -q --no-deps --target "$themes" django-unfold==0.91.0 django-jazzmin==3.0.5 || true
 fi
-if [ -d "$unfold/unfold" ]; then
-    export MCP_TEST_UNFOLD=$unfold
+if [ -d "$themes/unfold" ] && [ -d "$themes/jazzmin" ]; then
+    export MCP_TEST_THEMES=$themes
 else
-    echo "-- django-unfold is missing: the admin is not tested with another theme"
+    echo "-- django-unfold or django-jazzmin is missing: the admin is not tested with other themes"
 fi

@@ -63,10 +63,10 @@ def axe() -> Path | None:
     return place if place.is_file() else None
 
 
-def unfold() -> Path | None:
-    """Return the directory of django-unfold, which is outside the virtual environment, or None."""
-    place = Path(os.environ.get("MCP_TEST_UNFOLD", "-"))
-    return place if (place / "unfold").is_dir() else None
+def themes() -> Path | None:
+    """Return the directory of the admin's themes, outside the virtual environment, or None."""
+    place = Path(os.environ.get("MCP_TEST_THEMES", "-"))
+    return place if all((place / name).is_dir() for name in ("unfold", "jazzmin")) else None
 
 
 def _node() -> str | None:
@@ -107,9 +107,10 @@ def _axe() -> str | None:
     return None if axe() else "MCP_TEST_AXE names no axe.min.js"
 
 
-def _unfold() -> str | None:
-    # A theme of the admin; .ci/browser.sh installs it.
-    return None if unfold() else "MCP_TEST_UNFOLD names no directory with django-unfold"
+def _themes() -> str | None:
+    # Themes of the admin; .ci/browser.sh installs them.
+    reason = "MCP_TEST_THEMES names no directory with django-unfold and django-jazzmin"
+    return None if themes() else reason
 
 
 def _nginx() -> str | None:
@@ -158,7 +159,7 @@ SERVICES: Mapping[str, Callable[[], str | None]] = {
     "redis": _redis,
     "chromium": _chromium,
     "axe": _axe,
-    "unfold": _unfold,
+    "themes": _themes,
     "nginx": _nginx,
     "conformance": _conformance,
     "clients": _clients,

@@ -159,7 +159,7 @@ def test_an_unknown_ring_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.outside
 def test_what_is_demanded_and_missing_is_listed_before_anything_runs() -> None:
-    missing = {"MCP_TEST_REQUIRE": "all", "MCP_TEST_AXE": "/nowhere", "MCP_TEST_UNFOLD": "/nowhere"}
+    missing = {"MCP_TEST_REQUIRE": "all", "MCP_TEST_AXE": "/nowhere", "MCP_TEST_THEMES": "/nowhere"}
     done = run("--ring", "outside", "tests/test_rings.py", **missing)
     assert done.returncode == 4
     assert "MCP_TEST_REQUIRE=all, and these are missing:" in done.stderr

@@ -1,0 +1,78 @@
+"""The screens in themes that bring their own templates, and styles that no strict policy allows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import deeds, screens
+from tests.e2e.conftest import Site
+from tests.e2e.test_screens import ROOT, begin_session, find_nothing, picture
+from tests.e2e.visitor import Visitor
+from tests.interop.demo_site import running_demo
+from tests.services import themes
+
+pytestmark = [pytest.mark.requires("chromium", "themes"), pytest.mark.timeout(600)]
+FITS = f"{ROOT}.scrollWidth <= {ROOT}.clientWidth"
+
+
+@pytest.fixture(scope="module", params=["unfold", "jazzmin"])
+def theme(request: pytest.FixtureRequest) -> str:
+    """Return the name of the theme."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def site(theme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The demo in that theme; one process is enough to look at it."""
+    path = os.pathsep.join(filter(None, [str(themes()), os.environ.get("PYTHONPATH")]))
+    settings = f"tests.e2e.settings_{theme}"
+    environ = {"DJANGO_SETTINGS_MODULE": settings, "PYTHONPATH": path}
+    with running_demo(tmp_path_factory.mktemp(theme), **environ) as server:
+        yield Site(server, server)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_is_whole_in_another_theme(
+    scheme: str, theme: str, site: Site, visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit(color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    if scheme == "light":
+        begin_session(site)
+
+    def complaints(path: str) -> list[Any]:
+        if visitor.open(path) != screens.OK:
+            return ["does not open"]
+        picture(visitor.page, f"{theme}-{scheme}", path)
+        found = []
+        if not visitor.page.evaluate(FITS):
+            found.append("wider than the window")
+        if not visitor.page.locator(":is(#content, main)").first.inner_text().strip():
+            found.append("empty")
+        return found
+
+    find_nothing(screens.find(visitor), complaints)
+
+
+def test_a_model_is_exposed_in_another_theme(theme: str, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(viewport={"width": 1440, "height": 900})
+    deeds.expose(visitor, "desk.Notice", "bulletin", "id", "title", "severity", "published_at")
+    visitor.page.locator("#result_list a[href*='/modelexposure/']").first.click()
+    visitor.page.wait_for_load_state()
+    picture(visitor.page, f"{theme}-light", "modelexposure")
+    assert visitor.page.locator("input[name=paths-fields][value=title]").is_checked()
+    assert visitor.page.evaluate(FITS)
+
+
+def test_a_tool_is_switched_off_in_another_theme(visit: Callable[..., Visitor]) -> None:
+    visitor = visit()
+    visitor.open(f"{deeds.ADMIN}/component/?q=airport_map")
+    box = visitor.page.locator("input[name=form-0-is_enabled]")
+    box.uncheck()
+    visitor.page.locator("[name=_save]").click()
+    visitor.page.wait_for_load_state()
+    assert not box.is_checked()
