@@ -183,11 +183,12 @@ def derive_options(
     reader = _OptionReader(model_admin, server)
     shown = list(fields) if fields is not None else reader.row_fields()
     derived = {} if fields is not None else reader.form_options()
+    filtered = [*shown, *derived.get("object_fields", ())]
     return {
         "fields": shown,
         **derived,
         "search_fields": list(reader.search_fields(shown)),
-        "filter_fields": reader.filter_fields(shown),
+        "filter_fields": reader.filter_fields(filtered),
         "ordering_fields": list(reader.ordering_fields(shown)),
         "ordering": list(reader.ordering(shown)),
         "left_out": reader.left_out,
@@ -422,6 +423,24 @@ class AdminFields(ExposedFields):
             return self.paths
         return {name: path for name, path in self.paths.items() if name in always}
 
+    def require_path(self, text: str, *, option: str) -> FieldPath:
+        """Return the path that an option names.
+
+        Raises:
+            ImproperlyConfigured: the path does not exist, or is not shown.
+        """
+        relations = self._relations
+        if relations is not None and text in relations.paths:
+            return relations.require_path(text, option=option)
+        return super().require_path(text, option=option)
+
+    def restricted_relations(self, path: FieldPath) -> dict[str, type[Model]]:
+        """Return the relations on a path that show only rows that the caller may see."""
+        relations = self._relations
+        if relations is not None and path.text in relations.paths:
+            return relations.restricted_relations(path)
+        return super().restricted_relations(path)
+
     def dump(self, obj: Model, ctx: Context) -> dict[str, Any]:
         """Return an object of a prepared queryset as plain JSON, with relations and inlines."""
         row = super().dump(obj, ctx)
@@ -541,10 +560,17 @@ class _InlineRows:
         return {name: shown, **({f"{name}_cut": True} if len(found) > MAX_RELATED else {})}
 
 
-def is_privilege(model: type[Model], name: str) -> bool:
-    """Return whether a field gives its object every permission of the site."""
+def is_protected(model: type[Model], name: str, *, is_change: bool) -> bool:
+    """Return whether an assistant does not write a field, unless the site names it.
+
+    These are secrets, such as tokens, and what gives every permission of the site. A new object
+    may need a secret that has no default.
+    """
     try:
-        model._meta.get_field(name)
+        field = model._meta.get_field(name)
     except FieldDoesNotExist:
+        # A field of the form alone, such as a new password that is typed twice.
         return False
-    return name == "is_superuser"
+    if not is_secret_name(name):
+        return name == "is_superuser"
+    return is_change or field.blank or field.has_default()  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ from django.utils.translation import gettext
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.integrations.admin_actions import action_tool, admin_request
-from mcp_django.integrations.admin_fields import AdminFields, derive_options, is_privilege
+from mcp_django.integrations.admin_fields import AdminFields, derive_options, is_protected
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
 from mcp_django.integrations.models.write_forms import FormInputs
@@ -225,7 +225,7 @@ class AdminTools(ModelTools[M]):
         request = self.request(ctx)
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
-        fields = [name for name in names if self._is_writable(name)]
+        fields = [name for name in names if self._is_writable(name, is_change=is_change)]
         return _with_plain_selects(
             self.model_admin.get_form(request, obj, change=is_change, fields=fields)
         )
@@ -242,8 +242,8 @@ class AdminTools(ModelTools[M]):
                 "that write."
             ) from exc
 
-    def _is_writable(self, name: str) -> bool:
-        if self.form_fields is None and is_privilege(self.model, name):
+    def _is_writable(self, name: str, *, is_change: bool) -> bool:
+        if self.form_fields is None and is_protected(self.model, name, is_change=is_change):
             # An assistant must not become able to do everything because of a text that it reads.
             return False
         if self.form_fields is not None and name not in self.form_fields:

@@ -17,7 +17,7 @@ from mcp_django import MCPServer
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.model_admin.desk import clerk
-from tests.sources.models.building import category, line, order, product
+from tests.sources.models.building import category, customer, line, order, product
 from tests.sources.shop.models import Category, Customer, Order, OrderLine, Product, Remark
 
 pytestmark = pytest.mark.django_db
@@ -83,6 +83,33 @@ def test_the_admin_of_users_shows_no_password_to_anybody() -> None:
     assert "password" not in shown
     assert {"is_superuser", "email", "groups", "user_permissions"} <= set(shown)
     assert "groups" not in listed[0]
+
+
+def test_secrets_are_not_written_unless_they_are_named() -> None:
+    class CustomerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        """With the password, which has a default."""
+
+        fields = ["name", "email", "password"]
+
+    customer("Ada")
+    mcp = MCPClient(server=server_of(Customer, CustomerAdmin, tools=EVERY), user=root())
+    call = {"email": Customer.objects.get().email, "password": "x"}
+    refused = mcp.call_tool("update_customer", call, check=False)
+    assert 'unknown argument "password"' in refused.text
+    made = mcp.call_tool("create_customer", {"name": "Bob", "email": "bob@shop.test"})
+    assert not made.is_error
+    fields = ["name", "email", "password"]
+    named = server_of(Customer, CustomerAdmin, tools=["update"], form_fields=fields)
+    mcp = MCPClient(server=named, user=User.objects.get(username="root"))
+    assert not mcp.call_tool("update_customer", call).is_error
+
+
+def test_rows_are_filtered_by_what_only_an_object_shows() -> None:
+    group = Group.objects.create(name="clerks")
+    person("bob").groups.add(group)
+    mcp = MCPClient(server=server_of(User, UserAdmin), user=root())
+    found = mcp.call_tool("list_users", {"groups": group.pk}).structured["items"]
+    assert [row["username"] for row in found] == ["bob"]
 
 
 # What depends on the caller ----------------------------------------------------------------------
