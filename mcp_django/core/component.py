@@ -276,6 +276,10 @@ class Component:
         """
         return str(getattr(getattr(self, "arguments", None), "problem", ""))
 
+    def problem_for(self, principal: Any) -> str:
+        """Return why the component cannot be described to a caller; empty if it can."""
+        return self.problem
+
     @property
     def arguments_schema(self) -> Schema:
         """The schema of the arguments; empty if it has none."""

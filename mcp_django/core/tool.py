@@ -147,6 +147,10 @@ class Tool(Component):
             for change in getattr(getattr(source, "json_schema", None), "changes", ())
         ]
 
+    def problem_for(self, principal: Any) -> str:
+        """Return why the tool cannot be described to a caller; empty if it can."""
+        return str(getattr(self.arguments_for(principal), "problem", ""))
+
     def arguments_for(self, principal: Any) -> ArgumentSource:
         """Return the arguments that a caller may send; with ``None``, those of all callers.
 

@@ -30,6 +30,7 @@ from mcp_django.execution.call_record import Identification, identify
 from mcp_django.execution.policy import authorize, authorize_connection, is_open
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.revisions import Revision
+from mcp_django.schema.deferred import DeferredArguments
 
 
 class ComponentMethod(NamedTuple):
@@ -244,6 +245,8 @@ def _needs_thread(component: Component) -> bool:
     permissions = parse_permissions(component.permission)
     return (
         not component.function.is_async
+        # A form of the site, which may query.
+        or isinstance(getattr(component, "arguments", None), DeferredArguments)
         or bool(component.rates)
         or not all(map(needs_only_account, permissions))
     )

@@ -39,6 +39,7 @@ from mcp_django.integrations.models.exposed_fields import (
     fits_in_cursor,
 )
 from mcp_django.integrations.site_requests import superuser_context
+from mcp_django.schema.deferred import runs_own_code
 from mcp_django.schema.secrets import is_secret_name
 from mcp_django.schema.structure import Schema
 from mcp_django.schema.values import jsonable
@@ -50,7 +51,13 @@ if TYPE_CHECKING:
 
 LABEL = "label"
 # Methods of the admin that may show some fields to some callers only.
-_FORM_HOOKS = ("get_form", "get_formset", "get_fields", "get_fieldsets", "get_exclude")
+_FIELD_HOOKS = ("get_form", "get_formset", "get_fields", "get_fieldsets", "get_exclude")
+FORM_HOOKS = (
+    *("get_form", "get_fields", "get_fieldsets", "get_exclude", "get_readonly_fields"),
+    *("formfield_for_dbfield", "formfield_for_choice_field"),
+    *("formfield_for_foreignkey", "formfield_for_manytomany"),
+)
+"""Methods of the admin that may build the form differently for some callers."""
 _LIST_HOOK = "get_list_display"
 _TEXT = "__str__"
 
@@ -71,7 +78,7 @@ class ShownFields:
         self.list_names = [
             name for name in getattr(admin, "list_display", ()) if isinstance(name, str)
         ]
-        self.varies = any(self._overrides(name) for name in (*_FORM_HOOKS, _LIST_HOOK))
+        self.varies = any(self._overrides(name) for name in (*_FIELD_HOOKS, _LIST_HOOK))
         """Whether the admin may show less to some callers."""
         if not (self.admin.fields or self.admin.fieldsets):
             self.varies |= self._overrides("get_readonly_fields")
@@ -167,7 +174,8 @@ def find_path(model: type[Model], name: Any) -> FieldPath | None:
 # Options derived from a ModelAdmin ----------------------------------------------------------------
 
 # Search, filters and orders are those of the attributes, which the admin offers to everybody who
-# may open its list.
+# may open its list, unless a method decides about them for each request. Then they are limited to
+# what every caller sees.
 
 PREFIXES = "^=@"
 DATE_PARTS = ("year", "month", "day")
@@ -213,7 +221,8 @@ class _OptionReader:
         self._always = self._shown.always if self._shown.varies else None
         found = [name for name in names if not self._is_many(name)]
         key = self._model._meta.pk.name
-        if key not in found and not any(self._is_unique(name) for name in found):
+        is_secret = is_secret_name(key)
+        if key not in found and not is_secret and not any(map(self._is_unique, found)):
             found.insert(0, key)
         if _TEXT in self._shown.list_names and not self._has(LABEL):
             found.append(LABEL)
@@ -245,6 +254,12 @@ class _OptionReader:
                 reference = _get_foreign_key(self._model, inline.model, fk_name=inline.fk_name)
             except (AttributeError, ValueError):
                 self.left_out.append(f"{what}, which refers to its object by no foreign key")
+                continue
+            if runs_own_code(inline.formset, "get_queryset", "__init__"):
+                self.left_out.append(f"{what}, whose formset chooses its rows")
+                continue
+            if is_secret_name(inline.model._meta.pk.name):
+                self.left_out.append(f"{what}, whose key may be a secret")
                 continue
             shown = ShownFields(inline, self._server, self._admin)
             name = reference.remote_field.get_accessor_name()
@@ -280,7 +295,9 @@ class _OptionReader:
             name = self._without_lookup(written.lstrip(PREFIXES))
             path = self._shown.path(name)
             is_text = path is not None and not path.is_relation
-            if is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
+            if not self._is_offered("get_search_fields", name):
+                self._leave_out("search_fields", written, name, shown)
+            elif is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
                 yield name
             else:
                 self._leave_out("search_fields", written, name, shown)
@@ -291,7 +308,13 @@ class _OptionReader:
         for written in self._admin.list_filter:
             name: Any = written[0] if isinstance(written, list | tuple) else written
             path = self._shown.path(name) if isinstance(name, str) else None
-            if path is not None and name in shown and Column(path.column).is_comparable:
+            is_offered = self._is_offered("get_list_filter", name)
+            if (
+                is_offered
+                and path is not None
+                and name in shown
+                and Column(path.column).is_comparable
+            ):
                 found[name] = list(default_lookups(path))
             else:
                 self._leave_out("list_filter", _filter_name(written), name, shown)
@@ -333,6 +356,11 @@ class _OptionReader:
 
     # Helpers --------------------------------------------------------------------------------------
 
+    def _is_offered(self, hook: str, name: Any) -> bool:
+        """Return whether the admin offers every caller to search or filter by a name."""
+        is_fixed = getattr(type(self._admin), hook) is getattr(ModelAdmin, hook)
+        return is_fixed or name in self._shown.always
+
     def _without_lookup(self, name: str) -> str:
         """Return a search field without its lookup: ``email`` for ``email__icontains``."""
         before, _, last = name.rpartition("__")
@@ -343,7 +371,7 @@ class _OptionReader:
 
     def _leave_out(self, option: str, written: str, name: Any, shown: list[str]) -> None:
         is_column = isinstance(name, str) and self._shown.path(name) is not None
-        if is_column and name in shown and self._always is not None and name not in self._always:
+        if is_column and name in shown and name not in self._shown.always:
             why = "which the admin may hide from some callers"
         elif is_column and name not in shown:
             why = "which is not in fields"
@@ -514,9 +542,19 @@ class AdminFields(ExposedFields):
 
 
 def _without(row: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
-    if not hidden:
-        return row
-    return {name: value for name, value in row.items() if name.removesuffix("_cut") not in hidden}
+    """Return a row without the hidden paths, which may lead to related objects."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name.removesuffix("_cut") in hidden:
+            continue
+        inner = {path.removeprefix(f"{name}__") for path in hidden if path.startswith(f"{name}__")}
+        if not inner:
+            found[name] = value
+        elif isinstance(value, dict) and (rest := _without(value, inner)):
+            found[name] = rest
+        elif isinstance(value, list):
+            found[name] = [_without(item, inner) for item in value]
+    return found
 
 
 class _InlineRows:
@@ -550,7 +588,9 @@ class _InlineRows:
         request = self._tools.request(ctx)
         if not inline.has_view_or_change_permission(request, obj):
             return {}
-        rows = inline.get_queryset(request).filter(**{self._reference: obj.pk}).order_by("pk")
+        column: Any = self._shown.model._meta.get_field(self._reference)
+        value = getattr(obj, column.target_field.attname)
+        rows = inline.get_queryset(request).filter(**{self._reference: value}).order_by("pk")
         found = list(self._fields.prepare(rows, ctx)[: MAX_RELATED + 1])
         shown = self._fields.dump_all(found[:MAX_RELATED], ctx)
         if self._shown.varies:

@@ -28,10 +28,16 @@ from django.db.models import FileField, Model, QuerySet
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext
 
+from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.integrations.admin_actions import action_tool, admin_request
-from mcp_django.integrations.admin_fields import AdminFields, derive_options, is_protected
+from mcp_django.integrations.admin_fields import (
+    FORM_HOOKS,
+    AdminFields,
+    derive_options,
+    is_protected,
+)
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
 from mcp_django.integrations.models.write_forms import FormInputs
@@ -107,9 +113,24 @@ class AdminInputs(FormInputs):
 
     _declaration: AdminTools[Any]
 
+    def __init__(
+        self,
+        declaration: AdminTools[Any],
+        *,
+        is_change: bool,
+        without: str = "",
+        principal: Principal | None = None,
+    ) -> None:
+        self._principal = principal
+        super().__init__(declaration, is_change=is_change, without=without)
+
     def form_class(self, declaration: AdminTools[Any], *, is_change: bool) -> Any:
-        """Return the class of the form that the admin shows to a superuser."""
-        return declaration.superuser_form(is_change=is_change)
+        """Return the class of the form that the admin shows to the caller, or to a superuser."""
+        if self._principal is None:
+            return declaration.superuser_form(is_change=is_change)
+        server = declaration.server
+        ctx = Context(server=server, principal=self._principal, protocol_version="")
+        return declaration.make_form(ctx, declaration.model() if is_change else None)
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
         """Return the valid form.
@@ -214,6 +235,12 @@ class AdminTools(ModelTools[M]):
         """The validated allow-list, which may also name methods of the admin and of the model."""
         return AdminFields(self.model, self.fields, declaration=self)
 
+    @cached_property
+    def depends_on_caller(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        """Whether the admin may show another form to another caller."""
+        own = type(self.model_admin)
+        return any(getattr(own, name) is not getattr(ModelAdmin, name) for name in FORM_HOOKS)
+
     def may_have_permission(self, ctx: Context, action: Action) -> bool:
         """Return whether the admin shows the list, or the button of the action, to this caller."""
         return self.has_permission(ctx, action)
@@ -276,6 +303,11 @@ class AdminTools(ModelTools[M]):
         else:
             admin.log_addition(request, obj, message)
         return obj
+
+    @property
+    def has_own_deletion(self) -> bool:
+        """Whether the admin deletes in its own way."""
+        return type(self.model_admin).delete_model is not ModelAdmin.delete_model
 
     def perform_delete(self, ctx: Context, obj: M) -> None:
         """Delete an object as the admin does, and add an entry to the admin's log.

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -33,6 +34,8 @@ MAX_AGE = 60.0
 """Seconds after which a schema is built again: its fields may be rows of the site."""
 RETRY_AFTER = 5.0
 """Seconds after which a schema that could not be built is tried again."""
+MAX_LOGGED = 100
+"""The number of different problems of one component that are known to be logged."""
 
 _NOTHING: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -44,9 +47,13 @@ class Deferred(Generic[T]):
     a forked child keeps it.
     """
 
-    def __init__(self, build: Callable[[], T], *, what: str) -> None:
+    def __init__(
+        self, build: Callable[[], T], *, what: str, logged: set[str] | None = None
+    ) -> None:
         self._build = build
-        self._what = what
+        self.what = what
+        # Each problem is logged once, also if it is met for several callers.
+        self.logged: set[str] = set() if logged is None else logged
         self._value: T | None = None
         self._problem = ""
         self._exception: Exception | None = None
@@ -62,7 +69,7 @@ class Deferred(Generic[T]):
     @property
     def state(self) -> object:
         """What a schema depends on: the same as long as the value is current and unchanged."""
-        return self._version, time.monotonic() < self._expires
+        return self._version if time.monotonic() < self._expires else object()
 
     @property
     def problem(self) -> str:
@@ -84,10 +91,40 @@ class Deferred(Generic[T]):
         """
         self._refresh()
         if self._problem or self._value is None:
-            raise ToolError(
-                f"{self._what} is not available, because of an error of this site. It was logged."
-            )
+            raise self._unavailable()
         return self._value
+
+    def build(self) -> T:
+        """Return a value that is built now and not kept.
+
+        Raises:
+            ToolError: it cannot be built; the reason is logged.
+        """
+        value, exception = self._try()
+        if value is None:
+            raise self._unavailable() from exception
+        return value
+
+    def _unavailable(self) -> ToolError:
+        return ToolError(
+            f"{self.what} is not available, because of an error of this site. It was logged."
+        )
+
+    def _try(self) -> tuple[T | None, Exception | None]:
+        """Return the value, or what was raised, which is logged once."""
+        try:
+            with _savepoints():
+                return self._build(), None
+        except SynchronousOnlyOperation:
+            raise
+        except Exception as exc:
+            problem = _text_of(exc)
+            if problem not in self.logged and not isinstance(exc, ImproperlyConfigured):
+                logger.exception("%s cannot be described and is left out.", self.what)
+            if len(self.logged) >= MAX_LOGGED:
+                self.logged.clear()
+            self.logged.add(problem)
+            return None, exc
 
     def _refresh(self) -> None:
         if time.monotonic() < self._expires:
@@ -95,20 +132,12 @@ class Deferred(Generic[T]):
         with self._lock:
             if time.monotonic() < self._expires:
                 return
-            exception: Exception | None = None
-            problem, value = "", None
             try:
-                with _savepoints():
-                    value = self._build()
+                value, exception = self._try()
             except SynchronousOnlyOperation:
                 # On an event loop, where it may not query the database; a thread builds it.
                 return
-            except ImproperlyConfigured as exc:
-                exception, problem = exc, str(exc)
-            except Exception as exc:
-                exception, problem = exc, f"{type(exc).__name__}: {exc}"
-                if problem != self._problem:
-                    logger.exception("%s cannot be described and is left out.", self._what)
+            problem = "" if exception is None else _text_of(exception)
             if problem != self._problem or _schema_of(value) != _schema_of(self._value):
                 self._version += 1
             self._value, self._problem, self._exception = value, problem, exception
@@ -124,6 +153,11 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _text_of(exc: Exception) -> str:
+    is_own = isinstance(exc, ImproperlyConfigured)
+    return str(exc) if is_own else f"{type(exc).__name__}: {exc}"
 
 
 def _schema_of(value: Any) -> Any:
@@ -168,13 +202,13 @@ class DeferredArguments:
         return self.source.state
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Return keyword arguments for the function, by what the site accepts now.
 
         Raises:
             InvalidArguments: the arguments are not valid, or cannot be described.
         """
         try:
-            source = self._built
+            source: ArgumentSource = self.source.build()
         except ToolError as exc:
             raise invalid_argument("", str(exc)) from exc
         return source.parse(raw)
@@ -183,6 +217,23 @@ class DeferredArguments:
     def _built(self) -> ArgumentSource:
         built: ArgumentSource = self.source.get()
         return built
+
+
+class CallerArguments(DeferredArguments):
+    """Arguments that the site describes differently for its callers.
+
+    Without a caller they are those of a superuser, for the owner of the site. ``build_for`` returns
+    those of a principal, which are not kept: they may name what only this caller may see.
+    """
+
+    def __init__(self, source: Deferred[Any], build_for: Callable[[Any], Any]) -> None:
+        super().__init__(source)
+        self._build_for = build_for
+
+    def for_caller(self, principal: Any) -> DeferredArguments:
+        """Return the arguments of a caller."""
+        build = partial(self._build_for, principal)
+        return DeferredArguments(Deferred(build, what=self.source.what, logged=self.source.logged))
 
 
 _LIBRARIES = ("django.", "rest_framework.", "mcp_django.")

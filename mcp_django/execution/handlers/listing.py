@@ -65,7 +65,8 @@ def list_page(
     page = None if key is None else _pages.get(key)
     if page is None:
         known = tuple(components)
-        shown = [one for one in known if is_visible(call.principal, one) and not one.problem]
+        caller = call.principal
+        shown = [one for one in known if is_visible(caller, one) and not one.problem_for(caller)]
         left = items_after(shown, after, _by_key)
         described = map(describe, left[:size])
         entries, count = encode_entries(

@@ -313,6 +313,8 @@ class WriteHooks(ModelComponents[M]):
     form: type[Any] | None = None
     serializer: type[Any] | None = None
     inputs_class: type[Any] | None = None
+    depends_on_caller: bool = False
+    """Whether the fields to write are other ones for other callers."""
 
     def perform_create(self, ctx: Context, form: Any) -> M:
         """Save a new object from a valid form (or serializer) and return it.
@@ -326,6 +328,11 @@ class WriteHooks(ModelComponents[M]):
         """Save a changed object from a valid form (or serializer) and return it."""
         saved: M = form.save()
         return saved
+
+    @property
+    def has_own_deletion(self) -> bool:
+        """Whether objects are deleted in another way than by their ``delete()``."""
+        return self.is_overridden("perform_delete")
 
     def perform_delete(self, ctx: Context, obj: M) -> None:
         """Delete an object; override it for models that only mark rows as deleted."""

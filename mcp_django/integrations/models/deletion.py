@@ -64,75 +64,79 @@ class DeletionObserver:
 
     ``server`` and ``ctx`` determine which rows the caller may see. A model whose rows the caller
     may all see is counted by its statements, which costs nothing. Where a row rule decides, the
-    collector's rows are counted before, and those of the object's own model before and after; at
-    most ``MAX_COUNTED`` of them.
+    visible rows that Django's collector finds are counted before, and all visible rows before and
+    after, up to ``MAX_COUNTED``; the larger number is returned. Nothing depends on hidden rows.
+
+    With ``is_own`` the site deletes in its own way, so the collector may not know all rows.
     """
 
-    def __init__(self, obj: Model, *, alias: str, server: Any, ctx: Context) -> None:
+    def __init__(
+        self, obj: Model, *, alias: str, server: Any, ctx: Context, is_own: bool = False
+    ) -> None:
         self._model = type(obj)
         self._obj = obj
         self._key = obj.pk
         self._alias = alias
         self._server = server
         self._ctx = ctx
+        self._is_own = is_own or type(obj).delete is not Model.delete
         self._statements = _StatementCounts(connections[alias])
         self._collected = _Collected(alias, server, ctx)
-        self._visible_before: int | None = None
+        self._visible_before: dict[type[Model], int | None] = {}
         self._at_least = False
 
     @contextmanager
     def observe(self) -> Iterator[None]:
         """Count the statements of the deletion that runs within."""
         affected = _affected_models(self._model)
-        if any(self._visibility(model) is Visibility.SOME for model in affected):
+        ruled = [one for one in affected if self._visibility(one) is Visibility.SOME]
+        if ruled:
             self._collected.collect(self._obj)
-            self._visible_before = self._count_visible()
+            self._visible_before = {one: self._count_visible(one) for one in ruled}
         # The database deletes these by itself, and does not say how many.
         self._at_least = any(
-            hasattr(relation.on_delete, "on_delete_sql")
+            hasattr(getattr(relation, "on_delete", None), "on_delete_sql")
             for model in affected
-            for relation in model._meta.related_objects
+            for relation in _reverse_relations(model)
             if self._visibility(relation.related_model) is not Visibility.NONE
         )
         with connections[self._alias].execute_wrapper(self._statements):
             yield
 
     def counts(self) -> DeletionCounts:
-        """Return the counts, after the deletion; nothing if the row still exists.
+        """Return the counts, after the deletion.
 
-        A site may mark rows as deleted instead of deleting them.
+        If the row still exists, the site only marks rows as deleted: what else it has deleted is
+        counted, and not what Django would delete.
         """
-        if self._model._base_manager.using(self._alias).filter(pk=self._key).exists():
-            return DeletionCounts()
-        collected, statements = self._collected, self._statements
-        deleted = Counter({self._model._meta.label: 1}) + collected.deleted
-        detached = +collected.detached
-        at_least = self._at_least or statements.is_incomplete or collected.is_incomplete
-        for model, number in statements.deleted(self._model).items():
-            label, seen = model._meta.label, self._visibility(model)
-            if seen is Visibility.ALL:
-                deleted[label] = max(deleted[label], number)
-            elif seen is Visibility.SOME and number > collected.totals[label]:
-                before = self._visible_before if model is self._model else None
-                after = None if before is None else self._count_visible()
-                if before is None or after is None:
-                    at_least = True
-                else:
-                    deleted[label] = max(deleted[label], before - after)
-        for model, number in statements.detached().items():
+        is_gone = not self._model._base_manager.using(self._alias).filter(pk=self._key).exists()
+        deleted: Counter[str] = Counter()
+        detached: Counter[str] = Counter()
+        if is_gone:
+            deleted = Counter({self._model._meta.label: 1}) + self._collected.deleted
+            detached = +self._collected.detached
+        at_least = self._at_least or self._statements.is_incomplete
+        for model, number in self._statements.deleted(self._model).items():
             if self._visibility(model) is Visibility.ALL:
+                deleted[model._meta.label] = max(deleted[model._meta.label], number)
+        for model, number in self._statements.detached().items():
+            if self._visibility(model) is Visibility.ALL:
+                detached[model._meta.label] = max(detached[model._meta.label], number)
+        for model, before in self._visible_before.items():
+            after = None if before is None else self._count_visible(model)
+            if before is not None and after is not None:
                 label = model._meta.label
-                detached[label] = max(detached[label], number)
+                deleted[label] = max(deleted[label], before - after)
+            else:
+                at_least |= self._is_own
         return DeletionCounts(deleted=dict(+deleted), detached=dict(+detached), at_least=at_least)
 
     def _visibility(self, model: type[Model]) -> Visibility:
         return visibility(self._server, model, self._ctx)
 
-    def _count_visible(self) -> int | None:
-        """Return the number of visible rows of the object's model; ``None`` if there are many."""
-        if self._visibility(self._model) is not Visibility.SOME:
-            return None
-        rows = rows_with_visible_labels(self._server, self._model, self._ctx)
+    def _count_visible(self, model: type[Model]) -> int | None:
+        """Return the number of visible rows of a model; ``None`` if there are many."""
+        rows = rows_with_visible_labels(self._server, model, self._ctx)
         assert rows is not None, "some are visible"
         number = rows.using(self._alias).order_by()[: MAX_COUNTED + 1].count()
         return None if number > MAX_COUNTED else number
@@ -160,6 +164,7 @@ _DELETE: Final = re.compile(r"(?i)\s*DELETE\s+(?:\S+\s+)?FROM\s+(\S+)")
 _DETACH: Final = re.compile(r"(?i)\s*UPDATE\s+(\S+)\s+SET\s+(\S+)\s*=\s*(NULL|%s)\s+WHERE")
 # Statements that may delete rows without naming how many.
 _UNKNOWN: Final = re.compile(r"(?is)\s*(?:WITH\b.*\bDELETE|TRUNCATE|CALL|EXEC)\b")
+_SAVEPOINT: Final = re.compile(r"(?i)\s*(SAVEPOINT|ROLLBACK\s+TO)\s+(?:SAVEPOINT\s+)?(\S+)")
 
 
 class _StatementCounts:
@@ -169,6 +174,7 @@ class _StatementCounts:
         self._quote = connection.ops.quote_name
         self._deleted: Counter[str] = Counter()
         self._detached: Counter[tuple[str, str]] = Counter()
+        self._savepoints: dict[str, tuple[Counter[str], Counter[tuple[str, str]]]] = {}
         self.is_incomplete = False
 
     def __call__(
@@ -184,9 +190,19 @@ class _StatementCounts:
             self._deleted[deletion[1]] += self._rows(context)
         elif (update := _DETACH.match(sql)) and (update[3] == "NULL" or params[0] is None):
             self._detached[update[1], update[2]] += self._rows(context)
+        elif savepoint := _SAVEPOINT.match(sql):
+            self._follow(savepoint[1].upper(), savepoint[2])
         elif _UNKNOWN.match(sql):
             self.is_incomplete = True
         return result
+
+    def _follow(self, action: str, name: str) -> None:
+        """Keep the counts of a savepoint, or go back to them."""
+        if action == "SAVEPOINT":
+            self._savepoints[name] = (self._deleted.copy(), self._detached.copy())
+        elif name in self._savepoints:
+            deleted, detached = self._savepoints[name]
+            self._deleted, self._detached = deleted.copy(), detached.copy()
 
     def deleted(self, model: type[Model]) -> dict[type[Model], int]:
         """Return the numbers by model; a table of several models counts for ``model``."""
@@ -229,28 +245,20 @@ def _affected_models(model: type[Model]) -> frozenset[type[Model]]:
     waiting = [model]
     while waiting:
         one = waiting.pop()
-        if one in found:
+        if one in found or one._meta.auto_created:
             continue
         found.add(one)
         waiting += one._meta.all_parents
-        waiting += [relation.related_model for relation in one._meta.related_objects]
+        waiting += [relation.related_model for relation in _reverse_relations(one)]
     return frozenset(found)
 
 
-class _Overflow(Exception):
-    """More rows cascade than are counted one by one."""
-
-
-class _BoundedCollector(Collector):
-    """A collector that stops after ``MAX_COUNTED`` rows."""
-
-    number = 0
-
-    def add(self, objs: Any, *args: Any, **kwargs: Any) -> Any:
-        self.number += len(objs)
-        if self.number > MAX_COUNTED:
-            raise _Overflow
-        return super().add(objs, *args, **kwargs)
+def _reverse_relations(model: type[Model]) -> list[Any]:
+    """Return the relations by which other models refer to a model, hidden and generic ones too."""
+    fields = model._meta.get_fields(include_hidden=True)
+    reverse = [one for one in fields if one.auto_created and not one.concrete and one.is_relation]
+    generic = [one for one in model._meta.private_fields if isinstance(one.related_model, type)]
+    return [one for one in [*reverse, *generic] if isinstance(one.related_model, type)]
 
 
 class _Collected:
@@ -260,8 +268,6 @@ class _Collected:
         self._alias = alias
         self._deleted = _RowCounter(alias, server, ctx)
         self._detached = _RowCounter(alias, server, ctx)
-        self.totals: Counter[str] = Counter()
-        self.is_incomplete = False
 
     @property
     def deleted(self) -> Counter[str]:
@@ -273,22 +279,30 @@ class _Collected:
 
     def collect(self, obj: Model) -> None:
         """Count the rows; none of a protected object, whose deletion itself raises the error."""
-        collector = _BoundedCollector(using=self._alias, origin=obj)
+        collector = Collector(using=self._alias, origin=obj)
         try:
             collector.collect([obj])
         except (ProtectedError, RestrictedError):
             return
-        except _Overflow:
-            self.is_incomplete = True
+        # The same rows may be found through a parent and a child, and as a proxy.
+        keys: dict[type[Model], set[Any]] = {}
         for model, instances in collector.data.items():
-            self.totals[model._meta.label] += len(instances)
-            self._deleted.add(model, [one.pk for one in instances if one is not obj])
+            found = keys.setdefault(_concrete(model), set())
+            found |= {one.pk for one in instances}
         for fast in collector.fast_deletes:
-            self.totals[fast.model._meta.label] += fast.count()
-            self._deleted.add(fast.model, fast)
+            found = keys.setdefault(_concrete(fast.model), set())
+            found |= set(fast.values_list("pk", flat=True))
+        keys[_concrete(type(obj))].discard(obj.pk)
+        for model, found in keys.items():
+            self._deleted.add(model, found)
         for (column, _), batches in collector.field_updates.items():
             for batch in batches:
                 self._detached.add(column.model, _keys(batch))
+
+
+def _concrete(model: type[Model]) -> type[Model]:
+    found: type[Model] = model._meta.concrete_model or model
+    return found
 
 
 @dataclass(slots=True)

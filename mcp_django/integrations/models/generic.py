@@ -32,6 +32,7 @@ from mcp_django.integrations.models.writing import CLEAR, PREVIEW, PREVIEWED
 from mcp_django.protocol.text import nearest
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
+    ArgumentSource,
     InvalidArguments,
     ValidationProblem,
     invalid_argument,
@@ -63,8 +64,12 @@ class GenericModel:
         return self.declaration.singular
 
     def visible(self, principal: Principal) -> dict[str, Tool]:
-        """Return the tools of the model that the caller may see."""
-        return {name: tool for name, tool in self.tools.items() if is_visible(principal, tool)}
+        """Return the tools of the model that the caller may see and that can be described."""
+        return {
+            name: tool
+            for name, tool in self.tools.items()
+            if is_visible(principal, tool) and not tool.problem_for(principal)
+        }
 
 
 class GenericSet:
@@ -209,7 +214,9 @@ class GenericArguments:
         authorize(self.principal, tool)
         return {
             "tool": tool,
-            "arguments": _Translation(self.operation, member, tool).parse(pieces),
+            "arguments": _Translation(
+                self.operation, member, tool.arguments_for(self.principal)
+            ).parse(pieces),
         }
 
     def _name_problems(self, pieces: Raws) -> Iterator[ValidationProblem]:
@@ -239,17 +246,20 @@ class GenericArguments:
             return True
         if self.operation is DESCRIBE:
             return bool(member.visible(self.principal))
-        return is_visible(self.principal, member.tools[self.operation.key])
+        tool = member.tools[self.operation.key]
+        return is_visible(self.principal, tool) and not tool.problem_for(self.principal)
 
 
 class _Translation:
     """Translates the arguments of a generic tool to those of the model's own tool."""
 
-    def __init__(self, operation: GenericOperation, member: GenericModel, tool: Tool) -> None:
+    def __init__(
+        self, operation: GenericOperation, member: GenericModel, arguments: ArgumentSource
+    ) -> None:
         self._operation = operation
         self._member = member
-        self._tool = tool
-        self._taken: Mapping[str, Schema] = tool.arguments.json_schema["properties"]
+        self._arguments = arguments
+        self._taken: Mapping[str, Schema] = arguments.json_schema["properties"]
         self._key = operation.key_of(member)
 
     def parse(self, pieces: Raws) -> Mapping[str, Any]:
@@ -260,7 +270,7 @@ class _Translation:
         """
         raw = _joined(self._translated(pieces))
         try:
-            return self._tool.arguments.parse(raw)
+            return self._arguments.parse(raw)
         except InvalidArguments as exc:
             raise InvalidArguments([self._with_outer_path(one) for one in exc.problems]) from exc
 
@@ -354,15 +364,16 @@ def _describe_model(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
         "about": " ".join(part for part in (f"{declaration.nouns}.", declaration.doc) if part),
         "fields": declaration.exposed.object_schema.get("properties", {}),
         "tools": {
-            OPERATIONS[name].name: _arguments(member, OPERATIONS[name], tool)
+            OPERATIONS[name].name: _arguments(
+                member, OPERATIONS[name], tool.arguments_for(ctx.principal).json_schema
+            )
             for name, tool in member.visible(ctx.principal).items()
         },
     }
 
 
-def _arguments(member: GenericModel, operation: GenericOperation, tool: Tool) -> dict[str, Any]:
+def _arguments(member: GenericModel, operation: GenericOperation, schema: Schema) -> dict[str, Any]:
     """Return the arguments of a generic tool for this model, as JSON Schema."""
-    schema = tool.arguments.json_schema
     required = set(schema.get("required", ()))
     key = operation.key_of(member)
     described: dict[str, Any] = {}

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -46,7 +45,6 @@ from mcp_django.integrations.models.deletion import (
     AT_LEAST,
     DELETED,
     DETACHED,
-    DeletionCounts,
     DeletionObserver,
     protected_error,
 )
@@ -78,7 +76,7 @@ from mcp_django.schema.arguments import (
     format_path,
     format_problems,
 )
-from mcp_django.schema.deferred import Deferred, DeferredArguments, runs_own_code
+from mcp_django.schema.deferred import CallerArguments, Deferred, DeferredArguments, runs_own_code
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
@@ -112,6 +110,8 @@ class WriteCall:
     key: Any = None
     clear: Sequence[str] = ()
     preview: bool = False
+    inputs: WriteInputs | None = None
+    """What validates the values; ``None`` for a deletion."""
 
     @property
     def written(self) -> list[str]:
@@ -200,6 +200,7 @@ class WriteArguments:
             values=values,
             clear=tuple(dict.fromkeys(read.get(CLEAR, ()))),
             preview=read.get(PREVIEW, False),
+            inputs=self.inputs,
         )
         return {"call": call}
 
@@ -261,14 +262,6 @@ class ObjectWriter:
 
     declaration: WriteHooks[Any]
     tool: str
-    find_inputs: Callable[[], WriteInputs] | None = None
-    """Returns what validates the values; ``None`` for a deletion."""
-
-    @property
-    def inputs(self) -> WriteInputs:
-        """What validates the values."""
-        assert self.find_inputs is not None
-        return self.find_inputs()
 
     # Functions of the tools ----
 
@@ -279,7 +272,7 @@ class ObjectWriter:
             raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
         with self._transaction(call) as alias:
             form = self._bind(ctx, call, None)
-            saved = self._save_new(ctx, form)
+            saved = self._save_new(ctx, form, call)
             obj = form.instance if saved is None else saved
             if not self.declaration.has_permission(ctx, "add", obj):
                 raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
@@ -294,14 +287,15 @@ class ObjectWriter:
         """Change the given fields of an object and return it."""
         call: WriteCall = given["call"]
         if not call.written:
-            known = ", ".join(self.inputs.properties)
+            assert call.inputs is not None
+            known = ", ".join(call.inputs.properties)
             raise ToolError(f"There is nothing to change: send at least one of {known}.")
         with self._transaction(call) as alias:
             obj = self._find(ctx, call, "change", alias)
             before = self._shown(ctx, obj, alias) if call.preview else None
             written = FieldSnapshot(obj, call.written)
             form = self._bind(ctx, call, obj)
-            saved = self._run_hook(self.declaration.perform_update, ctx, form)
+            saved = self._run_hook(self.declaration.perform_update, ctx, form, call)
             obj = form.instance if saved is None else saved
             shown = self._shown(ctx, obj, alias)
             if call.preview:
@@ -318,19 +312,21 @@ class ObjectWriter:
         with self._transaction(call) as alias:
             obj = self._find(ctx, call, "delete", alias)
             server = self.declaration.server
-            observer = DeletionObserver(obj, alias=alias, server=server, ctx=ctx)
+            is_own = self.declaration.has_own_deletion
+            observer = DeletionObserver(obj, alias=alias, server=server, ctx=ctx, is_own=is_own)
             # Django removes the primary key of a deleted object.
             kept = copy.copy(obj)
             try:
                 with observer.observe():
-                    self._run_hook(self.declaration.perform_delete, ctx, obj)
+                    self._run_hook(self.declaration.perform_delete, ctx, obj, call)
             except (ProtectedError, RestrictedError) as exc:
                 raise protected_error(exc, kept, alias=alias, server=server, ctx=ctx) from exc
             counts = observer.counts()
             rows = self.declaration.rows(ctx).using(alias)
-            if not counts.deleted and not rows.filter(pk=kept.pk).exists():
-                # The site has hidden the row, which has no cascade.
-                counts = DeletionCounts(deleted={self.declaration.model._meta.label: 1})
+            label = self.declaration.model._meta.label
+            if label not in counts.deleted and not rows.filter(pk=kept.pk).exists():
+                # The site has hidden the row instead of deleting it.
+                counts.deleted[label] = 1
             if call.preview:
                 return {PREVIEW: True, **counts.as_result("cascade")}
             self.declaration.record_history(ctx, kept, kept.pk, "delete", tool=self.tool)
@@ -372,32 +368,39 @@ class ObjectWriter:
         return obj
 
     def _bind(self, ctx: Context, call: WriteCall, instance: Model | None) -> Any:
+        assert call.inputs is not None
         try:
-            return self.inputs.bind(ctx, call, instance)
+            return call.inputs.bind(ctx, call, instance)
         except InvalidArguments as exc:
             raise ToolError(str(exc)) from exc
 
-    def _run_hook(self, perform: Callable[[Context, Any], Any], ctx: Context, subject: Any) -> Any:
+    def _run_hook(
+        self,
+        perform: Callable[[Context, Any], Any],
+        ctx: Context,
+        subject: Any,
+        call: WriteCall,
+    ) -> Any:
         """Run a hook; a validation error from saving must not reveal hidden values."""
         try:
             return perform(ctx, subject)
         except ValidationError as exc:
-            raise self._refusal(exc) from exc
+            raise self._refusal(exc, call) from exc
 
-    def _save_new(self, ctx: Context, form: Any) -> Any:
+    def _save_new(self, ctx: Context, form: Any, call: WriteCall) -> Any:
         """Save a new object, and check that the hook has set all required columns.
 
         Raises:
             ToolError: a column that the model requires has no value.
         """
         try:
-            saved = self._run_hook(self.declaration.perform_create, ctx, form)
+            saved = self._run_hook(self.declaration.perform_create, ctx, form, call)
         except IntegrityError as exc:
             if problem := self._missing_values(form, None):
-                raise self._refusal(problem) from exc
+                raise self._refusal(problem, call) from exc
             raise
         if problem := self._missing_values(form, saved):
-            raise self._refusal(problem)
+            raise self._refusal(problem, call)
         return saved
 
     def _missing_values(self, form: Any, saved: Any) -> ValidationError | None:
@@ -406,9 +409,9 @@ class ObjectWriter:
             return None
         return missing_values_error(form.instance if saved is None else saved, form.fields)
 
-    def _refusal(self, exc: ValidationError) -> ToolError:
+    def _refusal(self, exc: ValidationError, call: WriteCall) -> ToolError:
         known = {*self.declaration.exposed.object_schema["properties"]}
-        known |= {*(self.inputs.properties if self.find_inputs is not None else ())}
+        known |= {*(call.inputs.properties if call.inputs is not None else ())}
         return ToolError(format_problems(remove_duplicates(error_problems(exc, known))))
 
     def _not_shown(self, call: WriteCall) -> dict[str, Any]:
@@ -473,9 +476,7 @@ def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that saves a new object."""
     name = name or f"create_{declaration.singular}"
     arguments = _written_arguments(declaration, name, is_change=False)
-    writer = ObjectWriter(
-        declaration=declaration, tool=name, find_inputs=partial(_inputs_of, arguments)
-    )
+    writer = ObjectWriter(declaration=declaration, tool=name)
     words = f"Create one {declaration.noun}."
     hints = {"destructive": False, "idempotent": False}
     return _tool(writer, "add", writer.create, arguments, words, **hints)
@@ -485,9 +486,7 @@ def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """Return the tool that changes some fields of an object."""
     name = name or f"update_{declaration.singular}"
     arguments = _written_arguments(declaration, name, is_change=True)
-    writer = ObjectWriter(
-        declaration=declaration, tool=name, find_inputs=partial(_inputs_of, arguments)
-    )
+    writer = ObjectWriter(declaration=declaration, tool=name)
     words = f"Change the fields of one {declaration.noun} that are sent, and no others."
     hints = {"destructive": True, "idempotent": True}
     return _tool(writer, "change", writer.update, arguments, words, **hints)
@@ -498,40 +497,38 @@ def _written_arguments(
 ) -> WriteArguments | DeferredArguments:
     """Return the arguments of a tool that writes values.
 
-    A form or a serializer that runs code of the site is created when it is first used.
+    A form or a serializer that runs code of the site is created when it is first used. What code
+    of the site decides for each caller is described for each caller.
     """
     key = declaration.lookup if is_change else None
     columns = declaration.exposed.columns
     files = [name for name, field in columns.items() if isinstance(field, FileField)]
 
-    def build() -> WriteArguments:
+    def build(principal: Any = None) -> WriteArguments:
         without = declaration.lookup.name if is_change else ""
-        inputs = _inputs(declaration, is_change=is_change, without=without)
+        inputs = _inputs(declaration, principal, is_change=is_change, without=without)
         if not is_change:
             check_required_columns(declaration, inputs.properties)
         has_preview = declaration.preview
         return WriteArguments(name, key=key, inputs=inputs, files=files, has_preview=has_preview)
 
     deferred = DeferredArguments(Deferred(build, what=name))
+    if declaration.depends_on_caller:
+        deferred = CallerArguments(deferred.source, build)
     source = declaration.form or declaration.serializer
     if isinstance(source, type) and runs_own_code(source, "__init__", "get_fields"):
         return deferred
     try:
-        return build()
+        built = build()
     except ImproperlyConfigured as exc:
         if not isinstance(exc.__cause__, DatabaseError):
             raise
     except DatabaseError:
+        # Before the tables exist.
         pass
-    # Before the tables exist.
+    else:
+        return deferred if declaration.depends_on_caller else built
     return deferred
-
-
-def _inputs_of(arguments: WriteArguments | DeferredArguments) -> WriteInputs:
-    built: WriteArguments
-    built = arguments.source.get() if isinstance(arguments, DeferredArguments) else arguments
-    assert built.inputs is not None
-    return built.inputs
 
 
 def delete_tool(declaration: WriteHooks[Any]) -> Tool:
@@ -572,7 +569,7 @@ def _tool(
 ) -> Tool:
     declaration, name = writer.declaration, writer.tool
     on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
-    if writer.find_inputs is not None:
+    if action != "delete":
         schema = _object_schema(declaration, arguments)
     else:
         more = _PREVIEWED_DELETION if declaration.preview else {}
@@ -593,11 +590,15 @@ def _tool(
     )
 
 
-def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> WriteInputs:
+def _inputs(
+    declaration: WriteHooks[Any], principal: Any, *, is_change: bool, without: str = ""
+) -> WriteInputs:
+    # Only declarations that depend on the caller take one.
+    caller = {} if principal is None else {"principal": principal}
     # Untranslated: the language of callers is not known at registration.
     with override(None):
         inputs: WriteInputs = _reader(declaration)(
-            declaration, is_change=is_change, without=without
+            declaration, is_change=is_change, without=without, **caller
         )
     if not inputs.properties:
         declaration.refuse(
@@ -637,6 +638,7 @@ def _object_schema(
     properties = {**schema["properties"], PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
     # What a form that is created later writes is not known.
     is_deferred = isinstance(arguments, DeferredArguments)
-    if is_deferred or hidden_fields(declaration, _inputs_of(arguments).properties):
+    written = () if is_deferred else arguments.inputs.properties  # type: ignore[union-attr]
+    if is_deferred or hidden_fields(declaration, written):
         properties[NOT_SHOWN] = _NOT_SHOWN
     return {"type": "object", "properties": properties}

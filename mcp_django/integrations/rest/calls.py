@@ -42,7 +42,6 @@ from mcp_django.integrations.site_requests import (
 from mcp_django.integrations.site_responses import SiteResponse, read_response
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import format_problems
-from mcp_django.schema.deferred import DeferredArguments
 from mcp_django.schema.serializers import explain_errors
 from mcp_django.schema.values import jsonable
 
@@ -53,25 +52,18 @@ class RestCall:
     def __init__(
         self,
         endpoint: RestEndpoint,
-        arguments: RestArguments | DeferredArguments,
         *,
         routes: Routes,
         fixed: dict[str, Any],
         version: str = "",
     ) -> None:
         self.endpoint = endpoint
-        self._source = arguments
         self._routes = routes
         self._fixed = fixed
         self._query, self._meta = _version_parameters(endpoint.view_class, version)
         # Shown in the error about two components with the same name.
         self.__module__ = endpoint.view_class.__module__
         self.__name__ = self.__qualname__ = str(endpoint)
-
-    @property
-    def _arguments(self) -> RestArguments:
-        source = self._source
-        return source if isinstance(source, RestArguments) else source.source.get()
 
     @property
     def function(self) -> ComponentFunction:
@@ -91,7 +83,8 @@ class RestCall:
     def _build_request(self, ctx: Context, values: RestValues) -> RestRequest:
         path, match = self._routes.resolve_view({**self._fixed, **values.url})
         body, content_type = b"", ""
-        media_type = self._arguments.media_type
+        assert values.source is not None
+        media_type = values.source.media_type
         if values.body is not None and media_type:
             body, content_type = encode_body(values.body, media_type)
         meta = {
@@ -116,7 +109,8 @@ class RestCall:
         self, ctx: Context, request: RestRequest, values: RestValues, response: HttpResponseBase
     ) -> ToolResult:
         if response.status_code >= 400:
-            raise_error(ctx, request, response, self._arguments, values)
+            assert values.source is not None
+            raise_error(ctx, request, response, values.source, values)
         answer = read_response(request, response, is_over=lambda: ctx.cancelled)
         return tool_result(request, answer)
 

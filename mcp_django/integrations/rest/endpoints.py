@@ -94,11 +94,10 @@ class RestEndpoint:
         method: Callable[..., Any] = getattr(self.view_class, name)
         return method
 
-    def prototype(self) -> Any:
-        """Return a view as it is during a request, with a request of a superuser.
+    def prototype(self, user: Any = None) -> Any:
+        """Return a view as it is during a request of a user, by default of a superuser.
 
-        REST framework's own schema generator uses such views. The request stands in for that of a
-        caller, and shows what a serializer has for anybody.
+        REST framework's own schema generator uses such views.
         """
         view: Any = self.view_class(**self.initkwargs)
         view.args, view.kwargs, view.request, view.format_kwarg = (), {}, None, None
@@ -107,25 +106,25 @@ class RestEndpoint:
         if self.is_viewset:
             view.action, view.action_map = self.action, {self.method: self.action}
         with suppress(*NEEDS_REQUEST):
-            view.request = self._stand_in(view)
+            view.request = self._stand_in(view, user)
         return view
 
-    def _stand_in(self, view: Any) -> Any:
+    def _stand_in(self, view: Any, user: Any) -> Any:
         if not apps.is_installed("django.contrib.auth"):
             return None
         ctx = superuser_context(None)
         sending = SiteRequest(method=self.method.upper(), path=get_script_prefix())
         request = view.initialize_request(build_request(ctx, sending, CallerRequest))
-        request.user = ctx.user
+        request.user = ctx.user if user is None else user
         return request
 
-    def serializer(self) -> Any:
+    def serializer(self, user: Any = None) -> Any:
         """Return the serializer of this action, or ``None`` if the view does not define it.
 
         Raises:
             Exception: any exception of the site's code, which may need more than a request.
         """
-        view = self.prototype()
+        view = self.prototype(user)
         if not isinstance(view, GenericAPIView):
             return None
         if self.is_extra and not self._uses_serializer():
@@ -138,21 +137,30 @@ class RestEndpoint:
             return None
         return view.get_serializer()
 
-    def make_serializer(self, serializer_class: Any) -> Any:
+    def make_serializer(self, serializer_class: Any, user: Any = None) -> Any:
         """Return a serializer that was declared for the tool, in the context that the view gives.
 
         Raises:
             Exception: any exception of the site's code.
         """
-        view = self.prototype()
+        view = self.prototype(user)
         if isinstance(view, GenericAPIView):
             return serializer_class(context=view.get_serializer_context())
         return serializer_class(context={"request": view.request, "view": view})
 
-    def is_dynamic(self, declared: Any) -> bool:
+    def runs_own_code(self, declared: Any) -> bool:
         """Return whether a serializer of the site runs its own code when it is created."""
         found = declared or self._setting("serializer_class")
         return isinstance(found, type) and _runs_own_code(found)
+
+    def depends_on_caller(self, declared: Any) -> bool:
+        """Return whether the serializer may be another one for another caller."""
+        if self.runs_own_code(declared):
+            return True
+        if declared is not None or not issubclass(self.view_class, GenericAPIView):
+            return False
+        own = ("get_serializer", "get_serializer_context")
+        return not (self.has_fixed_serializer and self.inherits_unchanged(GenericAPIView, *own))
 
     def parsers(self) -> list[Any]:
         """Return the parsers of the view."""

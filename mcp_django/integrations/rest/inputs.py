@@ -51,13 +51,15 @@ class RestValues:
     url: dict[str, Any] = field(default_factory=dict)
     query: list[tuple[str, str]] = field(default_factory=list)
     body: dict[str, Any] | None = None
+    source: RestArguments | None = None
+    """What has parsed them."""
 
 
 class RestArguments:
     """Parses the arguments of one endpoint.
 
     ``serializer`` or ``input_schema`` describes the body (for a GET, the query string) if the view
-    itself does not.
+    itself does not. A serializer may have other fields for another ``user``.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class RestArguments:
         fixed: Mapping[str, Any],
         serializer: Any = None,
         input_schema: Mapping[str, Any] | None = None,
+        user: Any = None,
     ) -> None:
         self._endpoint = endpoint
+        self._user = user
         self._url = url_variables(endpoint, url_kwargs, fixed)
         self._query = {one.name: one for one in _query_parameters(endpoint)}
         self.files: frozenset[str] = frozenset()
@@ -106,9 +110,10 @@ class RestArguments:
         if serializer is None and self._endpoint.is_safe:
             return None
         endpoint = self._endpoint
-        found = (
-            endpoint.serializer() if serializer is None else endpoint.make_serializer(serializer)
-        )
+        if serializer is None:
+            found = endpoint.serializer(self._user)
+        else:
+            found = endpoint.make_serializer(serializer, self._user)
         if found is None:
             return None
         if not isinstance(found, serializers.Serializer):
@@ -191,6 +196,7 @@ class RestArguments:
                     for pair in one.pairs(arguments[name])
                 ],
                 body=None if self._endpoint.is_safe else body,
+                source=self,
             )
         }
 

@@ -35,7 +35,7 @@ from mcp_django.integrations.rest.routing import Routes
 from mcp_django.protocol.headers import map_subschemas
 from mcp_django.protocol.text import did_you_mean
 from mcp_django.schema.compiled import SerializerOutput
-from mcp_django.schema.deferred import Deferred, DeferredArguments
+from mcp_django.schema.deferred import CallerArguments, Deferred
 from mcp_django.schema.django_forms import constant_schema, key_schema
 from mcp_django.schema.portable import LARGE_INTEGER, SchemaSource, portable_output
 from mcp_django.schema.structure import Schema
@@ -87,21 +87,23 @@ def _rest_tool(
     """
     fixed = _fixed_kwargs(endpoint, options)
 
-    def build() -> RestArguments:
+    def build(principal: Any = None) -> RestArguments:
         return RestArguments(
             endpoint,
             url_kwargs=options.url_kwargs,
             fixed=fixed,
             serializer=serializer,
             input_schema=input_schema,
+            user=None if principal is None else principal.user,
         )
 
-    arguments: RestArguments | DeferredArguments
-    arguments = DeferredArguments(Deferred(build, what=str(endpoint)))
-    is_dynamic = endpoint.is_dynamic(serializer)
-    if not is_dynamic:
+    arguments: RestArguments | CallerArguments
+    arguments = CallerArguments(Deferred(build, what=str(endpoint)), build)
+    is_dynamic = input_schema is None and endpoint.depends_on_caller(serializer)
+    if input_schema is not None or not endpoint.runs_own_code(serializer):
         try:
-            arguments = build()
+            built = build()
+            arguments = arguments if is_dynamic else built
         except ImproperlyConfigured:
             raise
         except Exception:  # noqa: BLE001 - of the site
@@ -111,7 +113,6 @@ def _rest_tool(
     schema = None if is_dynamic else output_schema(endpoint)
     call = RestCall(
         endpoint,
-        arguments,
         routes=Routes(
             endpoint=endpoint,
             namespace=namespace or _version_namespace(endpoint, options),

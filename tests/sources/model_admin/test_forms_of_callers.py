@@ -11,6 +11,8 @@ from django.contrib.admin import AdminSite
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.admin import GenericTabularInline
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 
 from mcp_django import MCPServer
@@ -18,7 +20,16 @@ from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.model_admin.desk import clerk
 from tests.sources.models.building import category, customer, line, order, product
-from tests.sources.shop.models import Category, Customer, Order, OrderLine, Product, Remark
+from tests.sources.shop.models import (
+    Category,
+    Customer,
+    Order,
+    OrderLine,
+    Product,
+    Remark,
+    Tag,
+    Voucher,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -207,6 +218,91 @@ def test_a_list_that_depends_on_the_caller_hides_columns() -> None:
     assert "margin" in mcp.call_tool("list_products").structured["items"][0]
 
 
+def test_filters_and_search_that_depend_on_the_caller_are_left_out() -> None:
+    class Choosing(admin.ModelAdmin):  # type: ignore[type-arg]
+        """Offers superusers more."""
+
+        list_display = ["slug"]
+        list_filter = ["cost", "slug"]
+        search_fields = ["slug", "description"]
+
+        def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+            """Hide the cost and the text."""
+            more = ["cost", "description"] if request.user.is_superuser else []
+            return ["name", *more]
+
+        def get_list_filter(self, request: HttpRequest) -> Any:
+            """Hide the filter."""
+            return ["cost", "slug"] if request.user.is_superuser else ["slug"]
+
+        def get_search_fields(self, request: HttpRequest) -> Any:
+            """Hide the text."""
+            return ["slug", "description"] if request.user.is_superuser else ["slug"]
+
+    product("Ball", slug="ball", cost=3, description="topsecret")
+    made = server_of(Product, Choosing, tools=EVERY)
+    mcp = MCPClient(server=made, user=clerk("view_product"))
+    assert mcp.call_tool("list_products", {"search": "topsecret"}).structured["items"] == []
+    assert mcp.call_tool("count_products", {"cost": 3}, check=False).is_error
+    assert mcp.call_tool("count_products", {"slug": "ball"}).structured == {"count": 1}
+    left_out = declaration(made, Product).left_out
+    assert "list_filter contains 'cost', which the admin may hide from some callers" in left_out
+
+
+def test_a_path_that_some_callers_do_not_see_is_removed() -> None:
+    class Path(admin.ModelAdmin):  # type: ignore[type-arg]
+        """Shows the address to superusers."""
+
+        list_display = ["number", "customer__email"]
+        fields = ["note"]
+
+        def get_list_display(self, request: HttpRequest) -> Any:
+            """Return the columns of this caller."""
+            return ["number", "customer__email"] if request.user.is_superuser else ["number"]
+
+    order("N1")
+    made = server_of(Order, Path)
+    mcp = MCPClient(server=made, user=clerk("view_order"))
+    (row,) = mcp.call_tool("list_orders").structured["items"]
+    assert set(row) == {"id", "number", "note"}
+    mcp = MCPClient(server=made, user=root())
+    assert "email" in mcp.call_tool("list_orders").structured["items"][0]["customer"]
+
+
+def test_choices_of_the_caller_are_listed_to_the_caller_alone() -> None:
+    class Own(admin.ModelAdmin):  # type: ignore[type-arg]
+        """Offers the words of the caller."""
+
+        list_display = ["slug"]
+        fields = ["name"]
+
+        def get_form(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+            """Return a form with choices."""
+            form = super().get_form(request, obj, **kwargs)
+            name = request.user.get_username()
+            form.base_fields["name"] = forms.ChoiceField(choices=[(f"of-{name}", "")])
+            return form
+
+    product("Ball", slug="ball")
+    made = server_of(Product, Own, tools=EVERY)
+    for name in ("alice", "bob"):
+        user = clerk("view_product", "change_product", username=name)
+        listed = str(MCPClient(server=made, user=user).list_tools())
+        assert f"of-{name}" in listed
+        assert listed.count("of-") == listed.count(f"of-{name}")
+
+
+def test_a_key_that_is_a_secret_is_not_shown() -> None:
+    class SessionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        """A table whose key signs in."""
+
+        list_display = ["expire_date"]
+        fields = ["expire_date"]
+
+    with pytest.raises(ImproperlyConfigured, match="no unique column"):
+        server_of(Session, SessionAdmin)
+
+
 # Forms of the site -------------------------------------------------------------------------------
 
 
@@ -364,6 +460,56 @@ def test_rows_that_refer_by_no_foreign_key_are_left_out() -> None:
     found = declaration(server_of(Order, NotedAdmin), Order)
     assert "inlines contains RemarkInline, which refers to its object by no foreign key" in (
         found.left_out
+    )
+
+
+def test_the_rows_of_an_inline_are_found_by_their_reference() -> None:
+    class VoucherInline(admin.TabularInline):  # type: ignore[type-arg]
+        """Refers by a word."""
+
+        model = Voucher
+        fields = ["worth"]
+
+    class TagAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        """With vouchers."""
+
+        list_display = ["word"]
+        fields = ["word"]
+        inlines = [VoucherInline]
+
+    red = Tag.objects.create(word="red")
+    other = Tag.objects.create(word=str(red.pk))
+    Voucher.objects.create(tag=red, worth=1)
+    Voucher.objects.create(tag=other, worth=99)
+    mcp = MCPClient(server=server_of(Tag, TagAdmin), user=root())
+    shown = mcp.call_tool("get_tag", {"word": "red"}).structured
+    assert [row["worth"] for row in shown["vouchers"]] == [1]
+
+
+def test_an_inline_whose_formset_chooses_rows_is_left_out() -> None:
+    class Hiding(forms.BaseInlineFormSet):  # type: ignore[type-arg]
+        """Hides some."""
+
+        def get_queryset(self) -> Any:
+            """Hide them."""
+            return super().get_queryset().exclude(secret="x")
+
+    class HidingInline(LineInline):
+        """With this."""
+
+        formset = Hiding
+
+    class HidingAdmin(InlineAdmin):
+        """With these."""
+
+        inlines = [HidingInline]
+
+    line(order("N1"), secret="x")
+    made = server_of(Order, HidingAdmin)
+    shown = MCPClient(server=made, user=root()).call_tool("get_order", {"number": "N1"})
+    assert set(shown.structured) == {"number", "note"}
+    assert "inlines contains HidingInline, whose formset chooses its rows" in (
+        declaration(made, Order).left_out
     )
 
 

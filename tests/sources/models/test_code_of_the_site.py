@@ -12,6 +12,7 @@ from django.contrib.admin import AdminSite
 from django.db import OperationalError
 
 from mcp_django import MCPServer
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.schema import deferred
 from mcp_django.test import MCPClient
 from tests.servers import person
@@ -82,6 +83,50 @@ def test_fields_that_are_rows_are_those_of_now(monkeypatch: Any) -> None:
     Tag.objects.create(word="red")
     clock.now += deferred.MAX_AGE + 1
     assert "is_red" in tool(client, "update_product")["inputSchema"]["properties"]
+
+
+def test_the_generic_set_leaves_out_what_cannot_be_created(monkeypatch: Any) -> None:
+    monkeypatch.setattr(MovingForm, "is_migrated", False)
+    product("Ball", slug="ball")
+    server = MCPServer("shop", generic=True)
+    details = {"fields": ["slug", "name"], "tools": ["list", "update"], "form": MovingForm}
+    server.register(Product, type("Tools", (ModelTools,), details))
+    client = MCPClient(server=server, user=may_all(Product))
+    described = client.call_tool("describe_model", {"model": "product"}).structured
+    assert set(described["tools"]) == {"search_records"}
+    call = {"model": "product", "key": "ball", "values": {"name": "x"}}
+    assert client.call_tool("update_record", call, check=False).is_error
+    monkeypatch.setattr(MovingForm, "is_migrated", True)
+    Category.objects.get_or_create(code="toys")
+    clock = SimpleNamespace(now=1e9)
+    monkeypatch.setattr(deferred, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    assert not client.call_tool("update_record", call).is_error
+    assert Product.objects.get().name == "x"
+
+
+def test_a_call_uses_what_the_form_has_now() -> None:
+    class Counted(forms.Form):
+        """Begins with a number of rows, and has a field for each of them."""
+
+        number = forms.IntegerField(required=False)
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.fields["number"].initial = Tag.objects.count()
+            for tag in Tag.objects.all():
+                self.fields[f"is_{tag.word}"] = forms.BooleanField(required=False)
+
+    server = MCPServer("forms")
+
+    @server.tool(form=Counted)
+    async def count(form: Any) -> str:
+        """Count."""
+        return str(sorted(form.cleaned_data.items()))
+
+    client = MCPClient(server=server, user=person("ada"))
+    assert client.call_tool("count").text == "[('number', 0)]"
+    Tag.objects.create(word="red")
+    assert client.call_tool("count", {"is_red": True}).text == "[('is_red', True), ('number', 1)]"
 
 
 class OwnedForm(forms.Form):

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models.signals import pre_delete
 
 from mcp_django.integrations.models import deletion
 from mcp_django.test import MCPClient
 from tests.sources.models.building import category, customer, line, order, product
 from tests.sources.models.writers import KEPT, ORDER, may_all, server_of, tool, writer
-from tests.sources.shop.models import Category, Customer, Order, OrderLine, Passport, Product, Tag
+from tests.sources.shop.models import (
+    Category,
+    Customer,
+    Order,
+    OrderLine,
+    Passport,
+    Product,
+    Remark,
+    SpecialOrder,
+    Tag,
+    Voucher,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -215,17 +228,106 @@ def test_beyond_the_bound_counts_are_minimums(monkeypatch: pytest.MonkeyPatch) -
     assert counts == {"preview": True, "cascade": {"shop.Category": 1}, "at_least": True}
 
 
-def test_a_cascade_beyond_the_bound_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+def gate(model: Any, **condition: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a registration whose row rule hides the rows of this condition."""
+    rows = model.objects.exclude(**condition)
+    return model, {"fields": [model._meta.pk.name], "get_queryset": lambda self, ctx: rows}
+
+
+def test_a_cascade_of_django_is_counted_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
     buyer = customer("Ada")
     for number in range(5):
         order(f"N{number}", customer=buyer)
-    gate = {"fields": ["id"], "get_queryset": lambda self, ctx: Order.objects.exclude(number="x")}
-    server = server_of(Customer, (Order, gate), fields=["email", "name"])
+    server = server_of(Customer, gate(Order, number="x"), fields=["email", "name"])
     client = MCPClient(server=server, user=may_all(Order, Customer))
     counts = client.call_tool("delete_customer", {"email": buyer.email}).structured
-    assert counts == {"deleted": {"shop.Customer": 1}, "at_least": True}
+    assert counts == {"deleted": {"shop.Customer": 1, "shop.Order": 5}}
     assert not Order.objects.exists()
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_nothing_tells_how_many_hidden_rows_go_along(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(deletion, "MAX_COUNTED", 3)
+    buyer = customer("Ada")
+    for index in range(number):
+        order(f"N{index}", customer=buyer, note="hidden")
+    server = server_of(Customer, gate(Order, note="hidden"), fields=["email", "name"])
+    client = MCPClient(server=server, user=may_all(Order, Customer))
+    counts = client.call_tool("delete_customer", {"email": buyer.email}).structured
+    assert counts == {"deleted": {"shop.Customer": 1}}
+
+
+@pytest.mark.parametrize("has_hidden", [False, True])
+def test_nothing_tells_of_hidden_rows_that_a_signal_deletes(*, has_hidden: bool) -> None:
+    def delete_lines(sender: Any, instance: Any, **kwargs: Any) -> None:
+        OrderLine.objects.filter(secret="hidden").delete()
+
+    bought, other = order("N1"), order("N2")
+    if has_hidden:
+        line(other, secret="hidden")
+    server = server_of(Order, gate(OrderLine, secret="hidden"), fields=ORDER)
+    client = MCPClient(server=server, user=may_all(Order, OrderLine))
+    pre_delete.connect(delete_lines, sender=Order)
+    try:
+        counts = client.call_tool("delete_order", {"number": bought.number}).structured
+    finally:
+        pre_delete.disconnect(delete_lines, sender=Order)
+    assert counts == {"deleted": {"shop.Order": 1}}
+
+
+def test_visible_rows_that_a_signal_deletes_are_counted() -> None:
+    def delete_lines(sender: Any, instance: Any, **kwargs: Any) -> None:
+        OrderLine.objects.all().delete()
+
+    bought, other = order("N1"), order("N2")
+    line(other)
+    line(other, secret="hidden")
+    server = server_of(Order, gate(OrderLine, secret="hidden"), fields=ORDER)
+    client = MCPClient(server=server, user=may_all(Order, OrderLine))
+    pre_delete.connect(delete_lines, sender=Order)
+    try:
+        counts = client.call_tool("delete_order", {"number": bought.number}).structured
+    finally:
+        pre_delete.disconnect(delete_lines, sender=Order)
+    assert counts == {"deleted": {"shop.Order": 1, "shop.OrderLine": 1}}
+
+
+def test_what_was_rolled_back_to_a_savepoint_was_not_deleted() -> None:
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        with suppress(LookupError), transaction.atomic():
+            OrderLine.objects.all().delete()
+            raise LookupError
+        obj.delete()
+
+    bought, other = order("N1"), order("N2")
+    line(other)
+    client = writer(
+        Order, user=may_all(Order, OrderLine), fields=ORDER, perform_delete=perform_delete
+    )
+    counts = client.call_tool("delete_order", {"number": bought.number}).structured
+    assert counts == {"deleted": {"shop.Order": 1}}
+    assert OrderLine.objects.exists()
+
+
+def test_what_goes_along_with_a_row_that_is_only_hidden_is_counted() -> None:
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        obj.lines.all().delete()
+        obj.internal_note = "deleted"
+        obj.save()
+
+    line(order("N1"))
+    client = writer(
+        Order,
+        user=may_all(Order, OrderLine),
+        fields=ORDER,
+        perform_delete=perform_delete,
+        get_queryset=lambda self, ctx: Order.objects.exclude(internal_note="deleted"),
+    )
+    counts = client.call_tool("delete_order", {"number": "N1"}).structured
+    assert counts == {"deleted": {"shop.OrderLine": 1, "shop.Order": 1}}
 
 
 def test_hidden_rows_are_not_hinted_at() -> None:
@@ -253,3 +355,28 @@ def test_a_statement_that_names_no_number_makes_the_counts_minimums() -> None:
     client = writer(Order, fields=ORDER, perform_delete=perform_delete)
     done = client.call_tool("delete_order", {"number": "N1"})
     assert done.structured == {"deleted": {"shop.Order": 1}, "at_least": True}
+
+
+def test_rows_that_are_found_twice_are_counted_once() -> None:
+    special = SpecialOrder.objects.create(
+        number="S1", customer=customer("Ada"), placed_at="2026-03-01T12:00:00Z"
+    )
+    line(special)
+    line(special)
+    server = server_of(SpecialOrder, gate(Order, note="x"), fields=["number", "note"], tools=KEPT)
+    user = may_all(SpecialOrder, Order, OrderLine)
+    counts = MCPClient(server=server, user=user).call_tool("delete_special_order", {"number": "S1"})
+    assert counts.structured == {
+        "deleted": {"shop.SpecialOrder": 1, "shop.Order": 1, "shop.OrderLine": 2}
+    }
+
+
+def test_generic_and_hidden_relations_are_looked_at_too() -> None:
+    red = Tag.objects.create(word="red")
+    voucher = Voucher.objects.create(tag=red)
+    Remark.objects.create(text="seen", about=voucher)
+    Remark.objects.create(text="hidden", about=voucher)
+    server = server_of(Voucher, gate(Remark, text="hidden"), fields=["id", "worth"], tools=KEPT)
+    client = MCPClient(server=server, user=may_all(Voucher, Remark))
+    counts = client.call_tool("delete_voucher", {"id": str(voucher.pk)}).structured
+    assert counts == {"deleted": {"shop.Voucher": 1, "shop.Remark": 1}}

@@ -13,6 +13,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks import components as checks
 from mcp_django.schema import deferred
+from tests.servers import person
 from tests.sources.rest.conftest import Caller, give_address
 from tests.sources.shop.models import Tag
 
@@ -156,18 +157,84 @@ def test_fields_of_rows_are_those_of_now(
 
 
 @pytest.mark.parametrize("declared", [None, OfCaller])
-def test_a_serializer_that_reads_its_caller_has_the_fields_of_a_superuser(
+def test_a_serializer_that_reads_its_caller_has_the_fields_of_the_caller(
     server: MCPServer, client_of: Caller, settings: Any, declared: Any
 ) -> None:
     give_address(settings, CallerView)
     server.register_api_view(
         CallerView, methods=["post"], name="take", url_name="own", serializer=declared
     )
-    client = client_of("", server)
-    (tool,) = client.list_tools()
-    assert list(tool["inputSchema"]["properties"]) == ["name", "cost"]
-    # The view itself decides what its caller may set.
-    assert client.call_tool("take", {"name": "a", "cost": 3}).structured == {"name": "a"}
+    person("manager", is_staff=True)
+    for username, fields in (("", ["name"]), ("manager", ["name", "cost"])):
+        client = client_of(username, server)
+        (tool,) = client.list_tools()
+        assert list(tool["inputSchema"]["properties"]) == fields
+        sent = dict.fromkeys(fields, 3)
+        assert client.call_tool("take", {**sent, "name": "a"}).structured == {**sent, "name": "a"}
+    refused = client_of("", server).call_tool("take", {"name": "a", "cost": 3}, check=False)
+    assert 'unknown argument "cost"' in refused.text
+    # The owner of the site sees what a superuser may set.
+    assert list(server.tools["take"].arguments.json_schema["properties"]) == ["name", "cost"]
+
+
+class OwnTags(serializers.Serializer[Any]):
+    """Lets its caller choose among rows of their own."""
+
+    tag = serializers.ChoiceField(choices=[])
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        name = self.context["request"].user.get_username()
+        rows = Tag.objects.filter(secret=name)
+        self.fields["tag"].choices = [(tag.word, tag.word) for tag in rows]
+
+    def create(self, validated_data: Any) -> Any:
+        """Keep nothing."""
+        return validated_data
+
+
+def test_no_rows_of_others_are_published(
+    server: MCPServer, client_of: Caller, settings: Any
+) -> None:
+    class OwnView(generics.CreateAPIView[Any]):
+        """Takes it."""
+
+        serializer_class = OwnTags
+
+    give_address(settings, OwnView)
+    server.register_api_view(OwnView, methods=["post"], name="own", url_name="own")
+    for name in ("alice", "bob"):
+        person(name)
+        Tag.objects.create(word=f"of-{name}", secret=name)
+    for name, other in (("alice", "bob"), ("bob", "alice")):
+        client = client_of(name, server)
+        listed = str(client.list_tools())
+        assert f"of-{name}" in listed
+        assert f"of-{other}" not in listed
+        assert not client.call_tool("own", {"tag": f"of-{name}"}).is_error
+        refused = client.call_tool("own", {"tag": f"of-{other}"}, check=False)
+        assert "is not a valid choice" in refused.text
+
+
+def test_what_cannot_be_created_for_one_caller_is_left_out_for_this_one(
+    server: MCPServer, client_of: Caller
+) -> None:
+    class ForStaff(OfCaller):
+        """Fails for others."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            assert self.context["request"].user.is_staff, "nobody else"
+
+    class StaffView(generics.CreateAPIView[Any]):
+        """Takes it."""
+
+        serializer_class = ForStaff
+
+    server.register_api_view(StaffView, methods=["post"], name="staff")
+    person("manager", is_staff=True)
+    assert names(client_of("manager", server)) == ["staff"]
+    assert names(client_of("", server)) == []
 
 
 def test_a_serializer_that_reads_the_query_string_is_registered(
