@@ -2,8 +2,9 @@
 
 A form or a serializer of the site may run any code when it is created: it may query tables that do
 not exist before `migrate`, or read a request that does not exist before a call. So its schema is
-built for the first list, call or check. If that fails, the component is left out of lists, calls
-say that it is not available, and the system check, `mcp inspect` and the admin give the reason.
+built when it is first listed or checked, and for each call. If that fails, the component is left
+out of lists, calls say that it is not available, and the system check, `mcp inspect` and the admin
+give the reason.
 """
 
 from __future__ import annotations
@@ -119,8 +120,11 @@ class Deferred(Generic[T]):
             raise
         except Exception as exc:
             problem = _text_of(exc)
-            if problem not in self.logged and not isinstance(exc, ImproperlyConfigured):
-                logger.exception("%s cannot be described and is left out.", self.what)
+            if problem not in self.logged:
+                # The message of an error of the declaration is enough.
+                traceback = not isinstance(exc, ImproperlyConfigured)
+                words = "%s cannot be described: %s"
+                logger.error(words, self.what, problem, exc_info=traceback)  # noqa: TRY400
             if len(self.logged) >= MAX_LOGGED:
                 self.logged.clear()
             self.logged.add(problem)

@@ -105,12 +105,17 @@ def test_what_cannot_be_built_is_logged_once_and_tried_again(
     assert arguments.parse(b"{}") == {}
 
 
-def test_an_error_of_the_declaration_is_kept(clock: Clock) -> None:
+def test_an_error_of_the_declaration_is_kept_and_logged(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     source = Source("a")
     source.error = ImproperlyConfigured("a file")
     made: Deferred[Any] = Deferred(source, what="the tool")
     assert made.problem == "a file"
     assert made.exception is source.error
+    assert [record.getMessage() for record in caplog.records] == [
+        "the tool cannot be described: a file"
+    ]
 
 
 def test_what_may_not_run_on_an_event_loop_is_left_to_a_thread(clock: Clock) -> None:
