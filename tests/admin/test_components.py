@@ -8,9 +8,11 @@ from html import unescape
 from typing import Annotated, Any
 
 import pytest
+from django import forms
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 from pydantic import Field
@@ -463,6 +465,32 @@ def test_the_page_names_what_was_changed_in_the_schemas_for_clients(look: Compon
         shelf.unregister(weigh)
     assert "so that all known clients accept them" in page
     assert "output: items: the fractional multipleOf is in the description" in page
+
+
+class UnmigratedForm(forms.Form):
+    """Has a field for each row of a table that is not there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        raise OperationalError("no such table: <parcels>")
+
+
+def test_the_page_says_why_clients_do_not_see_a_component(look: Component) -> None:
+    @shelf.tool(form=UnmigratedForm)
+    def weigh(form: Any) -> str:
+        """Weigh a parcel."""
+        return "heavy"
+
+    browser = superuser()
+    try:
+        page = browser.get(page_of(row_of("weigh")))
+        listed = browser.get(LIST)
+    finally:
+        shelf.unregister(weigh)
+    assert "Clients do not see this component" in text_of(page)
+    assert "OperationalError: no such table: &lt;parcels&gt;" in page.content.decode()
+    assert listed.status_code == 200
+    assert "Clients do not see" not in text_of(browser.get(page_of(look)))
 
 
 def test_what_code_says_is_escaped(look: Component) -> None:

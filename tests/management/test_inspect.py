@@ -9,7 +9,9 @@ import json
 from typing import Annotated, Any
 
 import pytest
+from django import forms
 from django.contrib.auth.models import Group
+from django.db import OperationalError
 from pydantic import Field
 
 from mcp_django import ModelTools
@@ -77,6 +79,28 @@ def test_everything_is_said_of_a_tool() -> None:
     assert "readOnlyHint=true, idempotentHint=true, openWorldHint=false" in text
     assert "on the wire at 2026-07-28" in text
     assert "No problems with known hosts." in text
+
+
+class UnmigratedForm(forms.Form):
+    """Has a field for each row of a table that is not there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        raise OperationalError("no such table: parcels")
+
+
+def test_a_tool_that_cannot_be_described_is_left_out_with_its_reason() -> None:
+    server = server_of()
+
+    @server.tool(form=UnmigratedForm)
+    def weigh(form: Any) -> str:
+        """Weigh a parcel."""
+        return "heavy"
+
+    text = run("inspect", "weigh", "--server", server.name).out
+    assert "OperationalError: no such table: parcels" in text
+    assert "of lists" in text
+    assert MCPClient(server=server).list_tools() == []
 
 
 def test_what_a_host_chokes_on_is_found() -> None:
