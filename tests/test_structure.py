@@ -6,6 +6,7 @@ A figure that became smaller is written down here, so that it stays so.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -29,8 +30,20 @@ FIGURES = {
     "modules with one importer in their folder": 20,
     # Modules that import each other at import time, through others or not.
     "modules in import cycles": 0,
+    # Modules of one folder that import each other, for types too and through others of it or not.
+    "modules in cycles inside a folder": 52,
+    # Private functions that the package names once, per thousand functions.
+    "helpers with one use, per thousand": 192,
+    # Lines of dashes between the subjects of a file.
+    "section banners": 594,
+    # Variables and parameters whose name says nothing of what they hold.
+    "pronouns": 4390,
 }
+# Each change moves these a little; they are written down once that is a hundredth.
+MOVING = {"pronouns"}
 LONG_INIT = 60
+PRONOUNS = {"one", "found", "said", "told", "asked"}
+BANNER = re.compile(r"^ *# .*-{20,}\s*$", re.MULTILINE)
 
 
 @cache
@@ -117,10 +130,24 @@ def with_one_importer() -> int:
 
 
 def in_cycles() -> int:
-    graph = {
-        name: {one for node in at_import(tree.body) for one in imported(node)} - {name}
-        for name, tree in modules().items()
-    }
+    return count_in_cycles(
+        {
+            name: {one for node in at_import(tree.body) for one in imported(node)} - {name}
+            for name, tree in modules().items()
+        }
+    )
+
+
+def in_cycles_inside_a_folder() -> int:
+    graph = {}
+    for name, tree in modules().items():
+        wanted = {one for node in ast.walk(tree) for one in imported(node)} - {name}
+        folder = name.rpartition(".")[0]
+        graph[name] = {one for one in wanted if one.rpartition(".")[0] == folder != PACKAGE}
+    return count_in_cycles(graph)
+
+
+def count_in_cycles(graph: dict[str, set[str]]) -> int:
     reached: dict[str, set[str]] = {}
     for name in graph:
         seen, todo = set(), [name]
@@ -132,6 +159,34 @@ def in_cycles() -> int:
     return sum(name in found for name, found in reached.items())
 
 
+def helpers_with_one_use() -> int:
+    private: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
+    functions = 0
+    for tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions += 1
+                private[node.name] += node.name.startswith("_") and not node.name.startswith("__")
+            elif isinstance(node, ast.Name):
+                uses[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                uses[node.attr] += 1
+    once = sum(count == 1 and uses[name] == 1 for name, count in private.items())
+    return round(1000 * once / functions)
+
+
+def banners() -> int:
+    return sum(len(BANNER.findall(path.read_text())) for path in (ROOT / PACKAGE).rglob("*.py"))
+
+
+def pronouns() -> int:
+    nodes = [node for tree in modules().values() for node in ast.walk(tree)]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    names += [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return sum(name in PRONOUNS for name in names)
+
+
 COUNTED = {
     "files": lambda: len(modules()),
     "imports inside functions": inside_functions,
@@ -139,6 +194,10 @@ COUNTED = {
     "class names used twice": classes_used_twice,
     "modules with one importer in their folder": with_one_importer,
     "modules in import cycles": in_cycles,
+    "modules in cycles inside a folder": in_cycles_inside_a_folder,
+    "helpers with one use, per thousand": helpers_with_one_use,
+    "section banners": banners,
+    "pronouns": pronouns,
 }
 
 
@@ -146,4 +205,7 @@ COUNTED = {
 def test_the_shape_only_improves(figure: str) -> None:
     found, written = COUNTED[figure](), FIGURES[figure]
     assert found <= written, f"{figure}: {found}, which were {written}; see ARCHITECTURE.md."
-    assert found == written, f"{figure}: {found} now; write that down here, so that it stays so."
+    slack = written // 100 if figure in MOVING else 0
+    assert found >= written - slack, (
+        f"{figure}: {found} now; write that down here, so that it stays so."
+    )
