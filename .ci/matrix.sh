@@ -22,7 +22,7 @@ echo "-- Python 3.13, Django 6, oauthlib 3"
 "$WORK/py313/bin/pip" install -q -e '.[test]' 'django>=6,<7' 'oauthlib<4'
 "$WORK/py313/bin/python" -m pytest -q -n auto --passed="$WORK/passed-fast" --cov=mcp_django --cov-report=
 # A site of its own, since all tests would have the packages otherwise.
-"$WORK/py313/bin/python" -m pytest -q --ring all --ds tests.audit.settings tests/audit \
+"$WORK/py313/bin/python" -m pytest -q --ring all --ds tests.sites.audit.settings tests/sites/audit \
     --cov=mcp_django --cov-append --cov-report=
 echo "-- coverage of the package in percent"
 "$WORK/py313/bin/coverage" report --precision=2 --fail-under=96.9 --format=total
@@ -37,7 +37,7 @@ python3 -m venv "$WORK/docs"
 
 echo "-- an awkward site"
 # Its tables are created by the migrations, to test these with its settings.
-.venv/bin/python -m pytest -q --migrations --ds tests.awkward.settings tests/awkward
+.venv/bin/python -m pytest -q --migrations --ds tests.sites.awkward.settings tests/sites/awkward
 
 echo "-- no extras"
 # Installed from a wheel and not editable, to find files that are missing from the wheel.
@@ -47,5 +47,6 @@ python3 -m venv "$WORK/bare"
 (cd / && "$WORK/bare/bin/python" -W error -c "import mcp_django; print('mcp_django', mcp_django.__version__)")
 # Tests that need a library of an extra are skipped; transports and interop need httpx and servers.
 # import-linter checks that the protocol does not import an extra.
-"$WORK/bare/bin/python" -m pytest -q -n auto --ring all tests/schema tests/components tests/auth tests/questions \
-    tests/runtime tests/management tests/spec tests/test_*.py | grep -v '^SKIPPED'
+"$WORK/bare/bin/python" -m pytest -q -n auto --ring all tests/auth tests/checks tests/core \
+    tests/execution tests/management tests/models tests/repository tests/schema tests/spec tests/test \
+    tests/docs/test_protocol.py tests/docs/test_schemas.py tests/test_*.py | grep -v '^SKIPPED'

@@ -14,9 +14,9 @@ from weakref import WeakSet, WeakValueDictionary
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests import rings
+from tests.kit import rings
+from tests.kit.services import do_without, missing
 from tests.published import plugin as published
-from tests.services import do_without, missing
 from tests.spec import passed
 
 if TYPE_CHECKING:
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     from mcp_django.storage.call_rows import CallLog
 
 # These sites have their own settings; their packages document how to run them.
-SITES = ["audit", "awkward", "sites"]
+SITES = ["audit", "awkward", "helpdesk", "oscar", "wagtail"]
 SETTINGS = os.environ.get("DJANGO_SETTINGS_MODULE", "")
-collect_ignore = [site for site in SITES if not SETTINGS.startswith(f"tests.{site}.")]
+collect_ignore = [
+    f"sites/{site}" for site in SITES if not SETTINGS.startswith(f"tests.sites.{site}.")
+]
 
 # Servers that modules declare, which exist as long as the process.
 _declared: WeakSet[MCPServer] = WeakSet()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register plugins: `tests.rings` selects tests, `tests.spec.passed` records what passed."""
+    """Register plugins: `tests.kit.rings` selects tests, `tests.spec.passed` records results."""
     for plugin in (rings, passed):
         pluginmanager.register(plugin)
         plugin.add_option(parser)
@@ -77,7 +79,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _shortcuts() -> None:
     """Install shortcuts for tests that change the URLconf or commit, which are many here."""
     # Django's test cases read settings.
-    from tests import django_shortcuts
+    from tests.kit import django_shortcuts
 
     django_shortcuts.install()
 
@@ -143,7 +145,7 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     collected.
     """
     from mcp_django import server as module
-    from tests.example import mcp as example
+    from tests.sites.example import mcp as example
 
     example.mcp.name  # noqa: B018 - created at first use
     known = {example.mcp.unwrapped, example.staff, example.open_server}
@@ -155,7 +157,7 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register only the servers that modules declare, and those that a test adds."""
     from mcp_django import server as module
     from mcp_django.auth import endpoints
-    from tests.example import mcp as example
+    from tests.sites.example import mcp as example
 
     example.mcp.name  # noqa: B018 - created at first use
     known = {*_declared, example.mcp.unwrapped}

@@ -17,8 +17,8 @@ DEBUG = False
 ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
 USE_TZ = True
 TIME_ZONE = "UTC"
-ROOT_URLCONF = "tests.urls"
-ASGI_APPLICATION = "tests.asgi.application"
+ROOT_URLCONF = "tests.sites.example.urls"
+ASGI_APPLICATION = "tests.sites.example.asgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 
@@ -32,8 +32,8 @@ INSTALLED_APPS = [
     *(["rest_framework"] if find_spec("rest_framework") else []),
     "mcp_django",
     *(["oauth2_provider", "mcp_django.oauth"] if find_spec("oauth2_provider") else []),
-    "tests.example",
-    "tests.sources.shop",
+    "tests.sites.example",
+    "tests.sites.shop",
 ]
 
 OAUTH2_PROVIDER = provider_settings()

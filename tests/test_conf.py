@@ -303,7 +303,7 @@ def test_a_host_of_documents_is_read(host: str) -> None:
 def test_the_settings_are_the_same_object_until_any_setting_changes() -> None:
     before = get_settings()
     assert get_settings() is before
-    with override_settings(ROOT_URLCONF="tests.urls_of_nothing"):
+    with override_settings(ROOT_URLCONF="tests.kit.urls_of_nothing"):
         during = get_settings()
         assert during is not before
         assert during == before

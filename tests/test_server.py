@@ -13,9 +13,9 @@ from django.urls import reverse
 from mcp_django import MCPServer, mcp
 from mcp_django.server import DefaultServer, all_servers
 from mcp_django.test import MCPClient
-from tests.drivers import message
-from tests.example.mcp import staff
-from tests.servers import open_to_all, post
+from tests.kit.drivers import message
+from tests.kit.servers import open_to_all, post
+from tests.sites.example.mcp import staff
 from tests.spec import spec
 
 

@@ -40,7 +40,7 @@ from mcp_django.overrides.text_versions import PROMPTS, SKILLS
 from mcp_django.server import all_servers
 from mcp_django.storage.databases import rows
 from tests.admin.every import make_rows, pages
-from tests.sources.shop.models import Customer
+from tests.sites.shop.models import Customer
 
 APPS = ("mcp_django", "mcp_oauth")
 WRITES = re.compile(r'\s*(?:INSERT INTO|UPDATE|DELETE FROM) "(mcp_\w+)"')

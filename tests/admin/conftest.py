@@ -10,6 +10,6 @@ def _few_servers(few_servers: None) -> None:
     """Screens that look at all servers cost the same whatever other tests have made."""
     from mcp_django import server as module
     from tests.admin.shelf import shelf
-    from tests.runtime.approving_site import gated
+    from tests.execution.approval_site import gated
 
     module._servers.update({shelf, gated})

@@ -16,8 +16,8 @@ from django.test import Client
 from mcp_django.models import Approval
 from mcp_django.test import MCPClient
 from tests.admin.calls import called
-from tests.runtime.approving_site import URLS, gated
-from tests.servers import person
+from tests.execution.approval_site import URLS, gated
+from tests.kit.servers import person
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/mcp_django/approval/"

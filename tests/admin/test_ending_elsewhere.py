@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from mcp_django.protocol import sse
-from tests.drivers import headers_for, message
-from tests.processes import Server
-from tests.sessions.client import Client, connections, request
-from tests.sessions.databases import run, shared
-from tests.sessions.fleet import Fleet, fleet
+from tests.kit.databases import run, shared
+from tests.kit.drivers import headers_for, message
+from tests.kit.fleet import Fleet, fleet
+from tests.kit.processes import Server
+from tests.transports.http_session.client import Client, connections, request
 
 pytestmark = pytest.mark.outside
 

@@ -22,9 +22,9 @@ from mcp_django.overrides.sync import sync_rows
 from mcp_django.server import all_servers
 from mcp_django.storage.versions import TopicKey
 from mcp_django.test import MCPClient
-from tests.servers import person
-from tests.sources.models.building import order
-from tests.sources.shop.models import Customer, Order, Remark, Voucher
+from tests.integrations.models.building import order
+from tests.kit.servers import person
+from tests.sites.shop.models import Customer, Order, Remark, Voucher
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/mcp_django/modelexposure/"

@@ -14,7 +14,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import ViewExposure
 from mcp_django.overrides.state import override_version
 from mcp_django.test import MCPClient
-from tests.servers import person
+from tests.kit.servers import person
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/mcp_django/viewexposure/"

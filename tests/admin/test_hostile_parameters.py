@@ -16,7 +16,7 @@ from django.test import Client
 
 from tests.admin.every import make_rows, models, pages
 from tests.admin.staff import staff, superuser
-from tests.no_nul import refusing_nul
+from tests.kit.no_nul import refusing_nul
 
 pytestmark = pytest.mark.django_db
 NUL = "\0"

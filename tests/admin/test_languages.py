@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils import translation
 
 from tests.admin.every import make_rows, models, pages
-from tests.servers import person
-from tests.test_translations import messages
+from tests.kit.servers import person
+from tests.repository.test_translations import messages
 
 pytestmark = pytest.mark.django_db
 

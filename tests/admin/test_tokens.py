@@ -20,7 +20,7 @@ from mcp_django.models import AccessToken, AuthEvent, token_digest
 from mcp_django.storage import revocations
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
-from tests.managed.site import a_second_later, decide_elsewhere
+from tests.overrides.site import a_second_later, decide_elsewhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIST = "/admin/mcp_django/accesstoken/"
@@ -128,9 +128,9 @@ def test_a_scope_that_another_process_asks_for_can_be_given() -> None:
 def test_the_token_works(settings: Any) -> None:
     person(is_staff=True)
     bearer = plaintext_of(superuser().post(ADD, form()))
-    settings.ROOT_URLCONF = "tests.urls"
-    from tests.drivers import message
-    from tests.servers import post
+    settings.ROOT_URLCONF = "tests.sites.example.urls"
+    from tests.kit.drivers import message
+    from tests.kit.servers import post
 
     assert post("/mcp", message("tools/list"), token=bearer).status_code == 200
     AccessToken.objects.get().revoke()

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 PROGRAM = """
 import json

@@ -10,7 +10,7 @@ from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.urls import include, path
 from django.views.generic import FormView
 
-from tests.sources.views.urls import urlpatterns as pages
+from tests.integrations.views.urls import urlpatterns as pages
 
 
 class OwnLogin(FormView):  # type: ignore[type-arg]  # generic in the stubs only

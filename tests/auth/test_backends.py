@@ -17,8 +17,8 @@ from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
-from tests.drivers import message
-from tests.servers import person, post, token_for
+from tests.kit.drivers import message
+from tests.kit.servers import person, post, token_for
 
 pytestmark = pytest.mark.django_db
 

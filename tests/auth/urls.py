@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from mcp_django import mcp
-from tests.example.mcp import staff
+from tests.sites.example.mcp import staff
 
 urlpatterns = [
     path("", include("mcp_django.urls")),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance import process
-from tests.processes import REPOSITORY, free_port
+from tests.kit.processes import REPOSITORY, free_port
 
 # It ends its own server within its own bound first.
 STOP_SECONDS = 2 * process.STOP_SECONDS

@@ -19,8 +19,8 @@ from tests.conformance.fixture import serving
 from tests.conformance.options import read_options
 from tests.conformance.suite import REVISIONS, Report
 from tests.interop.wire import Wire
-from tests.processes import free_port
-from tests.services import missing
+from tests.kit.processes import free_port
+from tests.kit.services import missing
 
 EACH = (*REVISIONS, suite.EVERYTHING)
 

@@ -14,7 +14,7 @@ from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
-    "tests.conformance" if app == "tests.example" else app
+    "tests.conformance" if app == "tests.sites.example" else app
     for app in INSTALLED_APPS  # noqa: F405
 ]
 # Names of the machine itself: whatever else a page has rebound to it is refused.

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Those that the suite can be asked for; it speaks neither HTTP+SSE nor stdio."""

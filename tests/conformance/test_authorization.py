@@ -18,9 +18,9 @@ import pytest
 pytest.importorskip("oauth2_provider")
 
 from tests.conformance import suite
+from tests.kit.processes import free_port
 from tests.oauth.live.browser import Browser
 from tests.oauth.live.site import Site, running_site
-from tests.processes import free_port
 from tests.spec import spec
 
 SECONDS = 180

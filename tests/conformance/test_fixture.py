@@ -12,7 +12,7 @@ import pytest
 from tests.conformance import process
 from tests.conformance.fixture import STOP_SECONDS, serving
 from tests.interop.wire import Wire
-from tests.processes import REPOSITORY, free_port
+from tests.kit.processes import REPOSITORY, free_port
 
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(2 * process.START_SECONDS + STOP_SECONDS)]
 ONE = [(kind, "1") for kind in process.COMMANDS]

@@ -21,7 +21,7 @@ from tests.conformance import process, suite
 from tests.conformance.fixture import Fixture
 from tests.conformance.score import score
 from tests.conformance.suite import REVISIONS, Report
-from tests.processes import REPOSITORY, free_port
+from tests.kit.processes import REPOSITORY, free_port
 
 PAGE = REPOSITORY / "docs" / "ref" / "protocol.md"
 REQUIRED = {"2025-03-26": 1, "2025-06-18": 27, "2025-11-25": 30, "2026-07-28": 37}

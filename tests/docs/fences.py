@@ -20,7 +20,7 @@ from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
 from mcp_django import mcp
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 # In an answer that is shown, a text that nobody could foretell.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.docs.fences import Fence, fences, matches, pages
-from tests.processes import REPOSITORY, STOP_SECONDS, free_port, wait_until_answering
+from tests.kit.processes import REPOSITORY, STOP_SECONDS, free_port, wait_until_answering
 
 SHIMS = ("pip", "claude")
 # A bound for a machine in distress.

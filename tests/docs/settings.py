@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 # Last, so that a test which follows a page can have a shop of its own.
 sys.path.append(str(REPOSITORY / "docs" / "examples"))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.fences import Fence, fences, pages
 from tests.docs.project import Project
-from tests.drivers import headers_for, message
+from tests.kit.drivers import headers_for, message
 
 pytestmark = pytest.mark.outside
 

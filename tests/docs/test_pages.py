@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fences import DOCS, has_code, matches, pages
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 # Assembled to sites instead, each by a test of its own.
 PROJECTS = {"oauth", "oauth-toolkit", "start", "tutorial", "testing"}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.fences import DOCS, Fence, fences
 from tests.docs.project import Project
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 pytestmark = pytest.mark.outside
 

@@ -18,7 +18,7 @@ import mcp_django.test
 from mcp_django.conf import DOCUMENTATION, docs_url
 from mcp_django.core import registry
 from tests.docs.fences import DOCS, addresses
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 
 @pytest.mark.outside

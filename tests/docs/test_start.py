@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.project import Project
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 pytestmark = pytest.mark.outside
 

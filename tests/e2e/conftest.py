@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.visitor import SECONDS, Visitor
 from tests.interop.demo_site import DemoServer, running_demo
-from tests.services import chromium
+from tests.kit.services import chromium
 
 SETTINGS = "tests.e2e.settings"
 

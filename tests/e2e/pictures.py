@@ -20,8 +20,8 @@ from tests.e2e import deeds
 from tests.e2e.visitor import SECONDS, Visitor
 from tests.interop.demo_site import DemoServer, running_demo
 from tests.interop.wire import Wire
-from tests.processes import REPOSITORY
-from tests.services import chromium
+from tests.kit.processes import REPOSITORY
+from tests.kit.services import chromium
 
 PLACE = REPOSITORY / "docs" / "_static"
 SIZE = {"width": 1440, "height": 810}

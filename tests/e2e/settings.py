@@ -7,7 +7,7 @@ from demo_project.settings import MIDDLEWARE as DEMO
 
 _after = DEMO.index("django.contrib.sessions.middleware.SessionMiddleware") + 1
 MIDDLEWARE = [
-    "tests.strict.strict",
+    "tests.kit.strict.strict",
     *DEMO[:_after],
     "django.middleware.locale.LocaleMiddleware",
     *DEMO[_after:],

@@ -16,8 +16,8 @@ from tests.e2e import deeds, screens
 from tests.e2e.conftest import Site
 from tests.e2e.visitor import Visitor
 from tests.interop.wire import Wire
-from tests.services import axe
-from tests.strict import POLICY
+from tests.kit.services import axe
+from tests.kit.strict import POLICY
 
 pytestmark = [pytest.mark.requires("chromium", "axe"), pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Site
 from tests.e2e.test_screens import ROOT, begin_session, find_nothing, picture
 from tests.e2e.visitor import Visitor
 from tests.interop.demo_site import running_demo
-from tests.services import themes
+from tests.kit.services import themes
 
 pytestmark = [pytest.mark.requires("chromium", "themes"), pytest.mark.timeout(600)]
 FITS = f"{ROOT}.scrollWidth <= {ROOT}.clientWidth"

@@ -9,7 +9,7 @@ import pytest
 from tests.interop import node
 from tests.interop.demo_site import DemoServer, running_demo
 from tests.interop.wire import Wire
-from tests.processes import serving
+from tests.kit.processes import serving
 
 ASKING = "tests.interop.asking_site"
 MOUNTS = ("lane", "raw")

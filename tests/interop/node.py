@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.services import do_without
+from tests.kit.services import do_without
 
 PROJECT = Path(__file__).parent / "typescript"
 # The client of the same project that knows no revision after 2025-11-25.

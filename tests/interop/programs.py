@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.docs.fences import fences, pages
 from tests.interop import clients, node
+from tests.kit.processes import HOST, free_port
 from tests.oauth.live.person import person_at
 from tests.oauth.live.site import Site
-from tests.processes import HOST, free_port
 
 PAGE = pages()["clients"]
 FRAMEWORKS = Path(__file__).parent / "frameworks"

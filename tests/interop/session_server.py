@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conformance.shared import DATABASE_SERVER, existing_database, redis_url
 from tests.interop.session_site import HANDSHAKES
-from tests.processes import REPOSITORY, serving
+from tests.kit.processes import REPOSITORY, serving
 
 SITE = "tests.interop.session_site"
 MIGRATE_SECONDS = 180

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.apps_host import Endpoint, Host, running_host
 from tests.interop.demo_site import DemoServer
 from tests.interop.wire import Wire
-from tests.services import chromium
+from tests.kit.services import chromium
 from tests.spec import spec
 
 pytestmark = [

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from mcp_django.management.doctor_hosts import HOSTS
-from tests.drivers import headers_for, message
 from tests.interop.demo_site import DemoServer, run_manage, running_demo
 from tests.interop.wire import Wire
+from tests.kit.drivers import headers_for, message
 from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection
 from tests.spec import spec

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.sdk import connected
 from tests.interop.session_server import MIGRATE_SECONDS, session_site
-from tests.processes import START_SECONDS
+from tests.kit.processes import START_SECONDS
 
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(MIGRATE_SECONDS + START_SECONDS)]
 

@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 
 from tests.conformance.fixture import serving
 from tests.interop.wire import Wire
-from tests.processes import HOST, REPOSITORY, free_port, wait_until_answering
+from tests.kit.processes import HOST, REPOSITORY, free_port, wait_until_answering
 
 pytestmark = pytest.mark.requires("nginx")
 

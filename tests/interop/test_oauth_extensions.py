@@ -18,9 +18,9 @@ pytest.importorskip("oauth2_provider")
 from cryptography.hazmat.primitives import serialization
 
 from tests.interop import clients
+from tests.kit.processes import REPOSITORY, START_SECONDS
 from tests.oauth.live.site import SETTINGS, Site, running_site
 from tests.oauth.signing import jwks, key
-from tests.processes import REPOSITORY, START_SECONDS
 from tests.spec import spec
 
 COMPANY = "https://login.company.example"

@@ -32,8 +32,8 @@ from tests.interop.programs import (
     table,
 )
 from tests.interop.test_oauth_extensions import SECRET, site_of_machines
+from tests.kit.processes import REPOSITORY, START_SECONDS, serving
 from tests.oauth.live.site import running_site
-from tests.processes import REPOSITORY, START_SECONDS, serving
 
 PROGRAMS = (
     Program(client="Python SDK 2", section="Python SDK", package="mcp", environment="frameworks2"),

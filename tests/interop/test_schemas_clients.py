@@ -19,7 +19,7 @@ from tests.interop import clients, node
 from tests.interop.schema_site import SITE
 from tests.interop.schema_site.cases import CASES, Case
 from tests.interop.session_server import MIGRATE_SECONDS
-from tests.processes import REPOSITORY, START_SECONDS, serving
+from tests.kit.processes import REPOSITORY, START_SECONDS, serving
 from tests.spec import spec
 
 pytestmark = [

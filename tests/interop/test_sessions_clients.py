@@ -16,7 +16,7 @@ from tests.interop import clients, node
 from tests.interop.session_server import MIGRATE_SECONDS, RESUMABLE, session_site, targets
 from tests.interop.session_site import HANDSHAKES
 from tests.interop.session_site.components import LEVELS, WATCHED
-from tests.processes import START_SECONDS
+from tests.kit.processes import START_SECONDS
 from tests.spec import spec
 
 INVALID_PARAMS = -32602

@@ -19,7 +19,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 
 from tests.interop.demo_site import DemoServer
 from tests.interop.sdk import DECLINE, Host, accept, says
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 from tests.spec import spec
 
 pytestmark = pytest.mark.outside

@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop import node
 from tests.interop.demo_site import DemoServer
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 from tests.spec import spec
 
 REVISION = "2026-07-28"

@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group
 from mcp_django import ToolError
 from mcp_django.auth.permissions import IsStaff
 from mcp_django.test import MCPClient
+from tests.kit.servers import person
 from tests.management.console import attempt, fails, run, server_of
-from tests.servers import person
 
 
 @pytest.mark.django_db

@@ -15,8 +15,8 @@ from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InvalidParams
 from mcp_django.management.stdio import _authorized_principal
+from tests.kit.servers import person
 from tests.management.console import attempt, fails, run, server_of
-from tests.servers import person
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -15,8 +15,8 @@ import pytest
 
 from mcp_django.management import lookups
 from mcp_django.management.clients import CLIENTS
+from tests.kit.servers import person, token_for
 from tests.management.console import attempt, fails, run, server_of
-from tests.servers import person, token_for
 
 
 @pytest.fixture(autouse=True)

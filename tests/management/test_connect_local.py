@@ -14,8 +14,8 @@ import pytest
 
 from mcp_django.management.clients import CLIENTS
 from mcp_django.protocol import envelope
+from tests.kit.servers import person
 from tests.management.console import run
-from tests.servers import person
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "staff-desk"

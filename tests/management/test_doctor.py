@@ -119,7 +119,7 @@ def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: An
 
 
 def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.urls"
+    settings.ROOT_URLCONF = "tests.sites.example.urls"
     settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
     outcome = run("doctor", "--server", "default", "--json")
     charts = {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
@@ -159,7 +159,7 @@ def test_a_client_that_was_registered_by_hand_replaces_registration(settings: An
 
 
 def test_an_open_server_is_for_every_host(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.urls"
+    settings.ROOT_URLCONF = "tests.sites.example.urls"
     outcome = run("doctor", "--server", "open")
     assert outcome.out.count("✓ endpoint: 200: anonymous access is allowed") == len(HOSTS)
 

@@ -320,7 +320,7 @@ def test_a_compressed_document_is_read_like_any_other() -> None:
 
 
 def test_an_address_without_an_endpoint_is_told_that_of_the_site(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.urls"
+    settings.ROOT_URLCONF = "tests.sites.example.urls"
     found = diagnose(Site(), ORIGIN, [HOSTS["vscode"]], Registration(), is_sure=True)
     # What every host needs cannot be checked where there is no endpoint.
     (chart,) = found

@@ -19,9 +19,9 @@ from mcp_django.auth.permissions import IsStaff
 from mcp_django.protocol.projection import project_tool
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
-from tests.example import mcp as example
+from tests.kit.servers import person
 from tests.management.console import fails, run, server_of
-from tests.servers import person
+from tests.sites.example import mcp as example
 
 
 def inspected(*arguments: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_everything_is_said_of_a_tool() -> None:
     found = inspected("takings")
     code = inspect.unwrap(example.takings).__code__
     assert found["code"] == {
-        "module": "tests.example.mcp",
+        "module": "tests.sites.example.mcp",
         "name": "takings",
         "file": code.co_filename,
         "line": code.co_firstlineno,
@@ -74,7 +74,7 @@ def test_everything_is_said_of_a_tool() -> None:
     assert found["audience"] == "Visible to and usable by callers with IsAuthenticated."
     assert found["portability"] == []
     text = run("inspect", "takings").out
-    assert f"tests.example.mcp:{code.co_firstlineno} takings()" in text
+    assert f"tests.sites.example.mcp:{code.co_firstlineno} takings()" in text
     assert "  day  date  required  The trading day" in text
     assert "readOnlyHint=true, idempotentHint=true, openWorldHint=false" in text
     assert "on the wire at 2026-07-28" in text
@@ -299,7 +299,7 @@ def test_the_code_is_found_behind_what_wraps_it() -> None:
 
 
 def test_the_code_of_a_rest_framework_tool_is_its_view() -> None:
-    viewsets = pytest.importorskip("tests.sources.rest.viewsets")
+    viewsets = pytest.importorskip("tests.integrations.rest.viewsets")
     server = server_of()
     server.register_viewset(viewsets.OrderViewSet, basename="order", actions=["retrieve"])
     code = inspected("get_order", "--server", server.name)["code"]

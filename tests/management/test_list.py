@@ -12,8 +12,8 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.test import MCPClient
+from tests.kit.servers import person
 from tests.management.console import fails, run, server_of
-from tests.servers import person
 
 
 def listed(*arguments: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from mcp_django.models import Approval, Call, Inbox, Session, Stream, Task, Topic, Worker
-from tests.servers import person
+from tests.kit.servers import person
 
 pytestmark = pytest.mark.django_db
 

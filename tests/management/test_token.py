@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from mcp_django.management.commands.mcp import Command
 from mcp_django.models import AccessToken, AuthEvent, token_digest
-from tests.servers import person, token_for
+from tests.kit.servers import person, token_for
 
 pytestmark = pytest.mark.django_db
 
@@ -173,8 +173,8 @@ def test_the_command_needs_a_subcommand() -> None:
 
 
 def test_a_token_made_by_the_command_works(client: Any) -> None:
-    from tests.drivers import message
-    from tests.servers import post
+    from tests.kit.drivers import message
+    from tests.kit.servers import post
 
     person()
     plaintext = run("create", "ada")[0].strip()

@@ -11,7 +11,7 @@ from mcp_django.protocol import sse
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS
-from tests.drivers import Connection
+from tests.kit.drivers import Connection
 from tests.matrix.callers import Caller
 from tests.matrix.cases import Case, build_message, capabilities_of, initialization, with_first
 from tests.matrix.site import MOUNTS

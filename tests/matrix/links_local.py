@@ -17,12 +17,12 @@ from mcp_django.execution.policy import authorize_connection
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 from mcp_django.transports.stdio import StdioChannel
-from tests.drivers import PATIENCE
+from tests.kit.drivers import PATIENCE
 from tests.matrix.callers import Caller
 from tests.matrix.cases import Case, build_message, capabilities_of, initialization, with_first
 from tests.matrix.links import INITIALIZED, Answer, HttpLink, accept, is_question, params_of
 from tests.matrix.site import MOUNTS, SERVERS
-from tests.sessions import legacy
+from tests.transports.http_session import legacy
 from tests.transports.mounts import in_thread
 
 SENTINEL = "sentinel"

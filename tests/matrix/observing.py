@@ -22,7 +22,7 @@ from mcp_django.execution.otel import Instruments
 from mcp_django.models import Approval, Call, Task
 from mcp_django.storage.cache import clear_caches
 from mcp_django.storage.call_rows import CallLog
-from tests.drivers import PATIENCE
+from tests.kit.drivers import PATIENCE
 from tests.matrix.links import Answer
 from tests.matrix.links_local import SENTINEL
 from tests.matrix.rules import (

@@ -15,8 +15,8 @@ from django.urls import path, re_path
 
 from mcp_django import MCPServer, Message
 from mcp_django.auth.permissions import AllowAny, IsStaff
-from tests.asgi import application, plain
 from tests.matrix.components_tools import declare_tools
+from tests.sites.example.asgi import application, plain
 
 SETTINGS: dict[str, Any] = {
     "ALLOWED_ORIGINS": ["https://page.example"],

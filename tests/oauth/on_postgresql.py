@@ -19,8 +19,8 @@ from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
 from mcp_django.oauth.validator import Validator
 from tests.oauth.exchanges import call, error_of, make_code, post, redeem, refresh, sign_in
 from tests.oauth.parties import OTHER_RESOURCE, RESOURCE, make_app, make_user
-from tests.oauth.test_identity_assertions import SECRET, bring, trust, word
-from tests.sessions.conftest import at_once
+from tests.oauth.test_assertions_identity import SECRET, bring, trust, word
+from tests.transports.http_session.conftest import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -21,9 +21,9 @@ from oauth2_provider.models import (
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import ClientProfile, Consent
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
-from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth import parties
 from tests.oauth.asking import answer, ask
+from tests.overrides.site import decide_of_server_elsewhere
 
 pytestmark = pytest.mark.django_db
 PAGE = "/oauth/connections/"

@@ -22,7 +22,7 @@ from mcp_django.oauth.authorize import LIMIT
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.token import MAX_BODY_BYTES, RevokeView
 from mcp_django.oauth.validator import Validator
-from tests.no_nul import refusing_nul
+from tests.kit.no_nul import refusing_nul
 from tests.oauth import parties
 from tests.oauth.asking import answer, ask, told
 from tests.oauth.exchanges import (

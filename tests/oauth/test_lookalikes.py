@@ -1,7 +1,7 @@
 """Texts that a database may take for another: subjects, addresses, names and ids are exact here.
 
 MariaDB ignores case, accents and trailing blanks by default, PostgreSQL and SQLite do not. This
-file runs on all three (`tests/sessions/test_other_databases.py`).
+file runs on all three (`tests/storage/test_other_databases.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mcp_django.oauth import assertions
 from mcp_django.oauth.models import ClientProfile, UpstreamGrant
 from mcp_django.overrides.sync import sync_rows
 from tests.auth.issuers import Issuer, issuer
-from tests.managed.site import server_of
 from tests.oauth.exchanges import call, error_of, make_code, post, redeem
 from tests.oauth.parties import SETTINGS, make_app, make_user
 from tests.oauth.signing import key
-from tests.oauth.test_identity_assertions import COMPANY, SECRET, bring, trust, word
+from tests.oauth.test_assertions_identity import COMPANY, SECRET, bring, trust, word
+from tests.overrides.site import server_of
 
 SUBJECT = "aBcDeF-Alice"
 LOOKALIKES = [

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.sessions.test_other_databases import run_under
+from tests.storage.test_other_databases import run_under
 
 HERE = Path(__file__).parent
 # In runs that each end well within their time on a busy machine.
-FILES = ["on_postgresql.py", "test_codes.py", "test_refreshing.py"]
+FILES = ["on_postgresql.py", "test_token_codes.py", "test_token_refreshing.py"]
 
 
 @pytest.mark.requires("shared")
 @pytest.mark.parametrize("name", FILES)
 def test_threats_15_16_and_25_are_met_on_postgresql_as_well(name: str) -> None:
-    output = run_under("tests.sessions.settings_postgres", HERE / name)
+    output = run_under("tests.kit.settings_postgres", HERE / name)
     assert "skipped" not in output, output

@@ -28,9 +28,9 @@ from mcp_django.auth.backends import get_backend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.models import AccessToken
 from mcp_django.protocol.headers import Headers
+from tests.kit.servers import token_for
 from tests.oauth import asking, parties
 from tests.oauth.exchanges import REVOKE, call, post, redeem, refresh, sign_in
-from tests.servers import token_for
 
 pytestmark = pytest.mark.django_db
 

@@ -10,13 +10,13 @@ from asgiref.sync import sync_to_async
 
 from mcp_django.models import Session
 from mcp_django.protocol.errors import INVALID_PARAMS
-from tests.drivers import message
+from tests.kit.drivers import message
 from tests.oauth import parties, vault
-from tests.sessions.handshakes import C, D, call, code_of, opened, request
-from tests.sessions.reading import Reader
 from tests.spec import spec
 from tests.transports import asgi
 from tests.transports.conftest import close_asgiref_connections
+from tests.transports.http_session.handshakes import C, D, call, code_of, opened, request
+from tests.transports.http_session.reading import Reader
 from tests.transports.mounts import ask, in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)

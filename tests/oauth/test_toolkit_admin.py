@@ -18,7 +18,7 @@ from oauth2_provider.models import (
 from mcp_django.oauth.models import ClientProfile
 from tests.oauth.exchanges import call, make_code
 from tests.oauth.parties import make_token, make_user
-from tests.oauth.test_machines import ask, make_machine
+from tests.oauth.test_clients_machines import ask, make_machine
 
 pytestmark = pytest.mark.django_db
 ADMIN = "/admin/oauth2_provider/"

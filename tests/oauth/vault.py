@@ -8,7 +8,7 @@ from channels.routing import URLRouter
 from django.urls import include, path, re_path
 
 # Sets Django up first.
-from tests.asgi import application, plain  # isort: split
+from tests.sites.example.asgi import application, plain  # isort: split
 
 from mcp_django import Context, MCPServer
 from mcp_django.transports.consumer import MCPConsumer

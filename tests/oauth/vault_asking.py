@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.drivers import Answer, headers_for, message, send
+from tests.kit.drivers import Answer, headers_for, message, send
 from tests.oauth import parties, vault
 from tests.transports.mounts import in_thread, wsgi
 

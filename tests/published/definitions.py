@@ -2,7 +2,7 @@
 
 Which methods there are, in which direction, and what each of them is answered, is read out of the
 schemas. They leave members open that they do not name, so what a revision lacks is tested elsewhere
-(tests/sessions/test_projections.py).
+(tests/transports/http_session/test_projections.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The places where messages of ours go out in tests, each with an ear at it.
 
-Our own drivers hear for themselves (`tests.drivers`, `tests.transports.stdio_process`). Here are
-Django's test client, the test client of this package with its transports, stdio in this process,
-and httpx, which speaks to servers in other processes.
+Our own drivers hear for themselves (`tests.kit.drivers`, `tests.transports.stdio_process`). Here
+are Django's test client, the test client of this package with its transports, stdio in this
+process, and httpx, which speaks to servers in other processes.
 """
 
 from __future__ import annotations

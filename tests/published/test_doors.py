@@ -18,13 +18,21 @@ from mcp_django import MCPServer
 from mcp_django.protocol import envelope, projection
 from mcp_django.test import MCPClient
 from mcp_django.transports import client_requests
-from tests.drivers import Connection, headers_for, message, send
+from tests.kit.drivers import Connection, headers_for, message, send
+from tests.kit.servers import open_to_all, post, through_view
 from tests.published.listening import Violation, verdicts
-from tests.servers import open_to_all, post, through_view
-from tests.sessions import legacy
-from tests.sessions.asking import PARLOR, ready
-from tests.sessions.handshakes import OPEN, A, Peer, call, initialize, opened, request
 from tests.transports.asgi import MOUNTS
+from tests.transports.http_session import legacy
+from tests.transports.http_session.asking import PARLOR, ready
+from tests.transports.http_session.handshakes import (
+    OPEN,
+    A,
+    Peer,
+    call,
+    initialize,
+    opened,
+    request,
+)
 from tests.transports.mounts import ask
 from tests.transports.stdio_process import StdioProcess
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mcp_django.protocol import envelope
-from tests.drivers import message
+from tests.kit.drivers import message
 from tests.published import plugin
 from tests.published.listening import Exchange, Lines, Verdicts, Violation, odd_on_purpose, verdicts
-from tests.sessions.handshakes import VERSIONS, initialize, notification, request
+from tests.transports.http_session.handshakes import VERSIONS, initialize, notification, request
 
 pytest.importorskip("jsonschema_rs")
 

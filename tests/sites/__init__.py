@@ -1,5 +1,5 @@
-"""Sites of other projects, each with its packages in an environment of its own.
+"""Sites that tests share, and sites of other projects (Wagtail, django-oscar, django-helpdesk).
 
-`python -m tests.sites` runs all of them, `python -m tests.sites wagtail8 oscar` these two. The
-environments are kept in `.ci/cache/sites`.
+Those of other projects have an environment each, kept in `.ci/cache/sites`. `python -m tests.sites`
+runs all of them, `python -m tests.sites wagtail8 oscar` these two.
 """

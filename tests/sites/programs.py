@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 
 def run(environ: Mapping[str, str], *arguments: str) -> str:

@@ -6,12 +6,12 @@ from channels.routing import URLRouter
 from django.urls import re_path
 
 # Sets Django up first.
-from tests.asgi import application, plain  # isort: split
+from tests.sites.example.asgi import application, plain  # isort: split
 
 from mcp_django import mcp
 from mcp_django.transports.consumer import MCPConsumer
-from tests.example.mcp import open_server, staff
-from tests.sessions.parlor import parlor
+from tests.sites.example.mcp import open_server, staff
+from tests.transports.http_session.parlor import parlor
 from tests.transports.stage import stage
 
 SERVERS = {

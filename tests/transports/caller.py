@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp_django.protocol.envelope import SERVER_INFO
-from tests.drivers import VERSION, Answer, message, send
-from tests.sessions.handshakes import INITIALIZED, initialize, request
+from tests.kit.drivers import VERSION, Answer, message, send
+from tests.transports.http_session.handshakes import INITIALIZED, initialize, request
 from tests.transports.mounts import in_thread, wsgi
 
 WSGI = object()

@@ -10,6 +10,6 @@ asgi = get_asgi_application()
 
 from django.urls import include, path  # noqa: E402
 
-from tests.example.mcp import open_server  # noqa: E402
+from tests.sites.example.mcp import open_server  # noqa: E402
 
 urlpatterns = [path("mcp", open_server.urls), path("", include("mcp_django.oauth.urls"))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 # Sets Django up first.
-from tests.asgi import application as fast_handler  # isort: split
+from tests.sites.example.asgi import application as fast_handler  # isort: split
 
 from channels.routing import URLRouter
 from django.urls import path, re_path
@@ -83,6 +83,6 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 if __name__ == "__main__":
     from mcp_django.models import AccessToken
-    from tests.servers import person
+    from tests.kit.servers import person
 
     AccessToken.objects.issue(person(), name="test", secret=SECRET)

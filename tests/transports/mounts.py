@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.db import connections
 from django.test import Client
 
-from tests.drivers import Answer, headers_for, send
+from tests.kit.drivers import Answer, headers_for, send
 from tests.transports.asgi import MOUNTS
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.drivers import message
-from tests.processes import REPOSITORY
+from tests.kit.drivers import message
+from tests.kit.processes import REPOSITORY
 from tests.published.listening import Lines
 
 # A bound for a machine in distress; nothing is asserted about how long an answer takes.

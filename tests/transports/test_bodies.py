@@ -26,9 +26,9 @@ from mcp_django.transports.bodies import TWO_LENGTHS
 from mcp_django.transports.consumer import MCPConsumer
 from mcp_django.transports.exchange import MAX_UNVERIFIED_BYTES
 from mcp_django.transports.http import BodyReader
-from tests.drivers import Answer, Connection, headers_for, message, send
-from tests.example.mcp import open_server
-from tests.servers import person
+from tests.kit.drivers import Answer, Connection, headers_for, message, send
+from tests.kit.servers import person
+from tests.sites.example.mcp import open_server
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread

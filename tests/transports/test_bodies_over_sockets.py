@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import HOST, Server, serving
+from tests.kit.processes import HOST, Server, serving
 
 pytestmark = pytest.mark.outside
 

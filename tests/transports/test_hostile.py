@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django import forms
 
-from tests.drivers import Answer, message
+from tests.kit.drivers import Answer, message
 from tests.spec import spec
 from tests.transports.mounts import ask
 from tests.transports.stage import stage

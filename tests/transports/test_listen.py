@@ -33,8 +33,8 @@ from mcp_django.storage import pubsub as store
 from mcp_django.storage.pubsub import publish
 from mcp_django.storage.versions import TopicKey
 from mcp_django.transports import drain, listen, stream_slots
-from tests.drivers import Connection, connect, headers_for, message, send
-from tests.example.mcp import open_server
+from tests.kit.drivers import Connection, connect, headers_for, message, send
+from tests.sites.example.mcp import open_server
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread, wsgi

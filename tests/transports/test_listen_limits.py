@@ -26,8 +26,8 @@ from mcp_django.protocol.errors import BUSY, RATE_LIMITED
 from mcp_django.storage.sessions import MAX_SUBSCRIBED_CHARACTERS, MAX_SUBSCRIPTIONS
 from mcp_django.transports import listen, stream_slots
 from mcp_django.transports.stream_slots import LARGEST_STREAM, TOPIC_CHARACTERS
-from tests.drivers import connect, headers_for, message, send
-from tests.example.mcp import mcp
+from tests.kit.drivers import connect, headers_for, message, send
+from tests.sites.example.mcp import mcp
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.stage import PATIENCE, reached, stage, until

@@ -1,6 +1,6 @@
 """A dozen requests, over every mount, at every revision: the fast ring's proof of every mount.
 
-Elsewhere the fast ring asks one mount, and the outside ring asks the others (tests/rings.py).
+Elsewhere the fast ring asks one mount, and the outside ring asks the others (tests/kit/rings.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import METHOD_NOT_FOUND
 from mcp_django.protocol.revisions import HANDSHAKE, REVISIONS
 from mcp_django.test import MCPClient
-from tests.drivers import Answer, message
-from tests.sessions.handshakes import opened, request
+from tests.kit.drivers import Answer, message
 from tests.spec import spec
+from tests.transports.http_session.handshakes import opened, request
 from tests.transports.mounts import EVERY_MOUNT, ask
 
 HANDSHAKES = {revision.version for revision in HANDSHAKE}

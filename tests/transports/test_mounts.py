@@ -12,7 +12,7 @@ from mcp_django import mcp
 from mcp_django.protocol import envelope
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import MCPClient
-from tests.drivers import message
+from tests.kit.drivers import message
 from tests.spec import spec
 from tests.transports.mounts import ask
 from tests.transports.test_mount_matrix import answered

@@ -23,8 +23,8 @@ from mcp_django.protocol.errors import (
     UNAUTHORIZED,
     UNSUPPORTED_VERSION,
 )
-from tests.drivers import message
-from tests.processes import REPOSITORY
+from tests.kit.drivers import message
+from tests.kit.processes import REPOSITORY
 from tests.spec import spec
 from tests.transports.stdio_process import CLEAN, SETTINGS, StdioProcess, stdio
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import FORBIDDEN, INTERNAL_ERROR, INVALID_PARAMS, UNAUTHORIZED
-from tests.servers import person, token_for
+from tests.kit.servers import person, token_for
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_django.protocol import envelope
-from tests.drivers import message
+from tests.kit.drivers import message
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 

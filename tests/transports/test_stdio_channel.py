@@ -25,9 +25,9 @@ from mcp_django.protocol.errors import BUSY, INTERNAL_ERROR
 from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.stdio import LineReader, LineWriter
-from tests.drivers import message
-from tests.sessions.handshakes import B, call, initialize, notification, request
+from tests.kit.drivers import message
 from tests.spec import spec
+from tests.transports.http_session.handshakes import B, call, initialize, notification, request
 from tests.transports.stage import PATIENCE, gates, reached, stage
 
 LINE = b'{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}\n'

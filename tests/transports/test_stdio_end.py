@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.drivers import message
+from tests.kit.drivers import message
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 

@@ -19,8 +19,9 @@ from mcp_django.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from tests.drivers import message
-from tests.sessions.handshakes import (
+from tests.kit.drivers import message
+from tests.spec import spec
+from tests.transports.http_session.handshakes import (
     INITIALIZED,
     VERSIONS,
     A,
@@ -32,7 +33,6 @@ from tests.sessions.handshakes import (
     notification,
     request,
 )
-from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 
 pytestmark = pytest.mark.outside

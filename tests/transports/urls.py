@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from tests.sessions.parlor import parlor
+from tests.transports.http_session.parlor import parlor
 from tests.transports.stage import stage
 
 urlpatterns = [
     path("stage/mcp", stage.urls),
     path("parlor/mcp", parlor.urls),
-    path("", include("tests.urls")),
+    path("", include("tests.sites.example.urls")),
 ]

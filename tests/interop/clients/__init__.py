@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 HERE = Path(__file__).parent
 # Each in `.ci/cache`, as its own requirements conflict with ours.

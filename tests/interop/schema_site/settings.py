@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
-    "tests.interop.schema_site.apps.SchemaSiteConfig" if app == "tests.example" else app
+    "tests.interop.schema_site.apps.SchemaSiteConfig" if app == "tests.sites.example" else app
     for app in INSTALLED_APPS  # noqa: F405
 ]
 ROOT_URLCONF = "tests.interop.schema_site.urls"

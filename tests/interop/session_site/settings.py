@@ -12,7 +12,7 @@ from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
-    "tests.interop.session_site.apps.SessionSiteConfig" if app == "tests.example" else app
+    "tests.interop.session_site.apps.SessionSiteConfig" if app == "tests.sites.example" else app
     for app in INSTALLED_APPS  # noqa: F405
 ]
 ROOT_URLCONF = "tests.interop.session_site.urls"

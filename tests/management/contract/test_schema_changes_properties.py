@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, event, given, settings, strategies as st
 
 from mcp_django.management.contract_schemas import Direction, Level, schema_changes
-from tests.rings import examples
+from tests.kit.rings import examples
 
 jsonschema = pytest.importorskip("jsonschema")
 

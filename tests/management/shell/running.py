@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.processes import REPOSITORY
+from tests.kit.processes import REPOSITORY
 
 SETTINGS = "tests.management.shell.settings"
 MANAGE = ("manage.py", "mcp")

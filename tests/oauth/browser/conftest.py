@@ -13,10 +13,10 @@ import pytest
 from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.test.testcases import LiveServerThread
 
+from tests.kit.services import chromium
 from tests.oauth import parties
 from tests.oauth.asking import AUTHORIZE, CHALLENGE
 from tests.oauth.upstream.conftest import acme  # noqa: F401 - a fixture
-from tests.services import chromium
 
 SECONDS = 60
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.services import axe
+from tests.kit.services import axe
 
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.requires("chromium")
 @pytest.fixture
 def admin(site: Any, visit: Any) -> Any:
     """An administrator's browser, signed in."""
-    site.MIDDLEWARE = ["tests.strict.strict", *site.MIDDLEWARE]
+    site.MIDDLEWARE = ["tests.kit.strict.strict", *site.MIDDLEWARE]
     parties.make_user("root", is_staff=True, is_superuser=True)
     visitor = visit()
     visitor.open("/admin/")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.processes import REPOSITORY, START_SECONDS, Server, free_port, serving
+from tests.kit.processes import REPOSITORY, START_SECONDS, Server, free_port, serving
 
 SETTINGS = "tests.oauth.live.settings"
 APPLICATION = "tests.oauth.live.asgi:application"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mcp_django.management.doctor_hosts import HOSTS
+from tests.kit.processes import free_port
 from tests.management.console import attempt
 from tests.oauth.live.site import Site
-from tests.processes import free_port
 
 pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
 # The site is at an address of this machine.

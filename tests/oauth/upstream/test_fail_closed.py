@@ -12,11 +12,11 @@ from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.models import UpstreamGrant
 from mcp_django.oauth.upstream import bindings
-from tests.drivers import Connection, headers_for, message
+from tests.kit.drivers import Connection, headers_for, message
+from tests.kit.servers import post
 from tests.oauth.parties import OTHER_RESOURCE, RESOURCE, SETTINGS, make_app, make_token, make_user
 from tests.oauth.servers import billing, orders
 from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
-from tests.servers import post
 from tests.transports.mounts import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,0 +1,175 @@
+"""How clients are connected: the real address, no secret, and who is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html import unescape
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from django.test import Client
+
+from mcp_django import MCPServer
+from mcp_django.admin.servers import client_setups
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.management.clients import CLIENTS
+from mcp_django.models import AccessToken, Server
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db
+URL = "https://shop.example/mcp"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def page() -> str:
+    """The page of the shelf."""
+    return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/connect/"
+
+
+def closed() -> MCPServer:
+    """A server that knows its callers by tokens."""
+    return MCPServer("inline", auth=["tokens"])
+
+
+def test_every_client_is_told_the_real_address(page: str) -> None:
+    response = superuser().get(page)
+    found = {one.host.slug: one for one in response.context["recipes"]}
+    assert found.keys() == CLIENTS.keys()
+    address = "http://testserver/shelf/mcp"
+    for one in found.values():
+        assert address in one.text
+        assert unescape(response.content.decode()).count(one.text) >= 1
+        assert one.host.title in text_of(response)
+    assert not has_inline_code(response)
+
+
+def test_the_address_is_below_the_base_url_where_the_site_says_one(
+    page: str, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example"}
+    assert superuser().get(page).context["url"] == "https://shop.example/shelf/mcp"
+
+
+def test_a_server_without_an_address_is_told_apart(page: str, settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.test_servers_connecting"
+    response = superuser().get(page)
+    assert response.context["recipes"] == []
+    assert "no fixed URL" in text_of(response)
+
+
+def test_a_server_that_says_where_it_is_is_believed(rf: Any) -> None:
+    from mcp_django.admin.servers import server_url
+
+    assert server_url(MCPServer("away", resource_url=URL), rf.get("/")) == URL
+
+
+def test_no_recipe_holds_a_secret_and_each_names_its_place() -> None:
+    from tests.kit.servers import person
+
+    _, plaintext = AccessToken.objects.issue(person(), name="laptop")
+    for one in client_setups(closed(), URL):
+        assert plaintext not in one.text + one.link
+        if one.host.format == "url":
+            continue
+        named = ("MCP_TOKEN", "YOUR_TOKEN", "inline-token")
+        assert any(name in one.text for name in named), one.text
+        assert one.notes
+
+
+def test_an_open_server_asks_for_no_token() -> None:
+    for one in client_setups(MCPServer("inline", permission=AllowAny), URL):
+        assert "uthorization" not in one.text
+        assert "TOKEN" not in one.text
+
+
+def test_a_server_with_oauth_says_that_a_browser_opens() -> None:
+    found = {one.host.slug: one for one in client_setups(MCPServer("inline", auth=["oauth"]), URL)}
+    assert "uthorization" not in found["vscode"].text
+    assert "The client opens a browser to sign in." in found["vscode"].notes
+    assert "MCP_TOKEN" in found["curl"].text
+
+
+def test_a_cloud_is_told_that_it_cannot_reach_a_local_address() -> None:
+    found = {one.host.slug: one for one in client_setups(closed(), "http://127.0.0.1:8000/mcp")}
+    assert any("public https://" in note for note in found["chatgpt"].notes)
+    found = {one.host.slug: one for one in client_setups(closed(), URL)}
+    assert not any("public https://" in note for note in found["chatgpt"].notes)
+
+
+def test_a_client_of_another_revision_is_told_so(settings: Any) -> None:
+    settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2024-11-05"]}
+    found = {one.host.slug: one for one in client_setups(closed(), URL)}
+    assert any("this server supports 2024-11-05" in note for note in found["curl"].notes)
+
+
+def test_links_carry_what_the_files_would_have() -> None:
+    found = {one.host.slug: one.link for one in client_setups(closed(), URL)}
+    assert {slug for slug, link in found.items() if link} == {"vscode", "cursor"}
+    entry = json.loads(unquote(found["vscode"].removeprefix("vscode:mcp/install?")))
+    assert (entry["name"], entry["type"], entry["url"]) == ("inline", "http", URL)
+    assert entry["headers"] == {"Authorization": "Bearer ${input:inline-token}"}
+    assert entry["inputs"][0]["id"] == "inline-token"
+    parts = urlsplit(found["cursor"])
+    query = parse_qs(parts.query)
+    assert (parts.scheme, parts.netloc) == ("cursor", "anysphere.cursor-deeplink")
+    assert json.loads(base64.b64decode(query["config"][0])) == {
+        "url": URL,
+        "headers": {"Authorization": "Bearer ${env:MCP_TOKEN}"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("permissions", "status"), [((), 403), (("view_call",), 403), (("view_server",), 200)]
+)
+def test_who_may_see_it(permissions: tuple[str, ...], status: int, page: str) -> None:
+    client = staff(*permissions)
+    assert client.get(page).status_code == status
+    assert client.get(f"{page}more/").status_code == (404 if status == 200 else status)
+
+
+def test_it_asks_for_a_login(client: Client, page: str) -> None:
+    assert client.get(page).status_code == 302
+
+
+def test_it_leads_on_to_what_the_visitor_may_use(page: str) -> None:
+    related = [url for url, _ in staff("view_server").get(page).context["related"]]
+    assert related == []
+    related = [url for url, _ in superuser().get(page).context["related"]]
+    assert related[:3] == [
+        "/admin/mcp_django/accesstoken/add/",
+        "/admin/mcp_django/accesstoken/",
+        "/admin/mcp_django/session/",
+    ]
+
+
+def test_it_costs_few_queries(page: str, django_assert_max_num_queries: Any) -> None:
+    client = superuser()
+    with django_assert_max_num_queries(4):
+        assert client.get(page).status_code == 200
+
+
+def _urls() -> Any:
+    from django.contrib import admin
+    from django.urls import path
+
+    return [path("admin/", admin.site.urls)]
+
+
+urlpatterns = _urls()
+
+
+@pytest.mark.skipif(not find_spec("oauth2_provider"), reason="needs django-oauth-toolkit")
+def test_the_page_of_a_server_leads_to_connected_assistants(page: str) -> None:
+    server = page.removesuffix("connect/") + "change/"
+    assistants = 'href="/admin/mcp_oauth/consent/"'
+    assert assistants in superuser().get(server).content.decode()
+    assert assistants not in staff("view_server").get(server).content.decode()

@@ -1,0 +1,304 @@
+"""Access tokens that only their issuer can read, through the endpoint."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from django.core.cache import cache
+from django.test import RequestFactory
+
+from mcp_django.auth import authentication
+from mcp_django.auth.backends import get_backend, introspection
+from mcp_django.auth.credentials import Credentials
+from mcp_django.exceptions import AuthenticationUnavailable
+from mcp_django.models import ExternalIdentity
+from mcp_django.protocol.headers import Headers
+from tests.kit.drivers import message
+from tests.kit.servers import person, post, token_for
+from tests.spec import spec
+
+pytest.importorskip("jwt")
+
+from tests.auth.issuers import RESOURCE, Answer, Issuer, issuer
+
+pytestmark = pytest.mark.django_db
+
+WHOAMI = message("tools/call", {"name": "whoami"})
+SECRET = "s3cret:&"
+
+
+@pytest.fixture
+def idp(settings: Any) -> Iterator[Issuer]:
+    """An issuer that knows one token, ``good``."""
+    cache.clear()
+    with issuer() as found:
+        settings.DEBUG = True
+        trust(settings, found)
+        know(found, good={})
+        yield found
+    cache.clear()
+
+
+def trust(settings: Any, found: Issuer, **options: Any) -> None:
+    entry = {
+        "ISSUER": found.url,
+        "URL": f"{found.url}/introspect",
+        "CLIENT_ID": "site",
+        "CLIENT_SECRET": SECRET,
+        **options,
+    }
+    settings.MCP_DJANGO = {"AUTH": ["introspection", "tokens"], "INTROSPECTION": [entry]}
+
+
+def know(found: Issuer, **tokens: dict[str, Any]) -> list[tuple[dict[str, list[str]], Any]]:
+    """Have the issuer know tokens, by what is different about each; returns what it is asked."""
+    import json
+
+    asked: list[tuple[dict[str, list[str]], Any]] = []
+
+    def answer(body: bytes, headers: Any) -> Answer:
+        form = parse_qs(body.decode())
+        asked.append((form, headers))
+        changes = tokens.get(form["token"][0])
+        said = {"active": False}
+        if changes is not None:
+            said = {"active": True, "token_type": "Bearer", **found.claims(), **changes}
+        said = {name: value for name, value in said.items() if value is not None}
+        return 200, {}, json.dumps(said).encode()
+
+    found.answers["/introspect"] = answer
+    return asked
+
+
+@pytest.fixture
+def ada(idp: Issuer) -> Any:
+    """The user that the issuer's subject is."""
+    user = person()
+    ExternalIdentity.objects.create(issuer=idp.url, subject="subject-1", user=user)
+    return user
+
+
+def call(token: str) -> Any:
+    return post("/mcp", WHOAMI, token=token)
+
+
+def caller(response: Any) -> tuple[str, str]:
+    assert response.status_code == 200, response.content
+    result = response.json()["result"]["structuredContent"]
+    return result["user"], result["backend"]
+
+
+def presented(token: str) -> Credentials:
+    pairs = [(b"authorization", f"Bearer {token}".encode())]
+    request = RequestFactory().post("/mcp")
+    return Credentials(headers=Headers(pairs), query="", request=lambda: request)
+
+
+def test_an_active_token_stands_for_its_subject(idp: Issuer, ada: Any) -> None:
+    asked = know(idp, good={})
+    assert caller(call("good")) == ("ada", "introspection")
+    form, headers = asked[0]
+    assert form == {"token": ["good"], "token_type_hint": ["access_token"]}
+    pair = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
+    assert pair == "site:s3cret%3A%26"
+
+
+def test_the_secret_may_go_into_the_form(idp: Issuer, ada: Any, settings: Any) -> None:
+    trust(settings, idp, AUTH_METHOD="post")
+    asked = know(idp, good={})
+    assert caller(call("good")) == ("ada", "introspection")
+    form, headers = asked[0]
+    assert (form["client_id"], form["client_secret"]) == (["site"], [SECRET])
+    assert "Authorization" not in headers
+
+
+def test_a_principal_says_what_the_issuer_says(idp: Issuer, ada: Any) -> None:
+    found = get_backend("introspection").authenticate(presented("good"))
+    assert found is not None
+    assert (found.issuer, found.subject, found.audience) == (idp.url, "subject-1", RESOURCE)
+    assert found.credential.startswith("introspection:")
+    assert "good" not in repr(found)
+    assert authentication.refresh_principal(found) is not None
+    ada.is_active = False
+    ada.save()
+    assert authentication.refresh_principal(found) is None
+
+
+def test_the_issuers_are_those_of_the_server(idp: Issuer, settings: Any) -> None:
+    trust(settings, idp, SERVERS=["staff"])
+    backend, request = get_backend("introspection"), RequestFactory().get("/")
+    assert list(backend.issuers(request, "staff")) == [idp.url]
+    assert list(backend.issuers(request, "default")) == []
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "inactive": {"active": False},
+    "active in another way": {"active": "true"},
+    "expired": {"exp": 1},
+    "exp is no number": {"exp": "soon"},
+    "exp is infinite": {"exp": float("inf")},
+    "not yet valid": {"nbf": int(time.time()) + 3600},
+    "another issuer": {"iss": "https://elsewhere.example"},
+    "another audience": {"aud": "https://elsewhere.example/mcp"},
+    "no audience": {"aud": None},
+    "no subject": {"sub": None},
+    "unknown subject": {"sub": "somebody"},
+    "a refresh token": {"token_use": "refresh_token"},
+    "an ID token": {"typ": "ID"},
+    "bound to a key": {"token_type": "DPoP"},
+    "bound by its claims": {"cnf": {"jkt": "x"}},
+}
+
+
+@spec("AUT-3", "AUT-9")
+@pytest.mark.parametrize("case", BAD)
+def test_a_token_that_does_not_hold_is_refused(case: str, idp: Issuer, ada: Any) -> None:
+    know(idp, bad=BAD[case], good={})
+    response = call("bad")
+    assert response.status_code == 401
+    assert 'error="invalid_token"' in response["WWW-Authenticate"]
+    assert caller(call("good")) == ("ada", "introspection")
+
+
+def test_a_token_without_an_end_ends_its_streams_all_the_same(idp: Issuer, ada: Any) -> None:
+    know(idp, good={"exp": None})
+    found = get_backend("introspection").authenticate(presented("good"))
+    assert found is not None
+    assert found.expires_at is not None
+    assert 0 < found.expires_at.timestamp() - time.time() <= introspection.UNDATED_SECONDS
+
+
+# How often the issuer is asked ----------------------------------------------------------------
+
+
+def test_an_answer_is_kept(idp: Issuer, ada: Any) -> None:
+    for _ in range(3):
+        assert call("good").status_code == 200
+        assert call("unknown").status_code == 401
+    assert idp.asked["/introspect"] == 2
+
+
+def test_an_answer_is_kept_no_longer_than_the_token_lives(
+    idp: Issuer, ada: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[float] = []
+    put = introspection.outbound.put_signed
+
+    def watched(kind: str, name: str, value: Any, *, seconds: float) -> None:
+        kept.append(seconds)
+        put(kind, name, value, seconds=seconds)
+
+    monkeypatch.setattr(introspection.outbound, "put_signed", watched)
+    know(idp, short={"exp": int(time.time()) + 20}, good={})
+    for token in ("short", "good", "unknown"):
+        call(token)
+    assert 0 < kept[0] <= 20
+    assert kept[1:] == [60, introspection.INACTIVE_SECONDS]
+    kept.clear()
+    trust(settings, idp, CACHE_SECONDS=0)
+    know(idp, other={})
+    assert call("other").status_code == 200
+    assert kept == []
+
+
+def test_requests_that_bring_the_same_token_at_once_ask_once(
+    idp: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = get_backend("introspection").find_entry("good", "default")
+    assert entry is not None
+    together, first, get = (
+        threading.Barrier(4),
+        threading.local(),
+        introspection.outbound.get_signed,
+    )
+
+    def get_together(kind: str, name: str) -> Any:
+        found = get(kind, name)
+        if not hasattr(first, "looked"):
+            first.looked = True
+            together.wait(5)
+        return found
+
+    monkeypatch.setattr(introspection.outbound, "get_signed", get_together)
+    with ThreadPoolExecutor(4) as pool:
+        asking = [
+            pool.submit(introspection._introspect, entry, "good", "ab" * 32) for _ in range(4)
+        ]
+        assert all(one.result(5)[0]["active"] for one in asking)
+    assert idp.asked["/introspect"] == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda *_: (500, {}, b""),
+        lambda *_: (401, {}, b'{"error": "invalid_client"}'),
+        lambda *_: (302, {"Location": "/elsewhere"}, b""),
+        lambda *_: (200, {}, b"no JSON"),
+    ],
+)
+def test_an_issuer_that_does_not_answer_is_left_alone_for_a_moment(
+    answer: Any, idp: Issuer, ada: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    idp.answers["/introspect"] = answer
+    for token in ("good", "other", "good"):
+        response = call(token)
+        assert response.status_code == 503
+        assert int(response["Retry-After"]) > 0
+        assert "WWW-Authenticate" not in response
+        assert response.json()["error"] == "temporarily_unavailable"
+    assert idp.asked["/introspect"] == 1
+    assert "introspection by the issuer" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_an_issuer_that_is_not_there_is_told_from_a_bad_token(idp: Issuer, settings: Any) -> None:
+    trust(settings, idp, URL="http://127.0.0.1:1/introspect")
+    with pytest.raises(AuthenticationUnavailable):
+        get_backend("introspection").authenticate(presented("good"))
+
+
+def test_a_request_does_not_wait_for_long_behind_others(
+    idp: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Held:
+        def acquire(self, *, timeout: float) -> bool:
+            assert timeout == introspection.outbound.TIMEOUT_SECONDS
+            return False
+
+    monkeypatch.setattr(introspection, "_LOCKS", (Held(),))
+    with pytest.raises(AuthenticationUnavailable):
+        get_backend("introspection").authenticate(presented("good"))
+    assert not idp.asked
+
+
+# Who is asked ---------------------------------------------------------------------------------
+
+
+def test_a_token_goes_to_no_issuer_but_its_own(idp: Issuer, ada: Any, settings: Any) -> None:
+    asked = know(idp, good={})
+    _, plaintext = token_for(ada)
+    assert caller(call(plaintext)) == ("ada", "tokens")
+    assert call(idp.token(iss="https://elsewhere.example")).status_code == 401
+    trust(settings, idp, PREFIX="acme_")
+    assert call("good").status_code == 401
+    trust(settings, idp, SERVERS=["staff"])
+    assert call("good").status_code == 401
+    assert asked == []
+
+
+def test_a_jwt_of_the_issuer_may_be_asked_about(idp: Issuer, ada: Any) -> None:
+    token = idp.token()
+    know(idp, **{token: {}})
+    assert caller(call(token)) == ("ada", "introspection")
+
+
+def test_a_token_that_the_issuer_does_not_know_is_left_to_the_next_backend(idp: Issuer) -> None:
+    assert get_backend("introspection").authenticate(presented("unknown")) is None

@@ -1,0 +1,147 @@
+"""The system checks of what OAuth clients need, as they fire and as they do not."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.http import HttpRequest
+
+from mcp_django import MCPServer, server as server_module
+from mcp_django.auth import endpoints
+from mcp_django.auth.backends import BaseBackend
+from mcp_django.checks import TAG, site
+
+
+@pytest.fixture(autouse=True)
+def _own_servers(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
+    monkeypatch.setattr(endpoints, "_declared_servers", weakref.WeakValueDictionary())
+    settings.ROOT_URLCONF = "mcp_django.urls"
+
+
+class Foreign(BaseBackend):
+    """Takes tokens of somebody else."""
+
+    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
+        """Somebody else."""
+        return ["https://issuer.example"]
+
+
+def described() -> str:
+    """Say something."""
+    return "x"
+
+
+def rule(user: Any, server: Any, client_id: str) -> bool:
+    """Nobody."""
+    return False
+
+
+def ids(found: list[Any]) -> list[str]:
+    assert all(one.hint for one in found)
+    return [one.id.removeprefix("mcp_django.") for one in found]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "expected"),
+    [(["mcp"], []), ([], []), (["mcp", "nope"], ["E010"]), (["a", "b"], ["E010", "E010"])],
+)
+def test_a_scope_of_a_server_that_nobody_can_get_is_found(
+    scopes: list[str], expected: list[str]
+) -> None:
+    kept = MCPServer("inline", auth=["oauth"], scopes=scopes)
+    found = site.check_scopes(None)
+    assert ids(found) == expected
+    assert all(one.obj is kept for one in found)
+
+
+def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings: Any) -> None:
+    settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "orders:write": "Change orders"}}
+    kept = MCPServer("inline", auth=["oauth"])
+    for name in ("one", "two"):
+        kept.tool(name, scopes=["order:write", "mcp"])(described)
+    (found,) = site.check_scopes(None)
+    assert found.id == "mcp_django.W010"
+    assert "tool 'one' and 1 more need the scope 'order:write'" in found.msg
+    assert "Did you mean 'orders:write'?" in str(found.hint)
+    settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "order:write": "Change orders"}}
+    assert site.check_scopes(None) == []
+
+
+def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings: Any) -> None:
+    kept = MCPServer("inline", auth=["oauth"])
+    settings.MCP_DJANGO = {
+        "SCOPES": {"mcp": "Use", "orders:write": "Change", "orders:read": "See"},
+        "SCOPE_IMPLIES": {"orders:writ": ["orders:read"], "orders:write": ["mcp", "order:read"]},
+    }
+    found = site.check_scopes(None)
+    assert ids(found) == ["W013", "W013"]
+    assert "'orders:writ'" in found[0].msg
+    assert "Did you mean 'orders:read'?" in str(found[1].hint)
+    kept._auth = ["tokens"]
+    assert site.check_scopes(None) == []
+
+
+def test_scopes_are_no_matter_where_the_site_issues_no_tokens(settings: Any) -> None:
+    kept = [MCPServer("tokens", auth=["tokens"], scopes=["nope"])]
+    assert site.check_scopes(None) == []
+    kept.append(MCPServer("unserved", auth=["oauth"], scopes=["nope"]))
+    assert ids(site.check_scopes(None)) == ["E010"]
+    settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
+    assert site.check_scopes(None) == []
+
+
+def test_two_servers_of_one_url_are_found() -> None:
+    kept = [
+        MCPServer("a", resource_url="https://h/mcp"),
+        MCPServer("b", resource_url="https://h/b"),
+    ]
+    assert site.check_resource_urls(None) == []
+    kept.append(MCPServer("c", resource_url="HTTPS://H:443/mcp/"))
+    (found,) = site.check_resource_urls(None)
+    assert ids([found]) == ["E011"]
+    assert "'a', 'c'" in found.msg
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", []),
+        (f"{__name__}.rule", []),
+        (f"{__name__}.nothing", ["E012"]),
+        ("nowhere.rule", ["E012"]),
+        (f"{__name__}.__doc__", ["E012"]),
+        (f"{__name__}.ids", ["E012"]),
+        ("builtins.print", []),
+        ("builtins.max", []),
+    ],
+)
+def test_a_rule_that_is_none_is_found(settings: Any, path: str, expected: list[str]) -> None:
+    settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
+    assert ids(site.check_can_connect(None)) == expected
+
+
+def test_issuers_that_no_client_can_find_are_told(settings: Any) -> None:
+    kept = MCPServer("inline", auth=["tokens", f"{__name__}.Foreign"])
+    assert site.check_metadata(None) == []
+    settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
+    (found,) = site.check_metadata(None)
+    assert ids([found]) == ["W011"]
+    assert found.obj is kept
+
+
+def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.kit.urls_of_nothing"
+    kept = [MCPServer("tokens", auth=["tokens"]), MCPServer("wrong", auth=["nowhere.Backend"])]
+    assert site.check_metadata(None) == []
+    assert len(kept) == 2
+
+
+def test_wrong_settings_are_left_to_their_own_check(settings: Any) -> None:
+    settings.MCP_DJANGO = {"NOPE": 1}
+    kept = MCPServer("inline", auth=["oauth"], scopes=["nope"])
+    assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["E002"]
+    assert kept.scopes == ("nope",)

@@ -1,0 +1,44 @@
+"""Every mount in turn, for a server that the test has made itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+from asgiref.sync import SyncToAsync
+from django.db import connections
+from django.urls import path
+
+from mcp_django import MCPServer
+from tests.kit.drivers import Answer, send
+from tests.sites.example.asgi import application, plain
+from tests.transports.mounts import in_thread, wsgi
+
+Ask = Callable[..., Awaitable[Answer]]
+
+
+@pytest.fixture(autouse=True)
+def _close_connections() -> Iterator[None]:
+    """Close what asynchronous tests leave open in asgiref's thread."""
+    yield
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+
+
+@pytest.fixture(params=["wsgi", "view", "lane", "raw"])
+def ask(request: pytest.FixtureRequest, settings: Any) -> Ask:
+    """Send a request to a server behind one mount after the other, and read the whole answer."""
+    mount = request.param
+
+    async def ask(server: MCPServer, body: Mapping[str, Any], **changes: str | None) -> Answer:
+        urls = ModuleType("urls")
+        urls.urlpatterns = [path("mcp", server.urls)]  # type: ignore[attr-defined]
+        settings.ROOT_URLCONF = urls
+        if mount == "wsgi":
+            # In a thread, as Django's test client wants no running loop around it.
+            return await in_thread(wsgi, "/mcp", body, **changes)
+        app = {"view": plain, "lane": application, "raw": server.asgi}[mount]
+        return await send(app, "/mcp", body, **changes)
+
+    return ask

@@ -1,0 +1,24 @@
+"""Where a call can find its connection: in no transaction, or in one of somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from tests.execution.query_limits.reading import atomic_requests
+
+SURROUNDINGS: dict[str, Callable[[], Any]] = {
+    "autocommit": nullcontext,
+    "atomic requests": atomic_requests,
+    "a transaction": transaction.atomic,
+}
+
+
+@pytest.fixture(params=SURROUNDINGS)
+def _surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
+    with SURROUNDINGS[request.param]():
+        yield

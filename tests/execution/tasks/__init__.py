@@ -1,0 +1,1 @@
+"""Tests of tasks, from the call to the worker that runs it."""

@@ -1,0 +1,113 @@
+"""Callers of tools that run as tasks, over a mount that does everything in the test's own thread,
+and a worker that runs what was enqueued when the test says so.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from asgiref.local import Local
+
+from mcp_django import MCPServer, server as server_module
+from mcp_django.execution import task_runs, task_worker
+from mcp_django.models import Task
+from mcp_django.protocol import envelope
+from mcp_django.protocol.errors import TASKS
+from tests.kit.drivers import headers_for, message
+from tests.kit.servers import through_view
+from tests.kit.services import do_without
+
+FORM: dict[str, Any] = {"elicitation": {}}
+WITH_TASKS: dict[str, Any] = {"extensions": {TASKS: {}}, **FORM}
+
+
+def send(
+    server: MCPServer,
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    capabilities: Mapping[str, Any] = WITH_TASKS,
+    token: str | None = None,
+    address: str | None = None,
+) -> dict[str, Any]:
+    """What one request of 2026-07-28 is answered; its address counts behind one proxy."""
+    body = message(method, params, **{envelope.CLIENT_CAPABILITIES: capabilities})
+    headers = headers_for(body)
+    if "taskId" in params:
+        headers["mcp-name"] = params["taskId"]
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    if address is not None:
+        headers["x-forwarded-for"] = address
+    answer: dict[str, Any] = json.loads(through_view(server, json.dumps(body), headers).content)
+    return answer
+
+
+def call(server: MCPServer, tool: str, **options: Any) -> dict[str, Any]:
+    """The result of a call; ``arguments`` and what a round needs are among the options."""
+    known = {"arguments", "inputResponses", "requestState"}
+    params = {name: options.pop(name) for name in known & options.keys()}
+    answer = send(server, "tools/call", {"name": tool, "arguments": {}, **params}, **options)
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """What the model reads."""
+    return "\n".join(block["text"] for block in result["content"])
+
+
+class Worker:
+    """Runs what was enqueued, in this thread and when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, int]] = []
+
+    def run(self) -> Task:
+        """Run what waits, and return the task of the last of it."""
+        pk = ""
+        while self.waiting:
+            pk, number = self.waiting.pop(0)
+            taken = task_runs.take_lease(pk, number)
+            if taken is not None:
+                taken.perform()
+        return Task.objects.get(pk=pk)
+
+
+@pytest.fixture(name="worker")
+def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """The worker of a test."""
+    made = Worker()
+    # Servers of other tests have the same name and may be around.
+    monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
+    monkeypatch.setattr(task_worker, "enqueue", lambda pk, run: made.waiting.append((pk, run)))
+    # What it would see from its thread is not what a test in a transaction has written.
+    monkeypatch.setattr(task_runs.lease_renewer, "_thread", threading.current_thread())
+    yield made
+    assert not made.waiting
+
+
+@pytest.fixture(name="backends")
+def make_backends(settings: Any) -> Iterator[Callable[..., Any]]:
+    """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
+    found = task_worker.task_backends()
+    if found is None:
+        do_without("requires django-tasks: it is not installed")
+
+    def configure(**configured: dict[str, Any]) -> Any:
+        settings.TASKS = configured
+        forget()
+        return found
+
+    def forget() -> None:
+        found.__dict__.pop("settings", None)
+        found._settings = None
+        found._connections = Local()
+
+    yield configure
+    forget()

@@ -1,0 +1,87 @@
+"""What the system checks say of whoever is to run tasks."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+
+from mcp_django import MCPServer, server as server_module
+from mcp_django.checks import site
+from mcp_django.execution.task_worker import task_framework
+from tests.execution.tasks.shop import make_backends
+
+__all__ = ["make_backends"]
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> MCPServer:
+    """The one server there is, with a tool that runs as a task."""
+    monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
+    made = MCPServer("desk")
+
+    @made.tool(task="optional")
+    def work() -> str:
+        """Work."""
+        return ""
+
+    return made
+
+
+def ids() -> list[str | None]:
+    return [one.id for one in site.check_task_backend(None)]
+
+
+def test_threads_of_the_web_process_are_for_development(settings: Any, server: MCPServer) -> None:
+    (found,) = site.check_task_backend(None)
+    assert found.id == "mcp_django.W019"
+    assert "work on desk" in found.msg
+    settings.DEBUG = True
+    assert ids() == []
+    settings.DEBUG = False
+    server.unregister(server.tools["work"])
+    assert ids() == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "word"),
+    [
+        ("immediate.ImmediateBackend", "inside the request"),
+        ("dummy.DummyBackend", "does not run tasks"),
+        ("such.Backend", "cannot be used"),
+        (None, "write one of its aliases, or add 'slow'"),
+    ],
+)
+def test_a_backend_that_runs_nothing_elsewhere_is_an_error(
+    settings: Any, backends: Any, backend: str | None, word: str
+) -> None:
+    settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
+    backends(
+        **{"slow" if backend else "other": {"BACKEND": f"{task_framework()}.backends.{backend}"}}
+    )
+    (found,) = site.check_task_backend(None)
+    assert found.id == "mcp_django.E017"
+    assert word in f"{found.msg} {found.hint}"
+    assert "'slow'" in found.msg
+
+
+def test_a_backend_whose_app_is_not_installed_says_so(settings: Any, backends: Any) -> None:
+    pytest.importorskip("django_tasks_db")
+    settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
+    settings.INSTALLED_APPS = [
+        app for app in settings.INSTALLED_APPS if not app.startswith("django_tasks_db")
+    ]
+    backends(slow={"BACKEND": "django_tasks_db.DatabaseBackend"})
+    (found,) = site.check_task_backend(None)
+    # Django says so when the model is imported, and the package when it was before.
+    assert "INSTALLED_APPS" in (found.hint or "")
+
+
+def test_without_a_framework_the_extra_is_named(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
+    monkeypatch.setattr(site, "task_backends", lambda: None)
+    (found,) = site.check_task_backend(None)
+    assert "[tasks]" in (found.hint or "")

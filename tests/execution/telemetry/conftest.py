@@ -1,0 +1,86 @@
+"""What is told goes to the memory of a real SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from mcp_django.execution import telemetry
+from mcp_django.execution.otel import Instruments
+from tests.transports.conftest import close_asgiref_connections
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+class Told:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        self.traces = TracerProvider()
+        self.traces.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.meters = MeterProvider([self._reader])
+
+    def spans(self) -> dict[str, ReadableSpan]:
+        """The spans that have ended, by their names, of which there may not be two."""
+        found = self._exporter.get_finished_spans()
+        named = {span.name: span for span in found}
+        assert len(named) == len(found), [span.name for span in found]
+        return named
+
+    def names(self) -> list[str]:
+        """The names of the spans that have ended, in any order."""
+        return sorted(span.name for span in self._exporter.get_finished_spans())
+
+    def only(self) -> ReadableSpan:
+        """The one span that has ended."""
+        (found,) = self._exporter.get_finished_spans()
+        return found
+
+    def clear(self) -> None:
+        """Forget the spans."""
+        self._exporter.clear()
+
+    def points(self, metric: str) -> list[Any]:
+        """What was measured under this name."""
+        data = self._reader.get_metrics_data()
+        found = [
+            one
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for one in scope.metrics
+            if one.name == metric
+        ]
+        return [point for one in found for point in one.data.data_points]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    """What is told from now on."""
+    found = Told()
+    instruments = Instruments(found.traces, found.meters)
+    monkeypatch.setattr(telemetry, "load_instruments", lambda: instruments)
+    yield found
+    found.traces.shutdown()
+    found.meters.shutdown()
+
+
+@pytest.fixture
+def site(settings: Any, transactional_db: None) -> Iterator[None]:
+    """The addresses of the server."""
+    settings.ROOT_URLCONF = "tests.execution.telemetry.site"
+    close_asgiref_connections()
+    yield
+    close_asgiref_connections()

@@ -1,0 +1,234 @@
+"""Calls that may write wait for their lines, together, and none of them runs without one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import OperationalError, connections, transaction
+
+from mcp_django import MCPServer
+from mcp_django.execution import call_log as keeping
+from mcp_django.models import Call
+from mcp_django.storage import writer
+from mcp_django.storage.call_rows import CALL_ROWS, CallLog
+from mcp_django.transports.asgi_handler import RawASGIMount
+from tests.kit.drivers import PATIENCE, connect, message
+from tests.kit.gates import Gate
+from tests.kit.servers import open_to_all
+from tests.transports.caller import Caller
+from tests.transports.conftest import close_asgiref_connections
+from tests.transports.mounts import in_thread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RAN: list[str] = []
+
+
+def write_now() -> str:
+    """Write in a thread."""
+    RAN.append("now")
+    return "written"
+
+
+async def write_later() -> str:
+    """Write on a loop."""
+    RAN.append("later")
+    return "written"
+
+
+@pytest.fixture
+def log(call_log: CallLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallLog]:
+    """A call log as a serving process has it, without calls of earlier tests."""
+    assert keeping.call_log is call_log
+    monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
+    made = CallLog()
+    monkeypatch.setattr(keeping, "call_log", made)
+    RAN.clear()
+    yield made
+    made.close()
+    close_asgiref_connections()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch, log: CallLog) -> Iterator[Gate]:
+    made = Gate(CALL_ROWS)
+    monkeypatch.setattr(CALL_ROWS, "write", made.write)
+    yield made
+    made.may_write.set()
+
+
+@pytest.fixture
+def server() -> MCPServer:
+    """A server with two tools that may write."""
+    made = open_to_all()
+    made.tool(write_now)
+    made.tool(write_later)
+    return made
+
+
+@pytest.fixture
+def caller(server: MCPServer) -> Caller:
+    return Caller(server.asgi, "/mcp", "2026-07-28")
+
+
+async def outcomes(log: CallLog) -> list[tuple[str, str]]:
+    """The lines there are."""
+
+    def read() -> list[tuple[str, str]]:
+        assert log.flush(PATIENCE)
+        return sorted(Call.objects.values_list("component", "outcome"))
+
+    return await in_thread(read)
+
+
+@pytest.fixture
+async def queued(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
+    """Released with each line that a call waits for."""
+    found = asyncio.Semaphore(0)
+    put, loop = log._put, asyncio.get_running_loop()
+
+    def count(job: Any) -> None:
+        put(job)
+        loop.call_soon_threadsafe(found.release)
+
+    monkeypatch.setattr(log, "_put", count)
+    return found
+
+
+async def test_calls_that_wait_together_are_written_together(
+    log: CallLog, gate: Gate, caller: Caller, queued: asyncio.Semaphore
+) -> None:
+    first = asyncio.create_task(caller.texts("write_later"))
+    await gate.begun()
+    others = [asyncio.create_task(caller.texts(tool)) for tool in 4 * ("write_later",)]
+    for _ in range(5):
+        await queued.acquire()
+    assert RAN == []
+    gate.may_write.set()
+    assert await asyncio.gather(first, *others) == 5 * [["written"]]
+    # One waits alone; the others begin together.
+    assert gate.batches[:2] == [1, 4] or gate.batches[:2] == [1, 5]
+    assert await outcomes(log) == 5 * [("write_later", "ok")]
+
+
+@pytest.mark.parametrize("tool", ["write_now", "write_later"])
+async def test_a_full_queue_answers_503(
+    log: CallLog,
+    gate: Gate,
+    caller: Caller,
+    queued: asyncio.Semaphore,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+) -> None:
+    monkeypatch.setattr(writer, "MAX_WAITING", 1)
+    written = asyncio.create_task(caller.texts("write_later"))
+    await gate.begun()
+    waiting = asyncio.create_task(caller.texts("write_later"))
+    for _ in range(2):
+        await queued.acquire()
+    answer = await caller.ask("tools/call", name=tool, arguments={})
+    assert answer.status == 503
+    assert b"call log" in answer.body
+    assert answer.headers["retry-after"]
+    assert log.refused == 1
+    assert RAN == []
+    monkeypatch.setattr(writer, "MAX_WAITING", 100)
+    gate.may_write.set()
+    assert [await written, await waiting] == 2 * [["written"]]
+    expected = [("write_later", "ok"), ("write_later", "ok"), (tool, "refused")]
+    assert await outcomes(log) == sorted(expected)
+
+
+@pytest.mark.parametrize("tool", ["write_now", "write_later"])
+async def test_a_call_that_waits_too_long_for_its_line_does_not_run(
+    log: CallLog, gate: Gate, caller: Caller, settings: Any, tool: str
+) -> None:
+    settings.MCP_DJANGO = {"QUEUE_SECONDS": 0.05}
+    answer = await caller.ask("tools/call", name=tool, arguments={})
+    assert answer.status == 503
+    assert RAN == []
+    gate.may_write.set()
+    assert await outcomes(log) == [(tool, "refused")]
+
+
+@pytest.mark.parametrize("leaving", ["client", "server"])
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_call_that_is_left_while_it_waits_for_its_line_does_not_run(
+    log: CallLog,
+    gate: Gate,
+    server: MCPServer,
+    caller: Caller,
+    queued: asyncio.Semaphore,
+    leaving: str,
+    is_taken: bool,
+) -> None:
+    before = []
+    if not is_taken:
+        before = [asyncio.create_task(caller.texts("write_later"))]
+        await queued.acquire()
+        await gate.begun()
+    body = message("tools/call", {"name": "write_later", "arguments": {}})
+    async with connect(RawASGIMount(server), "/mcp", body) as connection:
+        await queued.acquire()
+        if is_taken:
+            await gate.begun()
+        if leaving == "client":
+            connection.disconnect()
+        else:
+            connection.task.cancel()
+        await asyncio.wait([connection.task])
+        if leaving == "server":
+            connection.task = asyncio.create_task(asyncio.sleep(0))
+    gate.may_write.set()
+    await asyncio.gather(*before)
+    assert len(before) * ["later"] == RAN
+    expected = [("write_later", "cancelled"), *len(before) * [("write_later", "ok")]]
+    assert await outcomes(log) == expected
+
+
+@pytest.mark.parametrize("tool", ["write_now", "write_later"])
+async def test_the_last_line_of_a_call_survives_the_database(
+    log: CallLog, caller: Caller, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    write = CALL_ROWS.write
+    failed: list[Any] = []
+
+    def fail(rows: Any, *, again: bool) -> Any:
+        if any(row.is_end for row in rows) and len(failed) < 2:
+            failed.append(rows)
+            raise OperationalError("gone")
+        return write(rows, again=again)
+
+    monkeypatch.setattr(CALL_ROWS, "write", fail)
+    assert await caller.texts(tool) == ["written"]
+    assert await outcomes(log)
+    assert await outcomes(log) == [(tool, "ok")]
+    assert len(failed) == 2
+
+
+async def test_a_transaction_of_the_site_delays_a_call_and_loses_nothing(
+    log: CallLog, caller: Caller
+) -> None:
+    is_held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Group.objects.create(name="held")
+                is_held.set()
+                assert go.wait(PATIENCE)
+        finally:
+            connections.close_all()
+
+    holding = asyncio.create_task(asyncio.to_thread(hold))
+    assert await asyncio.to_thread(is_held.wait, PATIENCE)
+    calls = [asyncio.create_task(caller.texts(tool)) for tool in ("write_now", "write_later")]
+    go.set()
+    await holding
+    assert await asyncio.gather(*calls) == 2 * [["written"]]
+    assert await outcomes(log) == [("write_later", "ok"), ("write_now", "ok")]

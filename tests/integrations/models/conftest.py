@@ -1,0 +1,59 @@
+"""Fixtures of the tests of models: what is announced, and as if it had been committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from mcp_django import MCPServer
+from mcp_django.storage.versions import TopicKey
+from tests.integrations.models.offering import offer
+from tests.sites.shop.models import Order
+from tests.transports.conftest import close_asgiref_connections
+
+Commit = Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Each announcement: the URIs in it, and `resources` for the list."""
+    found: list[list[str]] = []
+
+    def announce(*topics: TopicKey) -> None:
+        assert {topic.server for topic in topics} == {"shop"}
+        found.append([topic.uri or topic.kind for topic in topics])
+
+    monkeypatch.setattr("mcp_django.integrations.models.changes.publish", announce)
+    return found
+
+
+@pytest.fixture
+def commit(django_capture_on_commit_callbacks: Any) -> Commit:
+    """A block at whose end everything is as if it had been committed."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+@pytest.fixture
+def subscribed() -> Iterator[Callable[..., MCPServer]]:
+    """Makes servers whose objects notify, and takes them away after the test."""
+    made: list[tuple[MCPServer, Any]] = []
+
+    def make(model: Any = Order, **options: Any) -> MCPServer:
+        server = offer(model, **{"subscribe": True, **options})
+        made.append((server, model))
+        return server
+
+    yield make
+    for server, model in made:
+        if server.templates:
+            server.unregister(model)
+
+
+@pytest.fixture
+def _closed() -> Iterator[None]:
+    """Takes away the connection that an asynchronous test left in asgiref's thread."""
+    yield
+    close_asgiref_connections()

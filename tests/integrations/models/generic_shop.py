@@ -1,0 +1,41 @@
+"""A shop whose server has one set of tools for its models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_django import MCPServer, ModelTools
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.test import MCPClient
+from tests.sites.shop.models import Customer, Order
+
+READING = ["describe_model", "get_record", "search_records"]
+ORDERS: dict[str, Any] = {
+    "fields": ["number", "status", "total", "placed_at", "customer"],
+    "search_fields": ["number"],
+    "filter_fields": ["status", "total"],
+    "ordering_fields": ["total"],
+}
+
+
+def tools(**options: Any) -> type[ModelTools[Any]]:
+    """A class of these options, open to everybody for reading."""
+    return type("ShopMCP", (ModelTools,), {"permission": AllowAny, **options})
+
+
+def shop(generic: Any = True, **options: Any) -> MCPServer:
+    """A server with orders, which everybody may read, and customers, which nearly nobody may."""
+    server = MCPServer("shop", permission=AllowAny, generic=generic)
+    server.register(Order, tools(**{**ORDERS, **options}))
+    server.register(Customer, type("CustomerMCP", (ModelTools,), {"fields": ["id", "name"]}))
+    return server
+
+
+def names(server: MCPServer, user: Any = None) -> list[str]:
+    return [one["name"] for one in MCPClient(server=server, user=user).list_tools()]
+
+
+def models(client: MCPClient, tool: str = "search_records") -> list[str]:
+    (found,) = [one for one in client.list_tools() if one["name"] == tool]
+    enum: list[str] = found["inputSchema"]["properties"]["model"]["enum"]
+    return enum

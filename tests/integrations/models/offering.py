@@ -1,0 +1,43 @@
+"""Servers that expose a model as resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+
+from mcp_django import MCPServer, ModelResource
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.test import MCPClient
+from tests.integrations.models.building import serve
+from tests.kit.servers import real_client
+from tests.sites.shop.models import Order
+
+URI = "shop://orders/{number}"
+
+
+def resource(**options: Any) -> type[ModelResource[Any]]:
+    """A class of these options, open to everybody for reading."""
+    return type("ShopMCP", (ModelResource,), {"permission": AllowAny, **options})
+
+
+def offer(model: type[Model] = Order, **options: Any) -> MCPServer:
+    """A server that exposes a model as resources; orders by their number, unless told otherwise."""
+    if model is Order:
+        options = {"uri": URI, "fields": ["number", "status"], **options}
+    return serve(model, resource(**options))
+
+
+def reader(model: type[Model] = Order, *, user: Any = None, **options: Any) -> MCPClient:
+    """A client of such a server, for which a bug is the answer of a real client."""
+    return real_client(server=offer(model, **options), user=user)
+
+
+def listed(client: MCPClient) -> list[list[str]]:
+    """The names on each page of ``resources/list``."""
+    page = client.request("resources/list")
+    found = [page]
+    while "nextCursor" in page:
+        page = client.request("resources/list", {"cursor": page["nextCursor"]})
+        found.append(page)
+    return [[one["name"] for one in page["resources"]] for page in found]

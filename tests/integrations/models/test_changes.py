@@ -1,0 +1,224 @@
+"""Saved and deleted objects notify whoever subscribed to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Concat
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.storage.versions import TopicKey
+from tests.integrations.models.building import customer, order, product
+from tests.integrations.models.conftest import Commit
+from tests.integrations.models.offering import URI, offer, resource
+from tests.sites.shop.models import Order, Product
+
+LIST = "resources"
+
+db = pytest.mark.django_db
+
+
+@db
+@pytest.mark.usefixtures("subscribed")
+def test_what_is_made_saved_and_deleted_is_told(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    with commit():
+        made = order("A 1")
+    assert told == [["shop://orders/A%201", LIST]]
+    told.clear()
+    with commit():
+        made.save()
+    assert told == [["shop://orders/A%201"]]
+    told.clear()
+    with commit():
+        made.delete()
+    assert told == [["shop://orders/A%201", LIST]]
+
+
+@db
+def test_what_is_rolled_back_is_not_told(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    with commit():
+        with transaction.atomic():
+            order("A-1")
+            transaction.set_rollback(True)
+        order("B-1")
+    assert told == [["shop://orders/B-1", LIST]]
+
+
+@db
+def test_a_savepoint_that_is_rolled_back_takes_nothing_else_along(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    with commit(), transaction.atomic():
+        order("A-1")
+        with transaction.atomic():
+            order("B-1")
+            transaction.set_rollback(True)
+        order("C-1")
+    assert sorted(uri for one in told for uri in one if uri != LIST) == [
+        "shop://orders/A-1",
+        "shop://orders/C-1",
+    ]
+
+
+@db
+def test_a_loop_in_a_transaction_is_one_announcement(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    with commit(), transaction.atomic():
+        buyer = customer()
+        for number in range(20):
+            order(f"{number}", customer=buyer)
+    assert [len(one) for one in told] == [21]
+
+
+@db
+def test_nothing_is_told_of_columns_that_nobody_sees(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(fields=["number", "customer"])
+    made = order("A-1")
+    with commit():
+        made.save(update_fields=["internal_note"])
+        made.save(update_fields=[])
+    assert told == []
+    with commit():
+        made.save(update_fields=["customer_id"])
+        made.save(update_fields=["internal_note", "number"])
+    assert told == [["shop://orders/A-1"]] * 2
+
+
+@db
+def test_a_value_that_is_no_text_yet_is_told_as_the_column_has_it(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(uri="shop://o/{id}", fields=["id"])
+    with commit():
+        order("A-1", pk="0042")
+    assert told == [["shop://o/42", LIST]]
+
+
+@db
+def test_an_object_without_a_uri_changes_the_list_alone(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    with commit():
+        made = order("..")
+    assert told == [[LIST]]
+    with commit() as callbacks:
+        made.save()
+    assert callbacks == []
+
+
+@db
+def test_a_class_without_a_list_tells_of_the_object_alone(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(list=False)
+    with commit():
+        order("A-1").delete()
+    assert told == [["shop://orders/A-1"]] * 2
+
+
+@db
+def test_the_files_of_an_object_change_with_it(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(Product, uri="shop://p/{slug}", fields=["slug", "photo"], blobs=["photo"])
+    made = product(slug="ball")
+    with commit():
+        made.save()
+    assert told == [["shop://p/ball", "shop://p/ball/photo"]]
+
+
+@db
+def test_rows_deleted_by_a_query_or_with_another_are_told(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(uri="shop://o/{customer__email}/{number}", fields=["customer__email", "number"])
+    buyer = customer(email="a@x")
+    order("1", customer=buyer)
+    order("2", customer=buyer)
+    with commit():
+        Order.objects.filter(number="1").delete()
+    with commit():
+        buyer.delete()
+    uris = ["shop://o/a%40x/1", "shop://o/a%40x/2"]
+    assert told == [[uri, LIST] for uri in uris]
+
+
+@db
+def test_a_value_that_the_database_computes_is_looked_up(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    made = order("A")
+    made.number = Concat(F("number"), Value("-1"))
+    with commit():
+        made.save()
+    assert told == [["shop://orders/A-1"]]
+
+
+def _receivers() -> int:
+    return sum(len(one.receivers) for one in (post_save, pre_delete, post_delete, m2m_changed))
+
+
+def test_unregistering_disconnects_every_signal() -> None:
+    before = _receivers()
+    options = {"fields": ["slug", "tags__word"], "uri": "shop://p/{slug}", "subscribe": True}
+    server = offer(Product, **options)
+    assert _receivers() > before
+    server.unregister(Product)
+    assert _receivers() == before
+
+
+def test_a_site_that_is_debugged_accepts_the_receivers(settings: Any) -> None:
+    settings.DEBUG = True
+    before = _receivers()
+    options = {"fields": ["slug", "tags__word"], "uri": "shop://p/{slug}", "subscribe": True}
+    offer(Product, **options).unregister(Product)
+    assert _receivers() == before
+
+
+def test_without_subscriptions_nothing_listens() -> None:
+    before = _receivers()
+    offer(subscribe=False)
+    assert _receivers() == before
+
+
+@db
+def test_several_servers_are_told_apart(monkeypatch: pytest.MonkeyPatch, commit: Commit) -> None:
+    found: list[TopicKey] = []
+    monkeypatch.setattr(
+        "mcp_django.integrations.models.changes.publish", lambda *topics: found.extend(topics)
+    )
+    servers = [MCPServer(name, permission=AllowAny) for name in ("one", "two")]
+    for server in servers:
+        server.register(Order, resource(uri=URI, fields=["number"], subscribe=True))
+    with commit():
+        order("A-1")
+    servers[0].unregister(Order)
+    with commit():
+        order("B-1")
+    servers[1].unregister(Order)
+    with commit():
+        order("C-1")
+    told = [(topic.server, topic.uri) for topic in found if topic.uri]
+    assert told == [
+        ("one", "shop://orders/A-1"),
+        ("two", "shop://orders/A-1"),
+        ("two", "shop://orders/B-1"),
+    ]

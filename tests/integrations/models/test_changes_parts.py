@@ -1,0 +1,173 @@
+"""What is shown with an object changes it, and so does what sends no signals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+
+from mcp_django.exceptions import NotRegistered
+from tests.integrations.models.building import customer, line, order, product
+from tests.integrations.models.conftest import Commit
+from tests.integrations.models.offering import offer
+from tests.sites.shop.models import Customer, Order, OrderLine, Passport, Product, Tag
+
+LIST = "resources"
+
+db = pytest.mark.django_db
+
+
+@db
+def test_a_part_of_an_object_changes_the_object(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(fields=["number", "lines__quantity"])
+    made = order("A-1")
+    with commit():
+        part = line(made)
+    with commit():
+        part.delete()
+    assert told == [["shop://orders/A-1"]] * 2
+    told.clear()
+    line(made)
+    with commit():
+        made.delete()
+    assert {uri for one in told for uri in one} == {"shop://orders/A-1", LIST}
+
+
+@db
+def test_parts_that_are_not_shown_change_nothing(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed()
+    made = order("A-1")
+    with commit():
+        line(made)
+    assert told == []
+
+
+@db
+def test_parts_are_looked_up_after_the_commit_and_together(
+    commit: Commit, told: list[list[str]], subscribed: Any, django_assert_num_queries: Any
+) -> None:
+    subscribed(fields=["number", "lines__quantity"])
+    made, ball = order("A-1"), product()
+    with commit(), transaction.atomic(), django_assert_num_queries(3):
+        for _ in range(3):
+            OrderLine.objects.create(order_id=made.pk, product=ball)
+    assert told == [["shop://orders/A-1"]]
+
+
+@db
+def test_a_single_part_changes_the_object(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(Customer, uri="shop://c/{email}", fields=["email", "passport__country"])
+    ada = customer(email="ada@x")
+    with commit():
+        Passport.objects.create(customer=ada, country="NL", number="1")
+    assert told == [["shop://c/ada%40x"]]
+
+
+@db
+def test_links_from_either_side_change_the_object(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(Product, uri="shop://p/{slug}", fields=["slug", "tags__word"])
+    ball, bat = product(slug="ball"), product(slug="bat")
+    red, new = Tag.objects.create(word="red"), Tag.objects.create(word="new")
+    for change in (
+        lambda: ball.tags.add(red, new),
+        lambda: ball.tags.remove(new),
+        ball.tags.clear,
+        lambda: ball.tags.set([new]),
+    ):
+        with commit():
+            change()
+        assert told == [["shop://p/ball"]]
+        told.clear()
+    for change in (
+        lambda: red.products.add(ball, bat),
+        red.products.clear,
+        lambda: red.products.set([ball, bat]),
+        lambda: red.products.remove(ball, bat),
+    ):
+        with commit():
+            change()
+        assert [sorted(one) for one in told] == [["shop://p/ball", "shop://p/bat"]]
+        told.clear()
+    with commit():
+        red.products.clear()
+        ball.tags.remove(red)
+    assert told == [["shop://p/ball"]]
+
+
+@db
+def test_links_of_the_other_side_are_seen_from_there(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(Tag, uri="shop://t/{word}", fields=["word", "products__slug"])
+    red, ball = Tag.objects.create(word="red"), product(slug="ball")
+    for change in (lambda: ball.tags.add(red), red.products.clear):
+        with commit():
+            change()
+        assert told == [["shop://t/red"]]
+        told.clear()
+
+
+@db
+def test_links_that_are_not_shown_change_nothing(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    subscribed(Product, uri="shop://p/{slug}", fields=["slug"])
+    ball, red = product(slug="ball"), Tag.objects.create(word="red")
+    with commit():
+        ball.tags.add(red)
+    assert told == []
+
+
+@db
+def test_bulk_updates_are_told_by_name(
+    told: list[list[str]], commit: Commit, subscribed: Any, django_assert_num_queries: Any
+) -> None:
+    server = subscribed()
+    made = [order(number) for number in ("A", "B", "C")]
+    rows = Order.objects.filter(number__in=["A", "B"])
+    with commit():
+        rows.update(margin=F("margin") + 1)
+    assert told == []
+    with commit(), django_assert_num_queries(1):
+        server.notify_changed(Order, rows)
+    assert [sorted(one) for one in told] == [[LIST, "shop://orders/A", "shop://orders/B"]]
+    told.clear()
+    with commit(), django_assert_num_queries(0):
+        server.notify_changed(Order, iter(made[1:]))
+    assert told == [["shop://orders/B", "shop://orders/C", LIST]]
+
+
+@db
+def test_many_are_told_in_parts(told: list[list[str]], commit: Commit, subscribed: Any) -> None:
+    server = subscribed()
+    with commit():
+        server.notify_changed(Order, [Order(number=f"{number}") for number in range(1200)])
+    assert [len(one) for one in told] == [500, 500, 201]
+
+
+@db
+def test_a_class_that_does_not_listen_can_be_told_of(
+    told: list[list[str]], commit: Commit, subscribed: Any
+) -> None:
+    server = subscribed(subscribe=False)
+    with commit():
+        made = order("A-1")
+    assert told == []
+    with commit():
+        server.notify_changed(Order, [made])
+    assert told == [["shop://orders/A-1", LIST]]
+
+
+def test_a_model_that_is_not_registered_cannot_be_told_of() -> None:
+    with pytest.raises(NotRegistered, match="Product is not registered as resources"):
+        offer().notify_changed(Product, [])

@@ -1,0 +1,208 @@
+"""Cursors: every row once, however the rows change, and nothing for anybody else."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import random
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from mcp_django.test import MCPClient
+from tests.integrations.models.building import client, customer, order, product, reader, serve
+from tests.kit.servers import person
+from tests.sites.shop.models import Order, Product
+
+pytestmark = pytest.mark.django_db
+
+ORDERS = [
+    *("status", "total", "placed_at", "paid_at", "customer", "customer__name", "note"),
+    "customer__referrer__name",
+]
+
+
+def pages(found: MCPClient, tool: str, **arguments: Any) -> list[list[dict[str, Any]]]:
+    result: list[list[dict[str, Any]]] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        answer = found.call_tool(tool, {**arguments, **cursor})
+        assert not answer.is_error, answer.text
+        result.append(answer.structured["items"])
+        if "next_cursor" not in answer.structured:
+            return result
+        cursor = {"cursor": answer.structured["next_cursor"]}
+
+
+def stock(count: int) -> None:
+    chance = random.Random(count)
+    people = [customer(name, referrer=None) for name in ("Ada", "Bob", "Älfred", "🎈")]
+    people += [customer("Eve", referrer=people[0])]
+    for _ in range(count):
+        order(
+            status=chance.choice(["open", "paid"]),
+            total=Decimal(chance.randrange(3)) / 4,
+            placed_at=dt.datetime(2026, 1, chance.randrange(1, 4), tzinfo=dt.UTC),
+            paid_at=chance.choice([None, dt.datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=dt.UTC)]),
+            customer=chance.choice(people),
+            note=chance.choice(["", "a", "B", "ä", "'", "\n"]),
+        )
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("limit", [1, 3])
+def test_pages_in_any_order_hold_each_row_once(name: str, sign: str, limit: int) -> None:
+    stock(20)
+    found = client(Order, fields=["number", *ORDERS], ordering_fields=ORDERS)
+    one = found.call_tool("list_orders", {"order_by": f"{sign}{name}"}).structured["items"]
+    many = pages(found, "list_orders", order_by=f"{sign}{name}", limit=limit)
+    assert [row for page in many for row in page] == one
+    assert len({row["number"] for row in one}) == len(one) == 20
+    assert [len(page) for page in many[:-1]] == [limit] * (len(many) - 1)
+
+
+def test_several_columns_together_decide_where_a_page_ends() -> None:
+    stock(30)
+    fields = ["number", "status", "paid_at", "total"]
+    found = client(Order, fields=fields, ordering=["-status", "paid_at", "-total"])
+    one = found.call_tool("list_orders").structured["items"]
+    assert [row for page in pages(found, "list_orders", limit=4) for row in page] == one
+
+
+@pytest.mark.parametrize(
+    "name", ["weight", "price", "stock", "released", "sold_from", "lead_time", "uuid", "address"]
+)
+def test_each_kind_of_column_can_end_a_page(name: str) -> None:
+    for number in range(4):
+        product(
+            slug=f"p{number}",
+            weight=[0.1, None, 1e-300, 1 / 3][number],
+            price=Decimal("0.10") * number,
+            stock=number,
+            released=[None, *(dt.date(2026, 1, day) for day in (1, 2, 3))][number],
+            sold_from=dt.time(number, 0, 0, number),
+            lead_time=dt.timedelta(microseconds=number),
+            address=[None, "::1", "10.0.0.1", "10.0.0.2"][number],
+        )
+    found = client(Product, fields=["slug", name], ordering_fields=[name])
+    for order_by in (name, f"-{name}"):
+        one = found.call_tool("list_products", {"order_by": order_by}).structured["items"]
+        many = pages(found, "list_products", order_by=order_by, limit=1)
+        assert [row for page in many for row in page] == one
+
+
+def test_rows_that_come_and_go_move_no_others() -> None:
+    for number in ("B", "D", "F", "H"):
+        order(number)
+    found = client(Order, fields=["number"], ordering=["number"])
+    first = found.call_tool("list_orders", {"limit": 2}).structured
+    assert (first["total"], [one["number"] for one in first["items"]]) == (4, ["B", "D"])
+    Order.objects.filter(number__in=["B", "D"]).delete()
+    order("A")
+    order("E")
+    second = found.call_tool("list_orders", {"limit": 2, "cursor": first["next_cursor"]}).structured
+    assert [one["number"] for one in second["items"]] == ["E", "F"]
+    assert "total" not in second
+
+
+# Of another -----------------------------------------------------------------------------------
+
+
+def first_cursor(found: MCPClient, **arguments: Any) -> str:
+    return str(found.call_tool("list_orders", {"limit": 1, **arguments}).structured["next_cursor"])
+
+
+def refused(found: MCPClient, cursor: Any, **arguments: Any) -> bool:
+    result = found.call_tool("list_orders", {"cursor": cursor, **arguments}, check=False)
+    assert not result.is_error or result.text.startswith("cursor: "), result.text
+    return result.is_error
+
+
+OPTIONS = {
+    "fields": ["number", "status", "total"],
+    "filter_fields": ["status"],
+    "search_fields": ["number"],
+    "ordering_fields": ["number", "total"],
+}
+
+
+def test_a_cursor_is_good_for_the_same_question_alone() -> None:
+    order("A"), order("B")
+    found = client(Order, **OPTIONS)
+    cursor = first_cursor(found, status="open")
+    assert not refused(found, cursor, status="open")
+    assert not refused(found, cursor, status="open", limit=50)
+    assert refused(found, cursor)
+    assert refused(found, cursor, status="paid")
+    assert refused(found, cursor, status="open", search="A")
+    assert refused(found, cursor, status="open", order_by="number")
+
+
+def test_a_cursor_is_good_for_its_caller_and_server_alone() -> None:
+    order("A"), order("B")
+    server = serve(Order, **OPTIONS)
+    cursor = first_cursor(reader(server, person("ada")))
+    assert refused(reader(server, person("bob")), cursor)
+    assert refused(reader(server), cursor)
+    other = serve(Order, plural="parcels", **OPTIONS)
+    result = reader(other).call_tool(
+        "list_parcels", {"cursor": first_cursor(reader(server))}, check=False
+    )
+    assert result.is_error
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda cursor: "x",
+        lambda cursor: cursor[:-1],
+        lambda cursor: cursor[1:],
+        lambda cursor: "A" + cursor[1:] if cursor[0] != "A" else "B" + cursor[1:],
+        lambda cursor: cursor + "A",
+        lambda cursor: cursor * 100,
+        lambda cursor: "\0",
+        lambda cursor: "🎈",
+        lambda cursor: base64.b64encode(b'["x", ["A"]]').decode(),
+        lambda cursor: 7,
+        lambda cursor: [cursor],
+    ],
+)
+def test_a_forged_cursor_is_refused_in_one_sentence(forge: Any) -> None:
+    order("A"), order("B")
+    found = client(Order, **OPTIONS)
+    assert refused(found, forge(first_cursor(found)))
+
+
+def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
+    from mcp_django.execution.call import CURSOR_SIGNER
+    from mcp_django.protocol.cursors import Pager
+
+    order("A"), order("B")
+    found = client(Order, **OPTIONS)
+    pager = Pager("shop:tools/list:anonymous", 1, CURSOR_SIGNER)
+    assert refused(found, pager.next(["A"]))
+
+
+def test_a_cursor_holds_what_the_page_shows_and_nothing_else() -> None:
+    buyer = customer()
+    for number in ("A", "B"):
+        order(number, customer=buyer, id=987654320 + ord(number) - 65, margin=777)
+    cursor = first_cursor(client(Order, **OPTIONS), order_by="-total")
+    digest, position = json.loads(base64.urlsafe_b64decode(cursor.partition(":")[0]))
+    assert position == ["0.00", "A"]
+    assert re.fullmatch("[A-Za-z0-9_=-]+", digest)
+
+
+def test_a_cursor_outlives_the_secret_key_that_signed_it() -> None:
+    order("A"), order("B")
+    found = client(Order, **OPTIONS)
+    cursor = first_cursor(found)
+    with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=["only-for-tests"]):
+        assert not refused(found, cursor)
+    with override_settings(SECRET_KEY="another"):
+        assert refused(found, cursor)

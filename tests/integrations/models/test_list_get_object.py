@@ -1,0 +1,114 @@
+"""`get_…`: one object by its key."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from tests.integrations.models.building import (
+    client,
+    customer,
+    order,
+    product,
+    reader,
+    serve,
+    tools,
+)
+from tests.sites.shop.models import Category, Order, Product
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_object_is_shown_as_in_a_list() -> None:
+    made = order("A1", customer=customer("Ada"))
+    found = client(Order, fields=["id", "number", "customer__name"], tools=["list", "get"])
+    (listed,) = found.call_tool("list_orders").structured["items"]
+    got = found.call_tool("get_order", {"id": made.pk}).structured
+    assert got == listed == {"id": made.pk, "number": "A1", "customer": {"name": "Ada"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "key", "value"),
+    [
+        (["name", "slug"], {}, "slug", "ball"),
+        (["name", "slug", "id"], {}, "id", None),
+        (["name", "slug", "id"], {"key": "slug"}, "slug", "ball"),
+        (["uuid", "name"], {}, "uuid", str(uuid.UUID(int=5))),
+    ],
+)
+def test_the_key_is_an_exposed_unique_field(
+    fields: list[str], options: dict[str, Any], key: str, value: Any
+) -> None:
+    made = product("Ball", slug="ball", uuid=uuid.UUID(int=5))
+    found = client(Product, fields=fields, tools=["get"], **options)
+    (tool,) = found.list_tools()
+    assert tool["inputSchema"]["required"] == list(tool["inputSchema"]["properties"]) == [key]
+    got = found.call_tool("get_product", {key: made.pk if value is None else value})
+    assert got.structured["name"] == "Ball"
+
+
+def test_a_text_as_primary_key_is_a_key() -> None:
+    Category.objects.create(code="toys", title="Toys")
+    found = client(Category, fields=["code", "title"], tools=["get"])
+    assert found.call_tool("get_category", {"code": "toys"}).structured["title"] == "Toys"
+
+
+def test_hidden_and_unknown_answer_alike() -> None:
+    class Mine(tools(fields=["number"], tools=["list", "get"])):  # type: ignore[misc]
+        def get_queryset(self, ctx: Any) -> Any:
+            return super().get_queryset(ctx).filter(status="open")
+
+    order("HIDDEN", status="paid")
+    found = reader(serve(Order, Mine))
+    hidden = found.call_tool("get_order", {"number": "HIDDEN"}, check=False)
+    unknown = found.call_tool("get_order", {"number": "UNSEEN"}, check=False)
+    assert hidden.is_error
+    assert hidden.text == 'There is no order with number "HIDDEN"; see list_orders.'
+    assert hidden.text.replace("HIDDEN", "UNSEEN") == unknown.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"number": None},
+        {"number": "a\0"},
+        {"number": ["A1"]},
+        {"number": "A1", "status": "open"},
+        {"number__startswith": "A"},
+        {"pk": 1},
+    ],
+)
+def test_a_bad_key_is_refused(arguments: dict[str, Any]) -> None:
+    order("A1")
+    result = client(Order, fields=["number"], tools=["get"]).call_tool(
+        "get_order", arguments, check=False
+    )
+    assert result.is_error
+    assert "number" in result.text
+
+
+@pytest.mark.parametrize("key", [2**63, -(2**63) - 1, 10**400, "x", 1.5])
+def test_a_number_that_no_database_holds_is_no_key(key: Any) -> None:
+    result = client(Order, fields=["id"], tools=["get"]).call_tool(
+        "get_order", {"id": key}, check=False
+    )
+    assert result.is_error
+    assert len(result.text) < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fields": ["status"]}, "no field in fields identifies one order: add 'id'"),
+        ({"fields": ["number"], "key": "status"}, "not a unique column in fields"),
+        ({"fields": ["number"], "key": "id"}, "unique columns: number"),
+    ],
+)
+def test_without_a_key_nothing_can_be_got(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        client(Order, tools=["get"], **options)
+    assert words in str(caught.value)

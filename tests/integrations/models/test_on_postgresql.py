@@ -1,0 +1,23 @@
+"""The files about reading, once more on PostgreSQL, in a run of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.test_other_databases import run_under
+
+HERE = Path(__file__).parent
+# What databases may differ about, in runs that each end well within their time on a busy machine.
+RUNS = [
+    ("columns_relations", "filtering", "filtering_refused", "filtering_search"),
+    ("filtering_ordering", "list_get_cursors", "counting", "row_access", "non_interference"),
+]
+
+
+@pytest.mark.requires("shared")
+@pytest.mark.parametrize("names", RUNS)
+def test_models_are_read_on_postgresql_as_on_sqlite(names: tuple[str, ...]) -> None:
+    output = run_under("tests.kit.settings_postgres", *(HERE / f"test_{n}.py" for n in names))
+    assert "skipped" not in output, output

@@ -1,0 +1,56 @@
+"""Clients that may write, and what they see of the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin.models import LogEntry
+from django.db.models import Model
+
+from mcp_django import MCPServer
+from mcp_django.integrations.models.declaration import ModelTools
+from mcp_django.test import MCPClient
+from tests.integrations.models.building import holder
+
+ORDER = ["number", "status", "total", "placed_at", "customer", "note"]
+ALL = ("list", "get", "create", "update", "delete")
+# For classes that leave out what a new object needs.
+KEPT = ("list", "get", "update", "delete")
+PLACED = "2026-03-01T12:00:00Z"
+
+
+def may_all(*models: type[Model], username: str = "ada") -> Any:
+    """A user who holds every permission of these models."""
+    names = [
+        f"{deed}_{model._meta.model_name}"
+        for model in models
+        for deed in ("view", "add", "change", "delete")
+    ]
+    return holder(*names, username=username)
+
+
+def server_of(
+    model: type[Model], *others: tuple[type[Model], dict[str, Any]], **options: Any
+) -> MCPServer:
+    """A server with every tool of a model, and with other models beside it."""
+    server = MCPServer("shop")
+    for other, details in others:
+        server.register(other, type("OtherMCP", (ModelTools,), details))
+    server.register(model, type("ShopMCP", (ModelTools,), {"tools": ALL, **options}))
+    return server
+
+
+def writer(model: type[Model], *, user: Any = None, **options: Any) -> MCPClient:
+    """A client with every tool of a model and every permission of it; bugs are raised."""
+    return MCPClient(server=server_of(model, **options), user=user or may_all(model))
+
+
+def history() -> list[tuple[int, str, str]]:
+    """What the admin's history says, oldest first."""
+    entries = LogEntry.objects.order_by("pk")
+    return [(one.action_flag, one.object_repr, one.change_message) for one in entries]
+
+
+def tool(client: MCPClient, name: str) -> dict[str, Any]:
+    """A tool as it is listed."""
+    return next(one for one in client.list_tools() if one["name"] == name)

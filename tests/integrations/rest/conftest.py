@@ -1,0 +1,49 @@
+"""The example site, filled, with its own URLconf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.cache import cache
+from django.urls import path
+
+from mcp_django.test import MCPClient
+
+# Without REST framework there is no site.
+HAS_SITE = bool(find_spec("rest_framework") and find_spec("django_filters"))
+collect_ignore_glob = [] if HAS_SITE else ["*"]
+
+Caller = Callable[..., MCPClient]
+
+
+@pytest.fixture(autouse=True)
+def site(db: None, settings: Any) -> None:
+    """Rows in the shop, no throttle running, and the views at their addresses."""
+    from tests.integrations.rest.site import fill
+
+    settings.ROOT_URLCONF = "tests.integrations.rest.urls"
+    cache.clear()
+    fill()
+
+
+def give_address(settings: Any, view: Any) -> None:
+    """Make a URLconf that has one view of a test's own, and no other."""
+    callback = view.as_view() if isinstance(view, type) else view
+    patterns = [path("own/", callback, name="own")]
+    settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": patterns})
+
+
+@pytest.fixture
+def client_of() -> Caller:
+    """A client of the whole site as one of its users, or of a server that a test made."""
+    from tests.integrations.rest.site import rest_server
+
+    def client(username: str = "", server: Any = None) -> MCPClient:
+        user = get_user_model().objects.get(username=username) if username else None
+        return MCPClient(server=server or rest_server(), user=user, raise_exceptions=False)
+
+    return client

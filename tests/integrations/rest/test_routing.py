@@ -1,0 +1,101 @@
+"""Where a REST view is called: at one of its own URLs, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.decorators import login_required
+from django.urls import include, path
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.checks.components import check_views
+from tests.integrations.rest import odd
+from tests.integrations.rest.conftest import Caller, give_address
+from tests.integrations.rest.test_calls_surroundings import server_of
+from tests.sites.shop.models import Tag
+
+
+@pytest.fixture(autouse=True)
+def addresses(site: None, settings: Any) -> None:
+    """The odd views are at their addresses."""
+    settings.ROOT_URLCONF = "tests.integrations.rest.odd"
+
+
+def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(
+    client_of: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MCPServer("odd", permission=AllowAny)
+    server.register_viewset(odd.SpaceViewSet, basename="spase", actions=["retrieve"])
+    server.register_api_view(odd.WhoView, url_name="whoo")
+    tag = Tag.objects.earliest("pk")
+    assert client_of("", server).call_tool("get_spase", {"pk": tag.pk}, check=False).is_error
+    said = "URL name spase-detail, which does not exist; the URLconf has v1:space-detail"
+    assert said in caplog.text
+    found = [one for one in check_views(None) if one.obj is server]
+    assert [one.id for one in found] == ["mcp_django.E009"] * 2
+    assert said in found[0].msg
+    assert "whoo, which does not exist; the URLconf has who, who-guarded." in found[1].msg
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: type("Nowhere", (odd.WhoView,), {}), "Nowhere.get"),
+        (odd.WhoView.as_view, "WhoView.get"),
+        (lambda: type("Nowhere", (odd.SpaceViewSet,), {}), "Nowhere.list"),
+    ],
+)
+def test_what_has_no_url_is_not_served(
+    client_of: Caller, caplog: pytest.LogCaptureFixture, make: Any, name: str
+) -> None:
+    view, server = make(), MCPServer("odd", permission=AllowAny)
+    if hasattr(view, "list"):
+        server.register_viewset(view, basename="nowhere", actions=["list"], names={"list": "it"})
+    else:
+        server.register_api_view(view, name="it")
+    said = f"No URL leads to {name}; add a URL for it to the URLconf."
+    (found,) = [one for one in check_views(None) if one.obj is server]
+    assert (found.id, found.msg) == ("mcp_django.E009", f"The tool 'it': {said}")
+    answer = client_of("ada", server).call_tool("it", check=False)
+    assert answer.is_error
+    assert "was logged" in answer.text
+    assert said in caplog.text
+
+
+def test_a_url_without_a_name_is_an_address_outside_of_namespaces(
+    client_of: Caller, settings: Any
+) -> None:
+    server = server_of(odd.AddressView)
+    here = [path("here/<str:word>/", odd.AddressView.as_view())]
+    settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": here})
+    assert (
+        client_of("", server).call_tool("address", {"word": "x"}).structured["path"] == "/here/x/"
+    )
+    inside = [path("in/", include((here, "spaces")))]
+    settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": inside})
+    (found,) = [one for one in check_views(None) if one.obj is server]
+    assert "No URL leads to AddressView.get; add a URL with a name" in found.msg
+    assert client_of("", server).call_tool("address", {"word": "x"}, check=False).is_error
+
+
+def test_what_the_urlconf_puts_around_a_function_holds(client_of: Caller, settings: Any) -> None:
+    server = server_of(odd.plain)
+    give_address(settings, login_required(odd.plain))
+    assert [one for one in check_views(None) if one.obj is server] == []
+    assert client_of("ada", server).call_tool("plain").structured == {"user": "ada"}
+    assert client_of("", server).call_tool("plain", check=False).is_error
+
+
+def test_the_urls_of_one_host_are_named(client_of: Caller, settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.integrations.rest.urls"
+    server = server_of(odd.WhoView, url_name="who", urlconf="tests.integrations.rest.odd")
+    assert [one for one in check_views(None) if one.obj is server] == []
+    # This host does not have it.
+    assert client_of("ada", server).call_tool("who", check=False).text == "Not found."
+    settings.ROOT_URLCONF = "tests.integrations.rest.odd"
+    assert client_of("ada", server).call_tool("who").structured["user"] == "ada"
+    lost = server_of(odd.WhoView, urlconf="tests.no_urls")
+    (found,) = [one for one in check_views(None) if one.obj is lost]
+    assert "There is no URLconf 'tests.no_urls'" in found.msg

@@ -1,0 +1,99 @@
+"""Caches whose clock a test moves, and what the database is asked meanwhile; fixtures to import."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.db.backends.utils import CursorWrapper
+
+from mcp_django.storage import cache, inbox
+from tests.kit.drivers import PATIENCE
+
+
+class Clock:
+    """The clocks of the caches; they stand still until a test moves them."""
+
+    def __init__(self) -> None:
+        self.monotonic = 1000.0
+        self.time = 1_800_000_000.0
+
+    def move(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self.monotonic += seconds
+        self.time += seconds
+
+    def suspend(self, seconds: float) -> None:
+        """Suspend the machine for so long, while one of the clocks stands still, as on Linux."""
+        self.time += seconds
+
+
+@pytest.fixture(name="clock")
+def _clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clocks of the caches, which are in use: `CONFIRM_SECONDS` is 1."""
+    settings.MCP_DJANGO = {**getattr(settings, "MCP_DJANGO", {}), "CONFIRM_SECONDS": 1}
+    found = Clock()
+    monkeypatch.setattr(cache, "monotonic", lambda: found.monotonic)
+    named = SimpleNamespace(time=lambda: found.time, sleep=time.sleep)
+    monkeypatch.setattr(cache, "time", named)
+    # After its first heartbeat this process writes no other one among the statements of a test.
+    now = time.monotonic()
+    monkeypatch.setattr(inbox, "time", SimpleNamespace(monotonic=lambda: now))
+    return found
+
+
+@pytest.fixture(name="serving")
+def _serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread asks, as in a process that serves."""
+    monkeypatch.setattr(cache, "is_under_test", lambda: False)
+    monkeypatch.setattr(cache, "ASK_SECONDS", PATIENCE)
+    yield
+    cache.clear_caches()
+
+
+class Database:
+    """The statements of all threads, and whether there is a database at all."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.is_away = False
+        self._lock = threading.Lock()
+
+    def note(self, sql: str) -> None:
+        """Note a statement.
+
+        Raises:
+            OperationalError: there is no database at the moment.
+        """
+        with self._lock:
+            self.statements.append(sql)
+        if self.is_away:
+            raise OperationalError("the database is away")
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Fail if anything is asked."""
+        self.statements.clear()
+        yield
+        assert not self.statements, self.statements
+
+
+@pytest.fixture(name="database")
+def _database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """What is asked, in any thread."""
+    found = Database()
+    execute = CursorWrapper._execute_with_wrappers
+
+    def noted(self: Any, sql: str, *args: Any, **kwargs: Any) -> Any:
+        found.note(sql)
+        return execute(self, sql, *args, **kwargs)
+
+    monkeypatch.setattr(CursorWrapper, "_execute_with_wrappers", noted)
+    yield found
+    found.is_away = False

@@ -1,0 +1,121 @@
+"""A database that worker processes share, made for one test and removed after it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+from urllib.parse import urlsplit
+
+from tests.conformance.shared import (
+    DATABASE_SERVER,
+    connect,
+    database,
+    existing_database,
+    redis_url,
+)
+from tests.kit.processes import REPOSITORY
+
+Kind = Literal["sqlite", "postgres"]
+SETTINGS = "tests.transports.http_session.settings"
+MIGRATE_SECONDS = 180
+MEMORY = "/dev/shm"
+
+_serial = count(1)
+
+
+@contextmanager
+def shared(
+    kind: Kind, directory: Path, *, redis: bool = False, drop: float = 0.0
+) -> Iterator[dict[str, str]]:
+    """The environment of processes that share a fresh database, and a bell if `redis`.
+
+    `drop` is the share of rings that each process misses.
+    """
+    name = f"mcp_sessions_{os.getpid()}_{next(_serial)}"
+    bell = {"MCP_TEST_DROP": str(drop)}
+    if redis:
+        bell |= {"MCP_TEST_REDIS_URL": redis_url(), "MCP_TEST_REDIS_PREFIX": name}
+    if kind == "sqlite":
+        with _memory(directory) as place:
+            path = place / f"{name}.sqlite3"
+            shutil.copy(_sqlite_template(SETTINGS), path)
+            yield {**bell, "MCP_TEST_DATABASE": str(path)}
+        return
+    url = _postgres_url(name)
+    with existing_database(url, template=_postgres_template(SETTINGS)):
+        yield {**bell, "MCP_TEST_DATABASE_URL": url}
+
+
+@cache
+def _sqlite_template(settings: str) -> Path:
+    """A migrated database, made once by each process of tests and removed at its end."""
+    place = TemporaryDirectory(prefix="mcp-template-")
+    atexit.register(place.cleanup)
+    path = Path(place.name) / "template.sqlite3"
+    _migrate(settings, MCP_TEST_DATABASE=str(path))
+    return path
+
+
+@cache
+def _postgres_template(settings: str) -> str:
+    """The name of one on PostgreSQL."""
+    name = f"mcp_template_{os.getpid()}_{next(_serial)}"
+    url = _postgres_url(name)
+    stack = ExitStack()
+    stack.enter_context(existing_database(url))
+    atexit.register(stack.close)
+    _migrate(settings, MCP_TEST_DATABASE_URL=url)
+    return name
+
+
+def _migrate(settings: str, **environ: str) -> None:
+    environ["DJANGO_SETTINGS_MODULE"] = settings
+    run(environ, "django", "migrate", "--verbosity", "0")
+
+
+def _postgres_url(name: str) -> str:
+    told = urlsplit(os.environ.get("MCP_TEST_DATABASE_URL") or DATABASE_SERVER)
+    return told._replace(path=f"/{name}").geturl()
+
+
+@contextmanager
+def _memory(directory: Path) -> Iterator[Path]:
+    """A directory that no disk holds up, where there is one; what a disk adds is not tested."""
+    if not os.access(MEMORY, os.W_OK):
+        yield directory
+        return
+    with TemporaryDirectory(prefix="mcp-sessions-", dir=MEMORY) as place:
+        yield Path(place)
+
+
+def cut(environ: Mapping[str, str]) -> int:
+    """End every connection to a PostgreSQL database, as its restart does; how many there were."""
+    url = environ["MCP_TEST_DATABASE_URL"]
+    query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
+    with connect(url) as connection:
+        found = connection.execute(query, [database(url)["NAME"]]).fetchone()
+    return found[0] if found else 0
+
+
+def run(environ: dict[str, str], *arguments: str) -> str:
+    """Run a module of Python over a shared database and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": SETTINGS, **environ},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=MIGRATE_SECONDS,
+        check=True,
+    )
+    return done.stdout

@@ -1,0 +1,57 @@
+"""A database that writes rows of one kind when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from mcp_django.storage.writer import RowKind, row_writer
+from tests.kit.drivers import PATIENCE
+
+T = TypeVar("T")
+
+
+class Gate:
+    """Writes rows of a kind when it is opened; ``batches`` are the sizes of what was begun."""
+
+    def __init__(self, kind: RowKind) -> None:
+        self.batches: list[int] = []
+        self.is_writing = threading.Semaphore(0)
+        self.may_write = threading.Event()
+        self._kind = kind
+        self._write = kind.write
+
+    def write(self, rows: Any, *, again: bool) -> Any:
+        """Write rows when the gate is open."""
+        self.batches.append(len(rows))
+        self.is_writing.release()
+        assert self.may_write.wait(PATIENCE)
+        return self._write(rows, again=again)
+
+    async def begun(self) -> None:
+        """Return when one more batch has begun."""
+        assert await asyncio.to_thread(self.is_writing.acquire, timeout=PATIENCE)
+
+    async def gather(self, *requests: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
+        """Let one request hold the thread that writes while the rows of the others gather."""
+        queued, loop, put = asyncio.Semaphore(0), asyncio.get_running_loop(), row_writer._put
+
+        def note(item: Any) -> None:
+            put(item)
+            if item.kind is self._kind:
+                loop.call_soon_threadsafe(queued.release)
+
+        row_writer._put = note  # type: ignore[method-assign]
+        try:
+            first, *others = requests
+            found = [asyncio.create_task(first)]
+            await queued.acquire()
+            await self.begun()
+            found += map(asyncio.create_task, others)
+            for _ in others:
+                await queued.acquire()
+        finally:
+            del row_writer._put  # type: ignore[method-assign]
+        return found

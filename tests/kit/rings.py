@@ -1,0 +1,214 @@
+"""Select the tests of a run: the fast ring, the outside ring, or both.
+
+The fast ring is the default: all tests that run in this process. If a test is parametrized by
+mount, the ring has it for one mount, the same in every run; the tests of a file are distributed
+over all mounts. Hypothesis tries a tenth of its examples.
+
+The outside ring is the rest: tests marked `outside` or `requires`, the other mounts, and
+Hypothesis at full size. `--ring all` runs both, and so does naming a test (`FILE::TEST`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import hypothesis
+import pytest
+
+from tests.kit.services import SERVICES, demand, missing
+
+RINGS = ("fast", "outside", "all")
+# Ids of the mounts in the parameters of tests; the `mounts` marker of a file adds more.
+MOUNTS = {"wsgi", "view", "lane", "raw", "consumer"}
+FULL_EXAMPLES = 100
+FAST_EXAMPLES = 10
+COMMAND = (
+    "pip install -e '.[test,outside]' && "
+    "pytest -n auto --dist loadfile --no-loadscope-reorder --ring outside"
+)
+
+# No deadline: a slow machine is not a bug.
+hypothesis.settings.register_profile("full", max_examples=FULL_EXAMPLES, deadline=None)
+hypothesis.settings.register_profile("fast", max_examples=FAST_EXAMPLES, deadline=None)
+
+STARTERS = [(subprocess.Popen, "__init__"), (os, "fork"), (os, "posix_spawn"), (os, "system")]
+_forbidden_to = ""
+
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def examples(count: int) -> int:
+    """Return the number of examples in this ring for a test that has `count` at full size."""
+    share: int = hypothesis.settings().max_examples
+    return max(1, count * share // FULL_EXAMPLES)
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Add the option `--ring`."""
+    parser.getgroup("rings").addoption(
+        "--ring",
+        choices=RINGS,
+        help="fast (the default), outside (what fast leaves out), or all; see CONTRIBUTING.md",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the Hypothesis profile before test modules are imported, and report missing services.
+
+    Raises:
+        pytest.UsageError: all services are required, and some are missing.
+    """
+    if demand() == "all" and ring_of(config) == "outside" and not hasattr(config, "workerinput"):
+        reasons = [f"{one}: {reason}" for one in SERVICES if (reason := missing(one))]
+        if reasons:
+            raise pytest.UsageError(
+                "\n".join(["MCP_TEST_REQUIRE=all, and these are missing:", *reasons])
+            )
+    for owner, name in STARTERS:
+        setattr(owner, name, _watched(getattr(owner, name)))
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(FromWorkers())
+    hypothesis.settings.load_profile("fast" if ring_of(config) == "fast" else "full")
+
+
+def ring_of(config: pytest.Config) -> str:
+    """Return the selected ring; a named test runs whichever ring it belongs to."""
+    named = any("::" in argument for argument in config.args)
+    return config.getoption("--ring") or ("all" if named else "fast")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the ring, and count the tests that it leaves out."""
+    ring = ring_of(config)
+    if ring == "all":
+        return
+    outside = outside_of(items)
+    kept, left_out = [], []
+    for item in items:
+        is_kept = item not in outside if ring == "fast" else item in outside or is_random(item)
+        (kept if is_kept else left_out).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+    if ring == "outside":
+        # Files with the longest timeouts come first, so that no worker runs one alone at the end.
+        longest: dict[Path, float] = defaultdict(float)
+        for item in items:
+            longest[item.path] = max(longest[item.path], _patience(item))
+        items.sort(key=lambda item: -longest[item.path])
+    if ring == "fast":
+        counts = Counter(outside.values())
+        counts["small"] = sum(map(is_random, kept))
+        config.stash[LEFT_OUT] = counts
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Allow a test to start a process only if it is marked `outside` or `requires`."""
+    global _forbidden_to  # noqa: PLW0603 - Popen gets no test item
+    if not is_outside(item):
+        _forbidden_to = item.nodeid
+    try:
+        return (yield)
+    finally:
+        _forbidden_to = ""
+
+
+class ProcessStartedError(RuntimeError):
+    """A test without the marker `outside` or `requires` started a process."""
+
+
+def _watched(starter: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function that starts a process; it raises an error in tests that are not marked."""
+
+    @wraps(starter)
+    def start(*args: Any, **kwargs: Any) -> Any:
+        if _forbidden_to:
+            raise ProcessStartedError(
+                f"{_forbidden_to} starts a process; mark it with pytest.mark.outside."
+            )
+        return starter(*args, **kwargs)
+
+    return start
+
+
+def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
+    """Return the tests of the outside ring, each with the reason: `outside` or `mounts`."""
+    found = {item: "outside" for item in items if is_outside(item)}
+    alike: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item not in found:
+            alike[_without_mount(item)].append(item)
+    for name, group in alike.items():
+        group.sort(key=lambda item: item.nodeid)
+        del group[crc32(name.encode()) % len(group)]
+        found |= dict.fromkeys(group, "mounts")
+    return found
+
+
+def _patience(item: pytest.Item) -> float:
+    """Return the timeout of a test in seconds if it has its own, otherwise 0."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker and marker.args else 0
+
+
+def is_outside(item: pytest.Item) -> bool:
+    """Return whether a test needs more than this process."""
+    return any(item.get_closest_marker(name) for name in ("outside", "requires"))
+
+
+def is_random(item: pytest.Item) -> bool:
+    """Return whether a test is a Hypothesis test."""
+    return hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+
+
+def _without_mount(item: pytest.Item) -> str:
+    """Return the id of a test without its mount, which is equal for all mounts."""
+    if item.get_closest_marker("every_mount"):
+        return item.nodeid
+    mounts = MOUNTS.union(*(marker.args for marker in item.iter_markers("mounts")))
+    before, _, values = item.nodeid.partition("[")
+    parts = values.removesuffix("]").split("-")
+    return f"{before}[{'-'.join('' if part in mounts else part for part in parts)}]"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the counts of tests left out from a worker to the controller of pytest-xdist."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+
+
+class FromWorkers:
+    """Receive the counts from the workers of pytest-xdist, which all leave out the same tests."""
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {}).get("left_out")
+        if told is not None:
+            node.config.stash[LEFT_OUT] = Counter(told)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Report in one line the tests that the fast ring left out, and how to run them."""
+    counts = config.stash.get(LEFT_OUT, Counter())
+    if counts.total():
+        terminalreporter.write_line(sentence(counts))
+
+
+def sentence(counts: Counter[str]) -> str:
+    """Return the report of the tests that were left to the outside ring."""
+    return (
+        f"Left to the outside ring: {counts['outside']} tests of processes, services and programs, "
+        f"{counts['mounts']} of other mounts, {counts['small']} of Hypothesis at full size. "
+        f"Run them with: {COMMAND}"
+    )

@@ -1,0 +1,20 @@
+"""The settings of all tests, on MariaDB, whose collations ignore case, accents and blanks.
+
+    pytest --ds tests.kit.settings_mariadb tests/oauth/test_lookalikes.py …
+
+`tests/storage/test_other_databases.py` runs files like this.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pymysql
+
+from tests.conformance import shared
+from tests.settings import *  # noqa: F403
+
+# Django's own driver has to be compiled; this one is in Python and takes its place.
+pymysql.install_as_MySQLdb()
+
+DATABASES = {"default": {**shared.database(shared.mariadb_url()), "NAME": f"mcp_{os.getpid()}"}}

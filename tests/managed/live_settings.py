@@ -1,9 +1,0 @@
-"""Settings of worker processes that serve a server and the admin over a shared database."""
-
-from __future__ import annotations
-
-from tests.sessions.settings import *  # noqa: F403
-
-ROOT_URLCONF = "tests.managed.live_urls"
-# The two processes sign the same sessions, over plain HTTP.
-SESSION_COOKIE_SECURE = False

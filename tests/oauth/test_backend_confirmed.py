@@ -1,0 +1,226 @@
+"""OAuth tokens that the database confirmed a moment ago: what they cost, and what ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_refresh_token_model,
+)
+
+from mcp_django.auth import authentication, outbound
+from mcp_django.auth.authentication import caller_cache, why_not_cached
+from tests.kit.confirming import Clock, Database, _clock, _database  # noqa: F401 - fixtures
+from tests.kit.drivers import send
+from tests.kit.servers import person, token_for
+from tests.oauth import vault
+from tests.oauth.exchanges import call, message_of, refresh
+from tests.oauth.test_revoking_access import WAYS, SignedIn
+from tests.spec import spec
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clock")]
+
+
+@pytest.fixture
+def one(settings: Any) -> SignedIn:
+    """A user whose client has a token."""
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "CONFIRM_SECONDS": 1}
+    return SignedIn()
+
+
+def heat(one: SignedIn, database: Database) -> None:
+    """Use the token until it is known, as the last call shows."""
+    assert call(one.access).status_code == 200
+    assert len(caller_cache) == 1
+    before = _asked_of_callers(database)
+    assert call(one.access).status_code == 200
+    assert _asked_of_callers(database) == before
+
+
+def _asked_of_callers(database: Database) -> int:
+    table = get_access_token_model()._meta.db_table
+    return sum(table in sql for sql in database.statements)
+
+
+def test_a_token_in_use_needs_no_statement(one: SignedIn, database: Database, clock: Clock) -> None:
+    heat(one, database)
+    for _ in range(3):
+        clock.move(0.4)
+        assert caller_cache.confirm() == 1
+        before = _asked_of_callers(database)
+        assert call(one.access).status_code == 200
+        assert _asked_of_callers(database) == before
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_token_of_this_site_is_never_sent_to_another_issuer(
+    one: SignedIn, settings: Any, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    pytest.importorskip("jwt")
+    asked: list[str] = []
+    monkeypatch.setattr(outbound, "fetch_json", lambda url, **options: asked.append(url) or {})
+    entry = {"ISSUER": "https://idp.example", "URL": "https://idp.example/ask"}
+    settings.MCP_DJANGO = {
+        **settings.MCP_DJANGO,
+        "CONFIRM_SECONDS": seconds,
+        "AUTH": ["oauth", "introspection"],
+        "INTROSPECTION": [{**entry, "CLIENT_ID": "site", "CLIENT_SECRET": "x"}],
+    }
+    for _ in range(3):
+        assert call(one.access).status_code == 200
+    assert asked == []
+    assert call("opaque").status_code == 401
+    assert asked == ["https://idp.example/ask"]
+
+
+def lock_out(one: SignedIn) -> None:
+    """Change a client in the admin to one whose tokens may not call servers."""
+    one.app.authorization_grant_type = "implicit"
+    one.app.save()
+
+
+def end_by_its_time(one: SignedIn) -> None:
+    """Let the token expire, as in the admin of the toolkit."""
+    token = get_access_token_model().objects.get()
+    token.expires = timezone.now() - timedelta(seconds=1)
+    token.save()
+
+
+def end_by_expression(one: SignedIn) -> None:
+    """Let the database compute when the token has expired."""
+    token = get_access_token_model().objects.get()
+    token.expires = F("expires") - timedelta(days=1)
+    token.save()
+
+
+CHANGES: dict[str, Callable[[SignedIn], Any]] = {
+    **WAYS,
+    "access token deleted": lambda one: get_access_token_model().objects.all().delete(),
+    "access token revoked": lambda one: get_access_token_model().objects.get().revoke(),
+    "refresh token revoked": lambda one: get_refresh_token_model().objects.get().revoke(),
+    "access token ended": end_by_its_time,
+    "access token ended by the database": end_by_expression,
+    "deferred access token deleted": lambda one: (
+        get_access_token_model().objects.only("pk").get().delete()
+    ),
+    "deferred refresh token deleted": lambda one: (
+        get_refresh_token_model().objects.only("pk").delete(),
+        get_access_token_model().objects.only("pk").delete(),
+    ),
+    "client deleted": lambda one: get_application_model().objects.all().delete(),
+    "client changed": lock_out,
+}
+
+
+@spec("AUT-1", "AUT-3", "AUT-23")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_token_whose_access_ends_is_refused_at_once(
+    one: SignedIn, database: Database, change: str
+) -> None:
+    heat(one, database)
+    CHANGES[change](one)
+    assert call(one.access).status_code == 401
+
+
+@spec("AUT-1")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: get_access_token_model().objects.update(expires=timezone.now()),
+        lambda: get_application_model().objects.update(authorization_grant_type="implicit"),
+    ],
+)
+def test_what_sends_no_signal_is_noticed_within_a_second(
+    one: SignedIn, database: Database, clock: Clock, change: Callable[[], Any]
+) -> None:
+    heat(one, database)
+    change()
+    clock.move(0.99)
+    assert call(one.access).status_code == 200
+    clock.move(0.01)
+    assert call(one.access).status_code == 401
+
+
+def test_a_token_is_not_used_beyond_its_end(
+    one: SignedIn, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heat(one, database)
+    ended = timezone.now() + timedelta(days=365)
+    monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ended))
+    monkeypatch.setattr(get_access_token_model(), "is_expired", lambda self: True)
+    assert call(one.access).status_code == 401
+
+
+@spec("AUT-9", "AUT-11")
+def test_a_token_in_use_is_not_valid_at_another_server(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    assert call(one.access, path="/billing/mcp", tool="invoices").status_code == 401
+
+
+@spec("AUT-9")
+@pytest.mark.parametrize("mount", ["raw", "view"])
+async def test_a_token_in_use_is_not_valid_at_another_address(
+    one: SignedIn, settings: Any, mount: str
+) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    body = message_of("whoami", {})
+
+    async def status(path: str = "/mcp", **headers: str) -> int:
+        bearer = f"Bearer {one.access}"
+        answer = await send(vault.MOUNTS[mount], path, body, authorization=bearer, **headers)
+        return answer.status
+
+    for _ in range(2):
+        assert await status() == 200
+        assert await status(host="localhost") == 401
+        assert await status(host="testserver:8000") == 401
+        assert await status(x_forwarded_proto="https") == 401
+        assert await status(path="/billing/mcp") == 401
+        # A header that the site does not trust changes nothing.
+        assert await status(x_forwarded_host="localhost") == 200
+    settings.USE_X_FORWARDED_HOST = True
+    assert await status(x_forwarded_host="localhost") == 401
+    assert await status() == 200
+
+
+def test_after_a_refresh_the_new_token_is_used(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    answer = refresh(one.app, one.refresh)
+    assert answer.status_code == 200
+    assert call(answer.json()["access_token"]).status_code == 200
+
+
+def test_tokens_of_both_kinds_are_confirmed_together(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    _, plaintext = token_for(person("bob"))
+    assert call(plaintext).status_code == call(plaintext).status_code == 200
+    assert call(one.access).status_code == 200
+    assert caller_cache.confirm() == 2
+
+
+@pytest.mark.parametrize(("model", "name"), [("application", "is_usable"), ("token", "is_expired")])
+def test_models_of_the_site_are_asked_each_time(
+    one: SignedIn, monkeypatch: pytest.MonkeyPatch, model: str, name: str
+) -> None:
+    assert why_not_cached(("tokens", "oauth")) == ""
+    models = {"application": get_application_model(), "token": get_access_token_model()}
+    monkeypatch.setattr(models[model], name, lambda self, *args: name == "is_usable")
+    why_not_cached.cache_clear()
+    assert f"has an {name}() of its own" in why_not_cached(("tokens", "oauth"))
+    why_not_cached.cache_clear()
+
+
+def test_when_a_token_in_use_was_used_last_is_stored(one: SignedIn, database: Database) -> None:
+    heat(one, database)
+    long_ago = timezone.now() - timedelta(minutes=30)
+    get_access_token_model().objects.update(updated=long_ago)
+    assert caller_cache.confirm() == 1
+    assert get_access_token_model().objects.get().updated > long_ago

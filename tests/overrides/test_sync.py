@@ -1,0 +1,126 @@
+"""Rows for what code declares: made, brought up to date, and kept when it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from mcp_django import MCPServer, ModelTools
+from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import sync_rows
+from tests.overrides.site import server_of
+
+pytestmark = pytest.mark.django_db
+
+
+def row(key: str, server: str = "synced") -> Component:
+    return Component.objects.get(server=server, key=key)
+
+
+def test_every_component_gets_a_row_with_what_code_says() -> None:
+    server = server_of("synced", "plain")
+
+    @server.tool(read_only=True, permission=["auth.view_group", "auth.add_group"])
+    def guarded() -> str:
+        """Guarded."""
+        return ""
+
+    @server.resource("synced://one/{n}")
+    def one(n: int) -> str:
+        """One."""
+        return ""
+
+    sync_rows([server])
+    assert Server.objects.filter(name="synced").count() == 1
+    assert {(found.kind, found.key) for found in Component.objects.all()} == {
+        ("tool", "plain"),
+        ("tool", "guarded"),
+        ("resource template", "synced://one/{n}"),
+    }
+    found = row("guarded")
+    assert found.guarded_by == "auth.view_group and auth.add_group"
+    assert (found.is_read_only, found.is_destructive) == (True, None)
+    assert found.origin == __name__
+    assert row("synced://one/{n}").name == "one"
+
+
+def test_a_component_of_a_model_belongs_to_the_app_of_the_model() -> None:
+    server = MCPServer("synced")
+
+    @server.register(Group)
+    class Groups(ModelTools[Group]):
+        fields = ("id", "name")
+
+    sync_rows([server])
+    found = row("list_groups")
+    assert (found.app, found.origin) == ("auth", "Groups of auth.Group")
+
+
+def test_nothing_is_lost_of_what_is_gone_and_it_comes_back_as_it_was() -> None:
+    server = server_of("synced", "left", "right")
+    sync_rows([server])
+    Component.objects.filter(key="left").update(title="Mine", is_enabled=False)
+    left = server.tools["left"]
+    server.unregister(left)
+    sync_rows([server])
+    gone = row("left")
+    assert gone.missing_since is not None
+    assert (gone.title, gone.is_enabled) == ("Mine", False)
+    sync_rows([server])
+    assert row("left").missing_since == gone.missing_since
+    server.add(left)
+    sync_rows([server])
+    back = row("left")
+    assert back.missing_since is None
+    assert (back.pk, back.title, back.is_enabled) == (gone.pk, "Mine", False)
+
+
+def test_a_row_follows_its_component() -> None:
+    sync_rows([server_of("synced", "tool")])
+    assert row("tool").is_destructive is None
+    server = MCPServer("synced")
+    server.tool("tool", destructive=True)(lambda: "")
+    sync_rows([server])
+    assert row("tool").is_destructive
+
+
+def test_what_only_narrows_is_never_written_into_the_facts() -> None:
+    server = server_of("synced", "tool")
+    sync_rows([server])
+    Component.objects.update(groups=["clerks"], is_enabled=False)
+    server.refresh()
+    sync_rows([server])
+    assert row("tool").guarded_by == ""
+    assert row("tool").missing_since is None
+
+
+def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = server_of("synced", "tool")
+    # What the other one has made meanwhile is not seen by the look before.
+    sync_rows([server])
+    from mcp_django.overrides import sync as syncing
+
+    monkeypatch.setattr(syncing, "_existing_rows", lambda alias: {})
+    sync_rows([server])
+    assert Component.objects.count() == 1
+
+
+def test_a_uri_too_long_for_an_index_has_no_row_and_harms_nothing() -> None:
+    server = server_of("synced", "tool")
+    server.resource("synced://" + "x" * 600)(lambda: "")
+    sync_rows([server])
+    assert [one.key for one in Component.objects.all()] == ["tool"]
+
+
+def test_a_thousand_components_cost_few_queries(django_assert_num_queries: Any) -> None:
+    server = server_of("synced", *(f"tool_{number}" for number in range(1000)))
+    with CaptureQueriesContext(connection) as first:
+        sync_rows([server])
+    # SQLite takes so many values in one statement, other databases all.
+    assert len(first) < 40
+    with django_assert_num_queries(2):
+        sync_rows([server])

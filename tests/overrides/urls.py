@@ -1,0 +1,11 @@
+"""A site with a shed, which the tests narrow."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from tests.overrides.site import server_of
+
+shed = server_of("shed", "spade", "rake")
+
+urlpatterns = [path("shed/mcp", shed.urls)]

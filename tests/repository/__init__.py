@@ -1,0 +1,1 @@
+"""What holds for the repository as a whole: words, shape, translations, distributions, rings."""

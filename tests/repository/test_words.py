@@ -1,0 +1,178 @@
+"""Words that do not come back: the glossary's old ones, phrases that readers stumble over, and ids.
+
+The glossary is in ARCHITECTURE.md; the ids of requirements are for the tests and the ledger.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.spec.ledger import requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("mcp_django", "demo_project", "benchmarks")
+TEXTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+
+# Phrases, and what to write instead.
+ODD = {
+    r"who(?:m|so)?ever": "the caller, the user, a client that",
+    r"nobody": "no user, no process",
+    r"somebody": "another user, a caller",
+    r"(?<!there )(?:is|are|was|were) no (?!longer|such|more)[a-z]+": "is not a",
+    r"of (?:ours|theirs)": "of this package, of the client",
+    r"told of": "notified of",
+    r"give[sn]? back": "returns, releases",
+    r"(?:let|lets|letting) in": "authorizes",
+    r"cancel(?:ed|ing)": "cancelled, as the protocol and Python have it",
+    r"turn(?:s|ed)? away": "rejects, rejected",
+}
+# Old words of the glossary, and the word for each.
+OLD = {
+    r"lanes?": "fast ASGI handler",
+    r"doorbells?|bells?|rung": "pub/sub, notified",
+    r"doors?": "rejected request, authorized",
+    r"governors?|governed": "query limits, read-only limits",
+    r"narrowings?": "override",
+    r"journals?": "call log",
+    r"row gates?": "row rule",
+    r"a yes": "an approval",
+    r"musters?": "batch barrier",
+    r"tall(?:y|ies)": "usage batch, totals",
+    r"lookouts?": "remote cancellation",
+    r"glimpses?": "snapshot",
+    r"standing streams?": "GET stream",
+}
+# The demo is about the operations desk of airports, and it is also the name of its app.
+DESK = {r"desks?": "short-task threads"}
+# Names in code that are old words; those that are on the wire or in rows are not among them.
+OLD_NAMES = re.compile(
+    r"(?:^|_)(?:lanes?|bell|rung|door|governor|governed|narrow(?:ed|ing)?|journal|muster|tally|"
+    r"lookout|clerk|glimpse|fenced|twins?|ticket|nobody|whoever|somebody)(?:_|$)",
+    re.IGNORECASE,
+)
+
+
+def sources() -> list[Path]:
+    return [
+        path
+        for folder in CODE
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "migrations" not in path.parts
+    ]
+
+
+def pages() -> list[Path]:
+    folders = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "examples").rglob("*.py")]
+    templates = [path for folder in CODE for path in (ROOT / folder).rglob("*.html")]
+    return [*(ROOT / name for name in TEXTS), *sorted(folders), *sorted(templates)]
+
+
+@cache
+def tokens(path: Path) -> tuple[tokenize.TokenInfo, ...]:
+    return tuple(tokenize.generate_tokens(io.StringIO(path.read_text()).readline))
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of what people read: all of a page, of code its comments and texts."""
+    if path.suffix != ".py":
+        yield from enumerate(path.read_text().splitlines(), 1)
+        return
+    for token in tokens(path):
+        is_text = token.type == tokenize.STRING and " " in token.string
+        if token.type == tokenize.COMMENT or is_text:
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+def found(words: dict[str, str], paths: list[Path]) -> list[str]:
+    patterns = {re.compile(rf"\b(?:{old})\b", re.IGNORECASE): new for old, new in words.items()}
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]!r}; write {new}"
+        for path in paths
+        for number, line in prose(path)
+        for pattern, new in patterns.items()
+        for match in pattern.finditer(line)
+    ]
+
+
+@pytest.mark.parametrize("words", [ODD, OLD], ids=["odd phrases", "old words"])
+def test_old_words_do_not_come_back(words: dict[str, str]) -> None:
+    assert found(words, [*sources(), *pages()]) == []
+
+
+def test_the_desk_is_that_of_the_demo() -> None:
+    package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
+    assert found(DESK, package) == []
+
+
+def test_no_name_in_the_code_is_an_old_word() -> None:
+    names = [
+        f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}"
+        for path in sources()
+        for token in tokens(path)
+        if token.type == tokenize.NAME and OLD_NAMES.search(token.string)
+    ]
+    assert names == []
+
+
+def test_what_a_docstring_says_is_raised_exists() -> None:
+    raised = re.compile(r"^ +Raises:\n((?:^ +\S.*\n)+)", re.MULTILINE)
+    package = [path for path in sources() if path.is_relative_to(ROOT / "mcp_django")]
+    known = {token.string for path in package for token in tokens(path) if token.type == 1}
+    unknown = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in package
+        for section in raised.findall(path.read_text())
+        for name in re.findall(r"^ {4,}([A-Z]\w+):", section, re.MULTILINE)
+        if name not in known and not hasattr(builtins, name)
+    ]
+    assert unknown == []
+
+
+def test_readers_meet_no_ids_of_requirements() -> None:
+    ids = {*requirements()}
+    seen = [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path in [*sources(), *pages()]
+        for number, line in prose(path)
+        for name in re.findall(r"\b[A-Z]+-\d+\b", line)
+        if name in ids
+    ]
+    # CONTRIBUTING.md shows how a test names them.
+    assert [one for one in seen if not one.startswith("CONTRIBUTING.md")] == []
+
+
+def test_prose_is_comments_and_texts_and_not_code(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text('lane = "lane"  # the lane\n"""A door\nof the hall."""\n')
+    assert [*prose(path)] == [(1, "# the lane"), (2, '"""A door'), (3, 'of the hall."""')]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_odd"),
+    [
+        ("# whoever asks", True),
+        ("# it is no list", True),
+        ("# there is no list", False),
+        ("# it is no longer valid", False),
+        ("# give it back", False),
+        ("# she gives back the row", True),
+        ("# the request was canceled", True),
+    ],
+)
+def test_odd_phrases_are_told_from_plain_ones(line: str, is_odd: bool) -> None:
+    assert any(re.search(rf"\b(?:{odd})\b", line) for odd in ODD) is is_odd
+
+
+@pytest.mark.parametrize(
+    ("name", "is_old"), [("open_lane", True), ("_Muster", True), ("planet", False), ("ring", False)]
+)
+def test_old_names_are_whole_words(name: str, is_old: bool) -> None:
+    assert bool(OLD_NAMES.search(name)) is is_old

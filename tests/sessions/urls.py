@@ -1,9 +1,0 @@
-"""The one address of the worker processes."""
-
-from __future__ import annotations
-
-from django.urls import path
-
-from tests.sessions.server import server
-
-urlpatterns = [path("mcp", server.urls)]

@@ -1,0 +1,9 @@
+"""The addresses of each site."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from tests.sites.tenants.mcp import guarded, tenants
+
+urlpatterns = [path("mcp", tenants.urls), path("guarded", guarded.urls)]

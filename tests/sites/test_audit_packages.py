@@ -1,0 +1,24 @@
+"""The site of `tests/sites/audit`, which has settings of its own, on both databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.test_other_databases import RUN_SECONDS, STOP_SECONDS, run_under
+
+pytest.importorskip("auditlog", reason="the audit packages come with the extra [test]")
+
+SITE = Path(__file__).parent / "audit"
+
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)]
+
+
+def test_audit_packages_record_the_caller() -> None:
+    run_under("tests.sites.audit.settings", SITE)
+
+
+@pytest.mark.requires("shared")
+def test_audit_packages_record_the_caller_on_postgresql() -> None:
+    run_under("tests.sites.audit.settings_postgres", SITE)

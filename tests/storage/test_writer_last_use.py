@@ -1,0 +1,81 @@
+"""When tokens and sessions were last used: stored behind the requests, for many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mcp_django.models import AccessToken, Session
+from mcp_django.storage.databases import seconds_ago
+from mcp_django.storage.writer import RESOLUTION_SECONDS, _LastUses, row_writer
+from tests.kit.drivers import PATIENCE
+from tests.kit.servers import person, token_for
+from tests.storage.test_sessions_opening import _serving  # noqa: F401 - a fixture
+from tests.transports.http_session.handshakes import Peer, opened, request
+from tests.transports.mounts import in_thread
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_serving")]
+
+
+class Uses:
+    """What is stored of uses, when it may be."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.may_write = threading.Event()
+        self._write = _LastUses.write
+
+    def write(self, kind: _LastUses, pks: Sequence[Any], *, again: bool) -> Sequence[None]:
+        """Store uses."""
+        assert self.may_write.wait(PATIENCE)
+        self.batches.append(len(pks))
+        return self._write(kind, pks, again=again)
+
+
+@pytest.fixture
+def uses(monkeypatch: pytest.MonkeyPatch) -> Uses:
+    found = Uses()
+    monkeypatch.setattr(
+        _LastUses, "write", lambda kind, pks, *, again: found.write(kind, pks, again=again)
+    )
+    return found
+
+
+def issue(count: int) -> list[str]:
+    """Tokens of so many people."""
+    return [f"Bearer {token_for(person(f'user {n}'))[1]}" for n in range(count)]
+
+
+async def test_requests_do_not_wait_until_it_is_stored_that_a_token_was_used(uses: Uses) -> None:
+    tokens = await in_thread(issue, 5)
+    answers = await asyncio.gather(
+        *(Peer("raw", token=one).send(request("ping", id=7)) for one in tokens)
+    )
+    assert [answer.status for answer in answers] == [400] * 5
+    assert not uses.batches
+    uses.may_write.set()
+    assert await asyncio.to_thread(row_writer.flush)
+    assert sum(uses.batches) == 5
+    assert len(uses.batches) < 5
+    assert not await AccessToken.objects.filter(last_used_at=None).aexists()
+
+
+async def test_requests_do_not_wait_until_it_is_stored_that_a_session_was_seen(uses: Uses) -> None:
+    peers = [await opened("raw") for _ in range(3)]
+    await Session.objects.aupdate(seen_at=seconds_ago(RESOLUTION_SECONDS + 10))
+    for _ in range(2):
+        for peer in peers:
+            assert await peer.result("ping") == {}
+    uses.may_write.set()
+    assert await asyncio.to_thread(row_writer.flush)
+    recently = Session.objects.filter(seen_at__gt=seconds_ago(RESOLUTION_SECONDS))
+    assert await recently.acount() == 3
+    seen = sum(uses.batches)
+    for peer in peers:
+        assert await peer.result("ping") == {}
+    assert await asyncio.to_thread(row_writer.flush)
+    assert sum(uses.batches) == seen

@@ -1,4 +1,0 @@
-"""Sites with tenants, served by real servers: no call may answer with another tenant's rows.
-
-`python -m tests.tenants` prints how many of 400 calls did, for each site, mount and function.
-"""

@@ -1,8 +1,0 @@
-"""Tenants that share tables, in which a policy of PostgreSQL shows the rows of one."""
-
-from __future__ import annotations
-
-from tests.tenants.settings import *  # noqa: F403
-from tests.tenants.settings import MIDDLEWARE
-
-MIDDLEWARE = ["tests.tenants.middleware.TenantOfConnection", *MIDDLEWARE]

@@ -1,9 +1,0 @@
-"""django-tenants is installed and no request has a tenant: the rows of one are in `public`."""
-
-from __future__ import annotations
-
-from tests.tenants.settings_schemas import *  # noqa: F403
-from tests.tenants.settings_schemas import MIDDLEWARE, SHARED_APPS, TENANT_APPS
-
-SHARED_APPS = [*SHARED_APPS, *TENANT_APPS]
-MIDDLEWARE = MIDDLEWARE[1:]

@@ -1,9 +1,0 @@
-"""The same with users in the schemas of the tenants as well."""
-
-from __future__ import annotations
-
-from tests.tenants.settings_schemas import *  # noqa: F403
-from tests.tenants.settings_schemas import MCP_DJANGO, TENANT_APPS
-
-TENANT_APPS = ["django.contrib.contenttypes", "django.contrib.auth", *TENANT_APPS]
-MCP_DJANGO["AUTH"] = ["tokens", "tests.tenants.callers.ByHeader"]

@@ -1,9 +1,0 @@
-"""The addresses of each site."""
-
-from __future__ import annotations
-
-from django.urls import path
-
-from tests.tenants.mcp import guarded, tenants
-
-urlpatterns = [path("mcp", tenants.urls), path("guarded", guarded.urls)]

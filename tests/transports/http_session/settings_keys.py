@@ -1,0 +1,21 @@
+"""Settings of processes that cache callers and sessions, which hear of changes from a layer only.
+
+Without a layer they notice them when they confirm what they have cached.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.transports.http_session.settings import *  # noqa: F403
+
+ROOT_URLCONF = "tests.transports.http_session.keys"
+MCP_DJANGO = {
+    **MCP_DJANGO,  # noqa: F405
+    "CONFIRM_SECONDS": int(os.environ["MCP_TEST_CONFIRM_SECONDS"]),
+    "HEALTH": True,
+    "POLL_SECONDS": 600,
+    # Each request of the tests comes from an address of its own, so that none is refused for the
+    # many that are invalid.
+    "PROXIES": 1,
+}

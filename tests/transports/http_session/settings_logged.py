@@ -1,0 +1,19 @@
+"""Settings of worker processes that log their calls.
+
+With `MCP_TEST_POOL` their connections come from psycopg's pool of that size.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.transports.http_session.settings import *  # noqa: F403
+
+ROOT_URLCONF = "tests.transports.http_session.logged"
+ASGI_APPLICATION = "tests.transports.http_session.logged_asgi.application"
+MCP_DJANGO = {**MCP_DJANGO, "LOG_CALLS": True}  # noqa: F405
+
+if size := os.environ.get("MCP_TEST_POOL"):
+    # Who waits for a connection fails soon.
+    pool = {"min_size": int(size), "max_size": int(size), "timeout": 3}
+    DATABASES["default"]["OPTIONS"] = {"pool": pool}  # noqa: F405

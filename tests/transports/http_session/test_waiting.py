@@ -1,0 +1,147 @@
+"""Fifty calls wait for their users, in processes of two threads, and hold nothing up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_django.protocol.errors import INTERNAL_ERROR
+from tests.kit.databases import Kind, shared
+from tests.kit.fleet import fleet
+from tests.spec import spec
+from tests.transports.http_session.account import End, is_response, text_of
+from tests.transports.http_session.client import Client, call, connections, events, request
+
+pytestmark = pytest.mark.outside
+
+CALLS = 50
+PATIENCE = 150
+BUSY = 503
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
+
+
+def asking(serial: int) -> dict[str, Any]:
+    """A call that asks: of either color, with messages before the question or none."""
+    tool = random.choice(("ask", "ask_later"))
+    if serial % 2:
+        return call(tool, serial=serial)
+    return request("tools/call", name=tool, arguments={"serial": serial})
+
+
+def word(question: dict[str, Any], text: str) -> dict[str, Any]:
+    """The user's answer to a question of one field."""
+    [name] = question["params"]["requestedSchema"]["properties"]
+    result = {"action": "accept", "content": {name: text}}
+    return {"jsonrpc": "2.0", "id": question["id"], "result": result}
+
+
+class Crowd:
+    """Calls that wait together until somebody lets their users answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting = 0
+        self._all_wait = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def until_all_wait(self, calls: list[asyncio.Task[str]]) -> None:
+        """Return when each user was asked; what a call says instead of asking is the error."""
+        waiting = asyncio.create_task(self._all_wait.wait())
+        ended, _ = await asyncio.wait([waiting, *calls], return_when=asyncio.FIRST_COMPLETED)
+        assert ended == {waiting}, [one.result() for one in ended]
+
+    async def one(self, serial: int) -> str:
+        """The text of a call's result; a call that a busy worker refused is sent again."""
+        while True:
+            async with self._client.stream(asking(serial)) as response:
+                if response.status_code != BUSY:
+                    assert response.is_success, (response.status_code, await response.aread())
+                    return await self._answered(response, serial)
+
+    async def _answered(self, response: Any, serial: int) -> str:
+        async with aclosing(events(response)) as coming:
+            async for _, message in coming:
+                if message is None:
+                    continue
+                if is_response(message):
+                    return text_of(message)
+                assert message["method"] == "elicitation/create"
+                self._waiting += 1
+                if self._waiting == CALLS:
+                    self._all_wait.set()
+                await self.may_answer.wait()
+                answer = await self._client.post(word(message, f"word {serial}"))
+                assert answer.status_code == 202
+        raise AssertionError("The stream ended without a response.")
+
+
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_waiting_for_answers_takes_no_thread(kind: Kind, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        environ = stack.enter_context(shared(kind, tmp_path, redis=kind == "postgres"))
+        environ["MCP_TEST_THREADS"] = "2"
+        workers = await stack.enter_async_context(fleet(tmp_path, environ, workers=2))
+        http = await stack.enter_async_context(connections(patience=PATIENCE))
+        client = Client(http, workers)
+        await client.initialize(elicitation={})
+        crowd = Crowd(client)
+        async with asyncio.timeout(PATIENCE):
+            calls = [asyncio.create_task(crowd.one(serial)) for serial in range(CALLS)]
+            await crowd.until_all_wait(calls)
+            for server in workers.serving:
+                assert (await client.post(request("ping"), at=server)).json()["result"] == {}
+                listed = await client.post(request("tools/list"), at=server)
+                assert "ask" in {tool["name"] for tool in listed.json()["result"]["tools"]}
+                counted = call("count_in_thread", n=3, longest=0.01, seed=1)
+                account = await client.follow(counted, restless=0, at=server)
+                assert account.end is End.COMPLETE, account
+            crowd.may_answer.set()
+            texts = await asyncio.gather(*calls)
+        assert texts == [f"word {serial}" for serial in range(CALLS)]
+        assert workers.complaints == []
+
+
+@spec("RSM-11")
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_killed_call_that_waited_ends_with_one_error(kind: Kind, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        environ = stack.enter_context(shared(kind, tmp_path, redis=kind == "postgres"))
+        environ["MCP_TEST_LEASE_SECONDS"] = "1.5"
+        workers = await stack.enter_async_context(fleet(tmp_path, environ, workers=2))
+        client = Client(await stack.enter_async_context(connections()), workers)
+        await client.initialize(elicitation={})
+        victim = workers.any()
+        message = asking(1)
+        async with asyncio.timeout(PATIENCE):
+            ids, question = await first_question(client.stream(message, at=victim))
+            # Somewhere else the same question is there, so it is stored.
+            elsewhere = client.get(last=ids[0], at=workers.other_than(victim))
+            assert await first_question(elsewhere) == ([ids[-1]], question)
+            workers.kill(victim)
+            workers.drop(victim)
+            # Too late, and no mistake of the user.
+            assert (await client.post(word(question, "word"))).status_code == 202
+            for after, before in ((ids[-1], []), (ids[0], [question])):
+                async with client.get(last=after) as response:
+                    found = [one async for _, one in events(response) if one is not None]
+                assert found[:-1] == before
+                assert found[-1]["id"] == message["id"]
+                assert found[-1]["error"]["code"] == INTERNAL_ERROR
+
+
+async def first_question(opening: Any) -> tuple[list[str], dict[str, Any]]:
+    """The first message of a stream and the ids up to it; the connection is left then."""
+    ids = []
+    async with opening as response, aclosing(events(response)) as coming:
+        async for event_id, message in coming:
+            ids.append(event_id)
+            if message is not None:
+                return ids, message
+    raise AssertionError("Nothing was asked.")

@@ -1,0 +1,9 @@
+"""The one address of the worker processes."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from tests.transports.http_session.server import server
+
+urlpatterns = [path("mcp", server.urls)]

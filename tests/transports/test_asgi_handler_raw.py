@@ -1,0 +1,129 @@
+"""Where the raw mount and the consumer do their work: on the loop only what is short."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django import forms
+
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal
+from mcp_django.protocol import jsonrpc
+from mcp_django.transports.consumer import MCPConsumer
+from mcp_django.transports.request_checks import MAX_INLINE_BYTES
+from tests.kit.drivers import Connection, headers_for, message, send
+from tests.kit.servers import open_to_all
+
+seen: list[str] = []
+
+
+class WatchedForm(forms.Form):
+    """A form that notes in which thread it is read."""
+
+    text = forms.CharField()
+
+    def clean(self) -> None:
+        seen.append(threading.current_thread().name)
+
+
+class Watched(BasePermission):
+    """A permission that notes in which thread it is asked."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        seen.append(threading.current_thread().name)
+        return True
+
+
+async def echo(form: WatchedForm) -> str:
+    """Say how much came."""
+    return str(len(form.cleaned_data["text"]))
+
+
+@pytest.fixture(
+    params=[lambda server: server.asgi, lambda server: MCPConsumer.as_asgi(server=server)]
+)
+def mounted(request: pytest.FixtureRequest) -> Any:
+    """A server of its own, without Django around it."""
+    server = open_to_all()
+    server.tool(form=WatchedForm)(echo)
+    mount: Callable[[Any], Any] = request.param
+    return server, mount(server)
+
+
+def where_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which a body is decoded from now on."""
+    threads: list[str] = []
+    decode = jsonrpc.decode
+
+    def noted(raw: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return decode(raw)
+
+    monkeypatch.setattr(jsonrpc, "decode", noted)
+    return threads
+
+
+async def thread_of(app: Any, size: int) -> str:
+    """Where the arguments of a call were read."""
+    seen.clear()
+    body = message("tools/call", {"name": "echo", "arguments": {"text": "x" * size}})
+    answer = await send(app, "/", body)
+    assert answer.json()["result"]["content"][0]["text"] == str(size)
+    (name, *_) = seen
+    return name
+
+
+async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
+    _, app = mounted
+    here = threading.current_thread().name
+    # The first request of a process builds the catalog, in a thread.
+    assert (await thread_of(app, 10)).startswith("mcp-tool")
+    # What is around the text is less than a thousand bytes.
+    assert await thread_of(app, 10) == here
+    assert await thread_of(app, MAX_INLINE_BYTES - 1000) == here
+    assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-tool")
+    assert await thread_of(app, 10) == here
+
+
+async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
+    mounted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, app = mounted
+    threads = where_decoded(monkeypatch)
+    here = threading.current_thread().name
+    await thread_of(app, MAX_INLINE_BYTES - 1000)
+    assert threads == [here]
+    threads.clear()
+    await thread_of(app, MAX_INLINE_BYTES)
+    assert len(threads) == 1
+    assert here not in threads
+
+
+async def test_what_has_come_of_a_large_body_is_not_decoded(
+    mounted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, app = mounted
+    threads = where_decoded(monkeypatch)
+    # The type of a form is looked for in every part, and this only looks like one.
+    like_a_form = "application/json; a=application/x-www-form-urlencoded"
+    call = message("tools/call", {"name": "echo", "arguments": {"text": "x" * 200_000}})
+    body = json.dumps(call).encode()
+    parts = [body[start : start + 50_000] for start in range(0, len(body), 50_000)]
+    connection = Connection(app, "/", parts, headers_for(call, content_type=like_a_form), "POST")
+    await connection.start()
+    answer = await connection.rest()
+    assert answer.json()["result"]["content"][0]["text"] == "200000"
+    await connection.close()
+    assert len(threads) == 1
+
+
+async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
+    server, app = mounted
+    server.tool("other", permission=Watched)(lambda: "other")
+    assert (await thread_of(app, 10)).startswith("mcp-tool")
+    await send(app, "/", message("tools/list"))
+    assert seen[-1].startswith("mcp-short")
